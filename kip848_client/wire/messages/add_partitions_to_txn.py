@@ -1,0 +1,104 @@
+"""AddPartitionsToTxn: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
+    "AddPartitionsToTxnTopic",
+    "AddPartitionsToTxnTransaction",
+    "AddPartitionsToTxnPartitionResult",
+    "AddPartitionsToTxnTopicResult",
+    "AddPartitionsToTxnResult",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnTopic:
+    """`AddPartitionsToTxnTopic` of AddPartitionsToTxn."""
+
+    name: str = wire(STRING, "0+")
+    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnTransaction:
+    """`AddPartitionsToTxnTransaction` of AddPartitionsToTxn."""
+
+    transactional_id: str = wire(STRING, "4+")
+    producer_id: int = wire(INT64, "4+")
+    producer_epoch: int = wire(INT16, "4+")
+    verify_only: bool = wire(BOOL, "4+")
+    topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic), "4+")
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
+    """AddPartitionsToTxn request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
+
+    transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire(array(AddPartitionsToTxnTransaction), "4+")
+    v3_and_below_transactional_id: str = wire(STRING, "0-3")
+    v3_and_below_producer_id: int = wire(INT64, "0-3")
+    v3_and_below_producer_epoch: int = wire(INT16, "0-3")
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic), "0-3")
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnPartitionResult:
+    """`AddPartitionsToTxnPartitionResult` of AddPartitionsToTxn."""
+
+    partition_index: int = wire(INT32, "0+")
+    partition_error_code: int = wire(INT16, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnTopicResult:
+    """`AddPartitionsToTxnTopicResult` of AddPartitionsToTxn."""
+
+    name: str = wire(STRING, "0+")
+    results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(
+        array(AddPartitionsToTxnPartitionResult), "0+"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnResult:
+    """`AddPartitionsToTxnResult` of AddPartitionsToTxn."""
+
+    transactional_id: str = wire(STRING, "4+")
+    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(array(AddPartitionsToTxnTopicResult), "4+")
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnResponse(Response):
+    """AddPartitionsToTxn response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
+
+    throttle_time_ms: int = wire(INT32, "0+")
+    error_code: int = wire(INT16, "4+", ignorable=True)
+    results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire(array(AddPartitionsToTxnResult), "4+")
+    results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire(
+        array(AddPartitionsToTxnTopicResult), "0-3"
+    )

@@ -1,0 +1,77 @@
+"""CreatePartitions: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "CreatePartitionsAssignment",
+    "CreatePartitionsTopic",
+    "CreatePartitionsTopicResult",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsAssignment:
+    """`CreatePartitionsAssignment` of CreatePartitions."""
+
+    broker_ids: tuple[int, ...] = wire(array(INT32), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsTopic:
+    """`CreatePartitionsTopic` of CreatePartitions."""
+
+    name: str = wire(STRING, "0+")
+    count: int = wire(INT32, "0+")
+    assignments: tuple[CreatePartitionsAssignment, ...] | None = wire(
+        array(CreatePartitionsAssignment), "0+", nullable="0+"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
+    """CreatePartitions request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
+
+    topics: tuple[CreatePartitionsTopic, ...] = wire(array(CreatePartitionsTopic), "0+")
+    timeout_ms: int = wire(INT32, "0+")
+    validate_only: bool = wire(BOOL, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsTopicResult:
+    """`CreatePartitionsTopicResult` of CreatePartitions."""
+
+    name: str = wire(STRING, "0+")
+    error_code: int = wire(INT16, "0+")
+    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsResponse(Response):
+    """CreatePartitions response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
+
+    throttle_time_ms: int = wire(INT32, "0+")
+    results: tuple[CreatePartitionsTopicResult, ...] = wire(array(CreatePartitionsTopicResult), "0+")

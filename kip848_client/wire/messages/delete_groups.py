@@ -1,0 +1,53 @@
+"""DeleteGroups: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "DeletableGroupResult",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
+    """DeleteGroups request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
+
+    groups_names: tuple[str, ...] = wire(array(STRING), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletableGroupResult:
+    """`DeletableGroupResult` of DeleteGroups."""
+
+    group_id: str = wire(STRING, "0+")
+    error_code: int = wire(INT16, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsResponse(Response):
+    """DeleteGroups response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
+
+    throttle_time_ms: int = wire(INT32, "0+")
+    results: tuple[DeletableGroupResult, ...] = wire(array(DeletableGroupResult), "0+")

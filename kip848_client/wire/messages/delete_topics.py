@@ -1,0 +1,68 @@
+"""DeleteTopics: the request and the response."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
+    "DeleteTopicState",
+    "DeletableTopicResult",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicState:
+    """`DeleteTopicState` of DeleteTopics."""
+
+    name: str | None = wire(STRING, "6+", nullable="6+", default=None)
+    topic_id: uuid.UUID = wire(UUID, "6+")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
+    """DeleteTopics request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
+
+    topics: tuple[DeleteTopicState, ...] = wire(array(DeleteTopicState), "6+")
+    topic_names: tuple[str, ...] = wire(array(STRING), "1-5", ignorable=True)
+    timeout_ms: int = wire(INT32, "1+")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletableTopicResult:
+    """`DeletableTopicResult` of DeleteTopics."""
+
+    name: str | None = wire(STRING, "1+", nullable="6+")
+    topic_id: uuid.UUID = wire(UUID, "6+", ignorable=True)
+    error_code: int = wire(INT16, "1+")
+    error_message: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsResponse(Response):
+    """DeleteTopics response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
+
+    throttle_time_ms: int = wire(INT32, "1+")
+    responses: tuple[DeletableTopicResult, ...] = wire(array(DeletableTopicResult), "1+")

@@ -1,0 +1,75 @@
+"""DescribeGroups: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponse",
+    "DescribedGroupMember",
+    "DescribedGroup",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
+    """DescribeGroups request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
+
+    groups: tuple[str, ...] = wire(array(STRING), "0+")
+    include_authorized_operations: bool = wire(BOOL, "3+")
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroupMember:
+    """`DescribedGroupMember` of DescribeGroups."""
+
+    member_id: str = wire(STRING, "0+")
+    group_instance_id: str | None = wire(STRING, "4+", nullable="4+", default=None, ignorable=True)
+    client_id: str = wire(STRING, "0+")
+    client_host: str = wire(STRING, "0+")
+    member_metadata: bytes = wire(BYTES, "0+")
+    member_assignment: bytes = wire(BYTES, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """`DescribedGroup` of DescribeGroups."""
+
+    error_code: int = wire(INT16, "0+")
+    error_message: str | None = wire(STRING, "6+", nullable="6+", default=None)
+    group_id: str = wire(STRING, "0+")
+    group_state: str = wire(STRING, "0+")
+    protocol_type: str = wire(STRING, "0+")
+    protocol_data: str = wire(STRING, "0+")
+    members: tuple[DescribedGroupMember, ...] = wire(array(DescribedGroupMember), "0+")
+    authorized_operations: int = wire(INT32, "3+", default=-2147483648)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsResponse(Response):
+    """DescribeGroups response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
+
+    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
+    groups: tuple[DescribedGroup, ...] = wire(array(DescribedGroup), "0+")

@@ -1,0 +1,50 @@
+"""EndTxn: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "EndTxnRequest",
+    "EndTxnResponse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnRequest(Request["EndTxnResponse"]):
+    """EndTxn request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.END_TXN, "0-5", flexible="3+")
+
+    transactional_id: str = wire(STRING, "0+")
+    producer_id: int = wire(INT64, "0+")
+    producer_epoch: int = wire(INT16, "0+")
+    committed: bool = wire(BOOL, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnResponse(Response):
+    """EndTxn response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.END_TXN, "0-5", flexible="3+")
+
+    throttle_time_ms: int = wire(INT32, "0+")
+    error_code: int = wire(INT16, "0+")
+    producer_id: int = wire(INT64, "5+", default=-1, ignorable=True)
+    producer_epoch: int = wire(INT16, "5+", default=-1, ignorable=True)

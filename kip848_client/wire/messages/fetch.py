@@ -1,0 +1,182 @@
+"""Fetch: the request and the response."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "FetchRequest",
+    "FetchResponse",
+    "ReplicaState",
+    "FetchPartition",
+    "FetchTopic",
+    "ForgottenTopic",
+    "EpochEndOffset",
+    "LeaderIdAndEpoch",
+    "SnapshotId",
+    "AbortedTransaction",
+    "PartitionData",
+    "FetchableTopicResponse",
+    "NodeEndpoint",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """`ReplicaState` of Fetch."""
+
+    replica_id: int = wire(INT32, "15+", default=-1)
+    replica_epoch: int = wire(INT64, "15+", default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPartition:
+    """`FetchPartition` of Fetch."""
+
+    partition: int = wire(INT32, "4+")
+    current_leader_epoch: int = wire(INT32, "9+", default=-1, ignorable=True)
+    fetch_offset: int = wire(INT64, "4+")
+    last_fetched_epoch: int = wire(INT32, "12+", default=-1)
+    log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
+    partition_max_bytes: int = wire(INT32, "4+")
+    replica_directory_id: uuid.UUID = wire(UUID, "17+", tag=0, ignorable=True)
+    high_watermark: int = wire(INT64, "18+", default=9223372036854775807, tag=1, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTopic:
+    """`FetchTopic` of Fetch."""
+
+    topic: str = wire(STRING, "4-12", ignorable=True)
+    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
+    partitions: tuple[FetchPartition, ...] = wire(array(FetchPartition), "4+")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenTopic:
+    """`ForgottenTopic` of Fetch."""
+
+    topic: str = wire(STRING, "7-12", ignorable=True)
+    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
+    partitions: tuple[int, ...] = wire(array(INT32), "7+")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest(Request["FetchResponse"]):
+    """Fetch request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.FETCH, "4-18", flexible="12+")
+
+    cluster_id: str | None = wire(STRING, "12+", nullable="12+", default=None, tag=0, ignorable=True)
+    replica_id: int = wire(INT32, "4-14", default=-1)
+    replica_state: ReplicaState = wire(ReplicaState, "15+", tag=1)
+    max_wait_ms: int = wire(INT32, "4+")
+    min_bytes: int = wire(INT32, "4+")
+    max_bytes: int = wire(INT32, "4+", default=2147483647)
+    isolation_level: int = wire(INT8, "4+")
+    session_id: int = wire(INT32, "7+", ignorable=True)
+    session_epoch: int = wire(INT32, "7+", default=-1, ignorable=True)
+    topics: tuple[FetchTopic, ...] = wire(array(FetchTopic), "4+")
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = wire(array(ForgottenTopic), "7+")
+    rack_id: str = wire(STRING, "11+", ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset:
+    """`EpochEndOffset` of Fetch."""
+
+    epoch: int = wire(INT32, "12+", default=-1)
+    end_offset: int = wire(INT64, "12+", default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIdAndEpoch:
+    """`LeaderIdAndEpoch` of Fetch."""
+
+    leader_id: int = wire(INT32, "12+", default=-1)
+    leader_epoch: int = wire(INT32, "12+", default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotId:
+    """`SnapshotId` of Fetch."""
+
+    end_offset: int = wire(INT64, "4+", default=-1)
+    epoch: int = wire(INT32, "4+", default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """`AbortedTransaction` of Fetch."""
+
+    producer_id: int = wire(INT64, "4+")
+    first_offset: int = wire(INT64, "4+")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionData:
+    """`PartitionData` of Fetch."""
+
+    partition_index: int = wire(INT32, "4+")
+    error_code: int = wire(INT16, "4+")
+    high_watermark: int = wire(INT64, "4+")
+    last_stable_offset: int = wire(INT64, "4+", default=-1)
+    log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = wire(EpochEndOffset, "12+", tag=0)
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, "12+", tag=1)
+    snapshot_id: SnapshotId = wire(SnapshotId, "12+", tag=2)
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = wire(array(AbortedTransaction), "4+", nullable="4+")
+    preferred_read_replica: int = wire(INT32, "11+", default=-1)
+    records: bytes | None = wire(RECORDS, "4+", nullable="4+")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchableTopicResponse:
+    """`FetchableTopicResponse` of Fetch."""
+
+    topic: str = wire(STRING, "4-12", ignorable=True)
+    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
+    partitions: tuple[PartitionData, ...] = wire(array(PartitionData), "4+")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEndpoint:
+    """`NodeEndpoint` of Fetch."""
+
+    node_id: int = wire(INT32, "16+")
+    host: str = wire(STRING, "16+")
+    port: int = wire(INT32, "16+")
+    rack: str | None = wire(STRING, "16+", nullable="16+", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse(Response):
+    """Fetch response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.FETCH, "4-18", flexible="12+")
+
+    throttle_time_ms: int = wire(INT32, "4+")
+    error_code: int = wire(INT16, "7+", ignorable=True)
+    session_id: int = wire(INT32, "7+")
+    responses: tuple[FetchableTopicResponse, ...] = wire(array(FetchableTopicResponse), "4+")
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), "16+", tag=0)

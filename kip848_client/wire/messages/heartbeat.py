@@ -1,0 +1,46 @@
+"""Heartbeat: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest(Request["HeartbeatResponse"]):
+    """Heartbeat request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.HEARTBEAT, "0-4", flexible="4+")
+
+    group_id: str = wire(STRING, "0+")
+    generation_id: int = wire(INT32, "0+")
+    member_id: str = wire(STRING, "0+")
+    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse(Response):
+    """Heartbeat response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.HEARTBEAT, "0-4", flexible="4+")
+
+    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
+    error_code: int = wire(INT16, "0+")

@@ -1,0 +1,78 @@
+"""IncrementalAlterConfigs: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
+    "AlterableConfig",
+    "AlterConfigsResource",
+    "AlterConfigsResourceResponse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterableConfig:
+    """`AlterableConfig` of IncrementalAlterConfigs."""
+
+    name: str = wire(STRING, "0+")
+    config_operation: int = wire(INT8, "0+")
+    value: str | None = wire(STRING, "0+", nullable="0+")
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsResource:
+    """`AlterConfigsResource` of IncrementalAlterConfigs."""
+
+    resource_type: int = wire(INT8, "0+")
+    resource_name: str = wire(STRING, "0+")
+    configs: tuple[AlterableConfig, ...] = wire(array(AlterableConfig), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
+    """IncrementalAlterConfigs request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
+
+    resources: tuple[AlterConfigsResource, ...] = wire(array(AlterConfigsResource), "0+")
+    validate_only: bool = wire(BOOL, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsResourceResponse:
+    """`AlterConfigsResourceResponse` of IncrementalAlterConfigs."""
+
+    error_code: int = wire(INT16, "0+")
+    error_message: str | None = wire(STRING, "0+", nullable="0+")
+    resource_type: int = wire(INT8, "0+")
+    resource_name: str = wire(STRING, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigsResponse(Response):
+    """IncrementalAlterConfigs response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
+
+    throttle_time_ms: int = wire(INT32, "0+")
+    responses: tuple[AlterConfigsResourceResponse, ...] = wire(array(AlterConfigsResourceResponse), "0+")

@@ -1,0 +1,79 @@
+"""JoinGroup: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "JoinGroupRequest",
+    "JoinGroupResponse",
+    "JoinGroupRequestProtocol",
+    "JoinGroupResponseMember",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupRequestProtocol:
+    """`JoinGroupRequestProtocol` of JoinGroup."""
+
+    name: str = wire(STRING, "0+")
+    metadata: bytes = wire(BYTES, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupRequest(Request["JoinGroupResponse"]):
+    """JoinGroup request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
+
+    group_id: str = wire(STRING, "0+")
+    session_timeout_ms: int = wire(INT32, "0+")
+    rebalance_timeout_ms: int = wire(INT32, "1+", default=-1, ignorable=True)
+    member_id: str = wire(STRING, "0+")
+    group_instance_id: str | None = wire(STRING, "5+", nullable="5+", default=None)
+    protocol_type: str = wire(STRING, "0+")
+    protocols: tuple[JoinGroupRequestProtocol, ...] = wire(array(JoinGroupRequestProtocol), "0+")
+    reason: str | None = wire(STRING, "8+", nullable="8+", default=None, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResponseMember:
+    """`JoinGroupResponseMember` of JoinGroup."""
+
+    member_id: str = wire(STRING, "0+")
+    group_instance_id: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    metadata: bytes = wire(BYTES, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResponse(Response):
+    """JoinGroup response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
+
+    throttle_time_ms: int = wire(INT32, "2+", ignorable=True)
+    error_code: int = wire(INT16, "0+")
+    generation_id: int = wire(INT32, "0+", default=-1)
+    protocol_type: str | None = wire(STRING, "7+", nullable="7+", default=None, ignorable=True)
+    protocol_name: str | None = wire(STRING, "0+", nullable="7+")
+    leader: str = wire(STRING, "0+")
+    skip_assignment: bool = wire(BOOL, "9+")
+    member_id: str = wire(STRING, "0+")
+    members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember), "0+")

@@ -1,0 +1,67 @@
+"""LeaveGroup: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "LeaveGroupRequest",
+    "LeaveGroupResponse",
+    "MemberIdentity",
+    "MemberResponse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """`MemberIdentity` of LeaveGroup."""
+
+    member_id: str = wire(STRING, "3+")
+    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
+    reason: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
+    """LeaveGroup request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
+
+    group_id: str = wire(STRING, "0+")
+    member_id: str = wire(STRING, "0-2")
+    members: tuple[MemberIdentity, ...] = wire(array(MemberIdentity), "3+")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResponse:
+    """`MemberResponse` of LeaveGroup."""
+
+    member_id: str = wire(STRING, "3+")
+    group_instance_id: str | None = wire(STRING, "3+", nullable="3+")
+    error_code: int = wire(INT16, "3+")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupResponse(Response):
+    """LeaveGroup response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
+
+    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
+    error_code: int = wire(INT16, "0+")
+    members: tuple[MemberResponse, ...] = wire(array(MemberResponse), "3+")

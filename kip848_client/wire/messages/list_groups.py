@@ -1,0 +1,57 @@
+"""ListGroups: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "ListGroupsRequest",
+    "ListGroupsResponse",
+    "ListedGroup",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsRequest(Request["ListGroupsResponse"]):
+    """ListGroups request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
+
+    states_filter: tuple[str, ...] = wire(array(STRING), "4+")
+    types_filter: tuple[str, ...] = wire(array(STRING), "5+")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """`ListedGroup` of ListGroups."""
+
+    group_id: str = wire(STRING, "0+")
+    protocol_type: str = wire(STRING, "0+")
+    group_state: str = wire(STRING, "4+", ignorable=True)
+    group_type: str = wire(STRING, "5+", ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResponse(Response):
+    """ListGroups response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
+
+    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
+    error_code: int = wire(INT16, "0+")
+    groups: tuple[ListedGroup, ...] = wire(array(ListedGroup), "0+")

@@ -1,0 +1,89 @@
+"""ListOffsets: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "ListOffsetsPartition",
+    "ListOffsetsTopic",
+    "ListOffsetsPartitionResponse",
+    "ListOffsetsTopicResponse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPartition:
+    """`ListOffsetsPartition` of ListOffsets."""
+
+    partition_index: int = wire(INT32, "1+")
+    current_leader_epoch: int = wire(INT32, "4+", default=-1, ignorable=True)
+    timestamp: int = wire(INT64, "1+")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsTopic:
+    """`ListOffsetsTopic` of ListOffsets."""
+
+    name: str = wire(STRING, "1+")
+    partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition), "1+")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
+    """ListOffsets request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
+
+    replica_id: int = wire(INT32, "1+")
+    isolation_level: int = wire(INT8, "2+")
+    topics: tuple[ListOffsetsTopic, ...] = wire(array(ListOffsetsTopic), "1+")
+    timeout_ms: int = wire(INT32, "10+", ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPartitionResponse:
+    """`ListOffsetsPartitionResponse` of ListOffsets."""
+
+    partition_index: int = wire(INT32, "1+")
+    error_code: int = wire(INT16, "1+")
+    timestamp: int = wire(INT64, "1+", default=-1)
+    offset: int = wire(INT64, "1+", default=-1)
+    leader_epoch: int = wire(INT32, "4+", default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsTopicResponse:
+    """`ListOffsetsTopicResponse` of ListOffsets."""
+
+    name: str = wire(STRING, "1+")
+    partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(array(ListOffsetsPartitionResponse), "1+")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse(Response):
+    """ListOffsets response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
+
+    throttle_time_ms: int = wire(INT32, "2+", ignorable=True)
+    topics: tuple[ListOffsetsTopicResponse, ...] = wire(array(ListOffsetsTopicResponse), "1+")

@@ -1,0 +1,102 @@
+"""Metadata: the request and the response."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "MetadataRequest",
+    "MetadataResponse",
+    "MetadataRequestTopic",
+    "MetadataResponseBroker",
+    "MetadataResponsePartition",
+    "MetadataResponseTopic",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequestTopic:
+    """`MetadataRequestTopic` of Metadata."""
+
+    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
+    name: str | None = wire(STRING, "0+", nullable="10+")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest(Request["MetadataResponse"]):
+    """Metadata request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.METADATA, "0-13", flexible="9+")
+
+    topics: tuple[MetadataRequestTopic, ...] | None = wire(array(MetadataRequestTopic), "0+", nullable="1+")
+    allow_auto_topic_creation: bool = wire(BOOL, "4+", default=True)
+    include_cluster_authorized_operations: bool = wire(BOOL, "8-10")
+    include_topic_authorized_operations: bool = wire(BOOL, "8+")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponseBroker:
+    """`MetadataResponseBroker` of Metadata."""
+
+    node_id: int = wire(INT32, "0+")
+    host: str = wire(STRING, "0+")
+    port: int = wire(INT32, "0+")
+    rack: str | None = wire(STRING, "1+", nullable="1+", default=None, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponsePartition:
+    """`MetadataResponsePartition` of Metadata."""
+
+    error_code: int = wire(INT16, "0+")
+    partition_index: int = wire(INT32, "0+")
+    leader_id: int = wire(INT32, "0+")
+    leader_epoch: int = wire(INT32, "7+", default=-1, ignorable=True)
+    replica_nodes: tuple[int, ...] = wire(array(INT32), "0+")
+    isr_nodes: tuple[int, ...] = wire(array(INT32), "0+")
+    offline_replicas: tuple[int, ...] = wire(array(INT32), "5+", ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponseTopic:
+    """`MetadataResponseTopic` of Metadata."""
+
+    error_code: int = wire(INT16, "0+")
+    name: str | None = wire(STRING, "0+", nullable="12+")
+    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
+    is_internal: bool = wire(BOOL, "1+", ignorable=True)
+    partitions: tuple[MetadataResponsePartition, ...] = wire(array(MetadataResponsePartition), "0+")
+    topic_authorized_operations: int = wire(INT32, "8+", default=-2147483648)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse(Response):
+    """Metadata response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.METADATA, "0-13", flexible="9+")
+
+    throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
+    brokers: tuple[MetadataResponseBroker, ...] = wire(array(MetadataResponseBroker), "0+")
+    cluster_id: str | None = wire(STRING, "2+", nullable="2+", default=None, ignorable=True)
+    controller_id: int = wire(INT32, "1+", default=-1, ignorable=True)
+    topics: tuple[MetadataResponseTopic, ...] = wire(array(MetadataResponseTopic), "0+")
+    cluster_authorized_operations: int = wire(INT32, "8-10", default=-2147483648)
+    error_code: int = wire(INT16, "13+", ignorable=True)

@@ -1,0 +1,92 @@
+"""OffsetCommit: the request and the response."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "OffsetCommitRequest",
+    "OffsetCommitResponse",
+    "OffsetCommitRequestPartition",
+    "OffsetCommitRequestTopic",
+    "OffsetCommitResponsePartition",
+    "OffsetCommitResponseTopic",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestPartition:
+    """`OffsetCommitRequestPartition` of OffsetCommit."""
+
+    partition_index: int = wire(INT32, "2+")
+    committed_offset: int = wire(INT64, "2+")
+    committed_leader_epoch: int = wire(INT32, "6+", default=-1, ignorable=True)
+    committed_metadata: str | None = wire(STRING, "2+", nullable="2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestTopic:
+    """`OffsetCommitRequestTopic` of OffsetCommit."""
+
+    name: str = wire(STRING, "2-9", ignorable=True)
+    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = wire(array(OffsetCommitRequestPartition), "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
+    """OffsetCommit request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
+
+    group_id: str = wire(STRING, "2+")
+    generation_id_or_member_epoch: int = wire(INT32, "2+", default=-1)
+    member_id: str = wire(STRING, "2+")
+    group_instance_id: str | None = wire(STRING, "7+", nullable="7+", default=None)
+    retention_time_ms: int = wire(INT64, "2-4", default=-1, ignorable=True)
+    topics: tuple[OffsetCommitRequestTopic, ...] = wire(array(OffsetCommitRequestTopic), "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponsePartition:
+    """`OffsetCommitResponsePartition` of OffsetCommit."""
+
+    partition_index: int = wire(INT32, "2+")
+    error_code: int = wire(INT16, "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponseTopic:
+    """`OffsetCommitResponseTopic` of OffsetCommit."""
+
+    name: str = wire(STRING, "2-9", ignorable=True)
+    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = wire(array(OffsetCommitResponsePartition), "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponse(Response):
+    """OffsetCommit response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
+
+    throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
+    topics: tuple[OffsetCommitResponseTopic, ...] = wire(array(OffsetCommitResponseTopic), "2+")

@@ -1,0 +1,81 @@
+"""OffsetDelete: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponse",
+    "OffsetDeleteRequestPartition",
+    "OffsetDeleteRequestTopic",
+    "OffsetDeleteResponsePartition",
+    "OffsetDeleteResponseTopic",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteRequestPartition:
+    """`OffsetDeleteRequestPartition` of OffsetDelete."""
+
+    partition_index: int = wire(INT32, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteRequestTopic:
+    """`OffsetDeleteRequestTopic` of OffsetDelete."""
+
+    name: str = wire(STRING, "0+")
+    partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(array(OffsetDeleteRequestPartition), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
+    """OffsetDelete request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_DELETE, "0", flexible="none")
+
+    group_id: str = wire(STRING, "0+")
+    topics: tuple[OffsetDeleteRequestTopic, ...] = wire(array(OffsetDeleteRequestTopic), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponsePartition:
+    """`OffsetDeleteResponsePartition` of OffsetDelete."""
+
+    partition_index: int = wire(INT32, "0+")
+    error_code: int = wire(INT16, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponseTopic:
+    """`OffsetDeleteResponseTopic` of OffsetDelete."""
+
+    name: str = wire(STRING, "0+")
+    partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(array(OffsetDeleteResponsePartition), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponse(Response):
+    """OffsetDelete response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_DELETE, "0", flexible="none")
+
+    error_code: int = wire(INT16, "0+")
+    throttle_time_ms: int = wire(INT32, "0+")
+    topics: tuple[OffsetDeleteResponseTopic, ...] = wire(array(OffsetDeleteResponseTopic), "0+")

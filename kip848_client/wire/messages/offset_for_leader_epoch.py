@@ -1,0 +1,85 @@
+"""OffsetForLeaderEpoch: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "OffsetForLeaderPartition",
+    "OffsetForLeaderTopic",
+    "EpochEndOffset",
+    "OffsetForLeaderTopicResult",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderPartition:
+    """`OffsetForLeaderPartition` of OffsetForLeaderEpoch."""
+
+    partition: int = wire(INT32, "2+")
+    current_leader_epoch: int = wire(INT32, "2+", default=-1)
+    leader_epoch: int = wire(INT32, "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderTopic:
+    """`OffsetForLeaderTopic` of OffsetForLeaderEpoch."""
+
+    topic: str = wire(STRING, "2+")
+    partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition), "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
+    """OffsetForLeaderEpoch request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
+
+    replica_id: int = wire(INT32, "3+", default=-2, ignorable=True)
+    topics: tuple[OffsetForLeaderTopic, ...] = wire(array(OffsetForLeaderTopic), "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset:
+    """`EpochEndOffset` of OffsetForLeaderEpoch."""
+
+    error_code: int = wire(INT16, "2+")
+    partition: int = wire(INT32, "2+")
+    leader_epoch: int = wire(INT32, "2+", default=-1)
+    end_offset: int = wire(INT64, "2+", default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderTopicResult:
+    """`OffsetForLeaderTopicResult` of OffsetForLeaderEpoch."""
+
+    topic: str = wire(STRING, "2+")
+    partitions: tuple[EpochEndOffset, ...] = wire(array(EpochEndOffset), "2+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochResponse(Response):
+    """OffsetForLeaderEpoch response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
+
+    throttle_time_ms: int = wire(INT32, "2+")
+    topics: tuple[OffsetForLeaderTopicResult, ...] = wire(array(OffsetForLeaderTopicResult), "2+")

@@ -1,0 +1,46 @@
+"""SaslAuthenticate: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BYTES,
+    INT16,
+    INT64,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
+    """SaslAuthenticate request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
+
+    auth_bytes: bytes = wire(BYTES, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateResponse(Response):
+    """SaslAuthenticate response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
+
+    error_code: int = wire(INT16, "0+")
+    error_message: str | None = wire(STRING, "0+", nullable="0+")
+    auth_bytes: bytes = wire(BYTES, "0+")
+    session_lifetime_ms: int = wire(INT64, "1+", ignorable=True)

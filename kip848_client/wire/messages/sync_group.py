@@ -1,0 +1,63 @@
+"""SyncGroup: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+    "SyncGroupRequestAssignment",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupRequestAssignment:
+    """`SyncGroupRequestAssignment` of SyncGroup."""
+
+    member_id: str = wire(STRING, "0+")
+    assignment: bytes = wire(BYTES, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupRequest(Request["SyncGroupResponse"]):
+    """SyncGroup request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
+
+    group_id: str = wire(STRING, "0+")
+    generation_id: int = wire(INT32, "0+")
+    member_id: str = wire(STRING, "0+")
+    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
+    protocol_type: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    protocol_name: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    assignments: tuple[SyncGroupRequestAssignment, ...] = wire(array(SyncGroupRequestAssignment), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupResponse(Response):
+    """SyncGroup response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
+
+    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
+    error_code: int = wire(INT16, "0+")
+    protocol_type: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    protocol_name: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    assignment: bytes = wire(BYTES, "0+")

@@ -1,0 +1,90 @@
+"""TxnOffsetCommit: the request and the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    MessageSpec,
+    Request,
+    Response,
+    array,
+    request,
+    response,
+    wire,
+)
+
+__all__ = [
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
+    "TxnOffsetCommitRequestPartition",
+    "TxnOffsetCommitRequestTopic",
+    "TxnOffsetCommitResponsePartition",
+    "TxnOffsetCommitResponseTopic",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitRequestPartition:
+    """`TxnOffsetCommitRequestPartition` of TxnOffsetCommit."""
+
+    partition_index: int = wire(INT32, "0+")
+    committed_offset: int = wire(INT64, "0+")
+    committed_leader_epoch: int = wire(INT32, "2+", default=-1, ignorable=True)
+    committed_metadata: str | None = wire(STRING, "0+", nullable="0+")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitRequestTopic:
+    """`TxnOffsetCommitRequestTopic` of TxnOffsetCommit."""
+
+    name: str = wire(STRING, "0+")
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(array(TxnOffsetCommitRequestPartition), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
+    """TxnOffsetCommit request."""
+
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
+
+    transactional_id: str = wire(STRING, "0+")
+    group_id: str = wire(STRING, "0+")
+    producer_id: int = wire(INT64, "0+")
+    producer_epoch: int = wire(INT16, "0+")
+    generation_id: int = wire(INT32, "3+", default=-1)
+    member_id: str = wire(STRING, "3+")
+    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(array(TxnOffsetCommitRequestTopic), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponsePartition:
+    """`TxnOffsetCommitResponsePartition` of TxnOffsetCommit."""
+
+    partition_index: int = wire(INT32, "0+")
+    error_code: int = wire(INT16, "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponseTopic:
+    """`TxnOffsetCommitResponseTopic` of TxnOffsetCommit."""
+
+    name: str = wire(STRING, "0+")
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(array(TxnOffsetCommitResponsePartition), "0+")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponse(Response):
+    """TxnOffsetCommit response."""
+
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
+
+    throttle_time_ms: int = wire(INT32, "0+")
+    topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(array(TxnOffsetCommitResponseTopic), "0+")
