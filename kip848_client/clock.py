@@ -1,0 +1,52 @@
+"""Where shells read the time. Cores never do: they are given ``now_ms``."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Monotonic time for deadlines, wall-clock time for records and logs."""
+
+    def now_ms(self) -> int:
+        """Milliseconds on a clock that never goes back; its zero means nothing."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Milliseconds of ``time.monotonic``."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds of ``time.time``."""
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves only when told to, for tests and simulation."""
+
+    def __init__(self, *, now_ms: int = 0, wall_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._wall_offset_ms = wall_ms - now_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds as set by `advance`."""
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        """Wall-clock milliseconds; moves together with `now_ms`."""
+        return self._now_ms + self._wall_offset_ms
+
+    def advance(self, ms: int) -> None:
+        """Move both clocks forward by *ms* milliseconds; *ms* >= 0."""
+        if ms < 0:
+            raise ValueError(f"time does not go back: advance({ms})")
+        self._now_ms += ms

@@ -1,0 +1,265 @@
+"""Every exception of the library, and the table from Kafka's error codes to them.
+
+::
+
+    Kip848Error
+    ├── ConfigError                 a configuration key or value is wrong (caller; also a ValueError)
+    ├── IllegalStateError           the call does not fit the state of the object (caller)
+    │   └── ForkedProcessError      the consumer was made before fork(); make a new one in the child
+    ├── RequestTimeoutError         no answer in time (network or broker; also a TimeoutError)
+    ├── ConnectionLostError         the connection could not be made, or broke (also a ConnectionError)
+    │   └── AuthenticationError     TLS or SASL refused the connection; no retry cures it
+    ├── ProtocolError               a peer sent what the protocol does not allow
+    ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
+    ├── ListenerError               a rebalance listener raised; the cause is attached
+    ├── MaxPollExceededError        poll() was not called for max.poll.interval.ms
+    ├── CommitFailedError           offsets were not committed, and a retry of this call cannot help
+    │   └── RetriableCommitFailedError   ... but a new commit may
+    ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none
+    └── BrokerError                 a Kafka error code: .code, .retriable, .fatal
+        ├── FencedError             the member was removed or is behind; it rejoins by itself
+        │   ├── FencedMemberEpochError
+        │   ├── UnknownMemberIdError
+        │   └── StaleMemberEpochError
+        ├── TopicAuthorizationError     .topics
+        └── FatalGroupError         the member stopped; only close() is useful now
+            ├── GroupAuthorizationError
+            ├── GroupMaxSizeReachedError
+            ├── FencedInstanceIdError
+            ├── UnreleasedInstanceIdError
+            ├── UnsupportedAssignorError
+            ├── InvalidRegularExpressionError
+            ├── InvalidGroupRequestError
+            ├── GroupIdNotFoundError
+            └── UnsupportedGroupProtocolError
+
+Messages say what was seen and what to do. Foreign exceptions are mapped where they enter, with ``from``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
+
+__all__ = [
+    "AuthenticationError",
+    "BrokerError",
+    "CommitFailedError",
+    "ConfigError",
+    "ConnectionLostError",
+    "ErrorCode",
+    "FatalGroupError",
+    "FencedError",
+    "FencedInstanceIdError",
+    "FencedMemberEpochError",
+    "ForkedProcessError",
+    "GroupAuthorizationError",
+    "GroupIdNotFoundError",
+    "GroupMaxSizeReachedError",
+    "IllegalStateError",
+    "InvalidGroupRequestError",
+    "InvalidRegularExpressionError",
+    "Kip848Error",
+    "ListenerError",
+    "MaxPollExceededError",
+    "NoOffsetForPartitionError",
+    "ProtocolError",
+    "RequestTimeoutError",
+    "RetriableCommitFailedError",
+    "StaleMemberEpochError",
+    "TopicAuthorizationError",
+    "UnknownMemberIdError",
+    "UnreleasedInstanceIdError",
+    "UnsupportedAssignorError",
+    "UnsupportedGroupProtocolError",
+    "UnsupportedVersionError",
+    "error_for_code",
+    "error_name",
+]
+
+
+class Kip848Error(Exception):
+    """Base of every exception that this library raises on purpose."""
+
+
+class ConfigError(Kip848Error, ValueError):
+    """A configuration key or value is wrong. The message names the key, what was given and what is allowed."""
+
+
+class IllegalStateError(Kip848Error, RuntimeError):
+    """The call does not fit the state of the object, for example poll() on a closed consumer."""
+
+
+class ForkedProcessError(IllegalStateError):
+    """The object was made before ``os.fork()`` and is used in the child. Make a new one in the child."""
+
+
+class RequestTimeoutError(Kip848Error, TimeoutError):
+    """A request or a whole call did not finish in time. The cause, if one is known, is attached."""
+
+
+class ConnectionLostError(Kip848Error, ConnectionError):
+    """A connection could not be opened, or broke while a request was outstanding."""
+
+
+class AuthenticationError(ConnectionLostError):
+    """The peer refused our credentials, or its certificate was refused. No retry cures it."""
+
+
+class ProtocolError(Kip848Error):
+    """Bytes or a message that the protocol does not allow. Nothing of it was applied."""
+
+
+class UnsupportedVersionError(Kip848Error):
+    """No version of a request is common to both sides, or the common version cannot carry a field that is set."""
+
+
+class ListenerError(Kip848Error):
+    """A rebalance listener raised. ``__cause__`` is what it raised; the step is retried by a later poll()."""
+
+
+class MaxPollExceededError(Kip848Error):
+    """poll() was not called for max.poll.interval.ms: the member left the group and rejoins with this poll()."""
+
+
+class CommitFailedError(Kip848Error):
+    """Offsets were not committed. The partitions may have moved to another member."""
+
+
+class RetriableCommitFailedError(CommitFailedError):
+    """An asynchronous commit failed for a passing reason; a new commit may succeed."""
+
+
+class NoOffsetForPartitionError(Kip848Error):
+    """A partition has neither a committed offset nor a reset policy.
+
+    Args:
+        partitions: ``topic-partition`` names, sorted.
+    """
+
+    def __init__(self, partitions: Iterable[str]) -> None:
+        self.partitions: Final = tuple(sorted(partitions))
+        super().__init__(
+            f"no committed offset for {', '.join(self.partitions)} and auto.offset.reset is none; "
+            "seek() to a position or set auto.offset.reset to earliest or latest"
+        )
+
+
+class BrokerError(Kip848Error):
+    """An error code that a broker sent.
+
+    Attributes:
+        code: Kafka's error code (`ErrorCode`, or a plain int for one that is newer than this library).
+        retriable: the same call may succeed later.
+        fatal: the member stopped because of it.
+    """
+
+    fatal: bool = False
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        try:
+            self.code: int = ErrorCode(code)
+        except ValueError:
+            self.code = code
+
+    @property
+    def retriable(self) -> bool:
+        """Whether Kafka marks the code as curable by a retry."""
+        return not self.fatal and self.code in RETRIABLE
+
+
+class FencedError(BrokerError):
+    """The coordinator no longer counts this member, or counts it at another epoch. The member rejoins by itself."""
+
+
+class FencedMemberEpochError(FencedError):
+    """FENCED_MEMBER_EPOCH(110)."""
+
+
+class UnknownMemberIdError(FencedError):
+    """UNKNOWN_MEMBER_ID(25)."""
+
+
+class StaleMemberEpochError(FencedError):
+    """STALE_MEMBER_EPOCH(113)."""
+
+
+class TopicAuthorizationError(BrokerError):
+    """TOPIC_AUTHORIZATION_FAILED(29): READ or DESCRIBE on a topic is missing."""
+
+    def __init__(
+        self, message: str, *, code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED, topics: Iterable[str] = ()
+    ) -> None:
+        super().__init__(message, code=code)
+        self.topics: Final = tuple(sorted(topics))
+
+
+class FatalGroupError(BrokerError):
+    """What no retry cures: the member is FATAL. Close the consumer, correct the cause, make a new one."""
+
+    fatal = True
+
+
+class GroupAuthorizationError(FatalGroupError):
+    """GROUP_AUTHORIZATION_FAILED(30): READ on the group is missing."""
+
+
+class InvalidGroupRequestError(FatalGroupError):
+    """INVALID_REQUEST(42): the coordinator refuses what the member sends."""
+
+
+class GroupIdNotFoundError(FatalGroupError):
+    """GROUP_ID_NOT_FOUND(69): the coordinator forgot the group, or it is of another type."""
+
+
+class GroupMaxSizeReachedError(FatalGroupError):
+    """GROUP_MAX_SIZE_REACHED(81)."""
+
+
+class FencedInstanceIdError(FatalGroupError):
+    """FENCED_INSTANCE_ID(82): another member took over this group.instance.id."""
+
+
+class UnreleasedInstanceIdError(FatalGroupError):
+    """UNRELEASED_INSTANCE_ID(111): another living member holds this group.instance.id."""
+
+
+class UnsupportedAssignorError(FatalGroupError):
+    """UNSUPPORTED_ASSIGNOR(112)."""
+
+
+class InvalidRegularExpressionError(FatalGroupError):
+    """INVALID_REGULAR_EXPRESSION(128): the coordinator cannot compile the subscription pattern (RE2 syntax)."""
+
+
+class UnsupportedGroupProtocolError(FatalGroupError):
+    """UNSUPPORTED_VERSION(35): the cluster does not offer the consumer group protocol."""
+
+
+_BY_CODE: Final[dict[int, type[BrokerError]]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: UnknownMemberIdError,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedGroupProtocolError,
+    ErrorCode.INVALID_REQUEST: InvalidGroupRequestError,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupIdNotFoundError,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: GroupMaxSizeReachedError,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstanceIdError,
+    ErrorCode.FENCED_MEMBER_EPOCH: FencedMemberEpochError,
+    ErrorCode.UNRELEASED_INSTANCE_ID: UnreleasedInstanceIdError,
+    ErrorCode.UNSUPPORTED_ASSIGNOR: UnsupportedAssignorError,
+    ErrorCode.STALE_MEMBER_EPOCH: StaleMemberEpochError,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: InvalidRegularExpressionError,
+}
+
+
+def error_for_code(code: int, message: str) -> BrokerError:
+    """Build the exception that stands for *code*; its text is ``NAME(code): message``.
+
+    Source:
+        The tree above. A code without a class of its own becomes a plain `BrokerError`.
+    """
+    return _BY_CODE.get(code, BrokerError)(f"{error_name(code)}: {message}", code=code)

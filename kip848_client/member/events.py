@@ -1,0 +1,467 @@
+"""What a member is told (`MemberEvent`) and what it asks for (`MemberEffect`). Values only, no rules.
+
+The shell turns the world into events, calls `Member.step`, and performs the effects **in list order**. Two places
+perform them: the heartbeat thread (requests, metadata) and the application's thread (everything that touches records
+or runs user code). The docstring of each effect says which.
+
+Every request, callback and call carries a number that the member or the shell chose; the answer brings it back, and the
+member drops answers to numbers that no longer count. Nothing is ever matched by state alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from uuid import UUID
+
+from kip848_client.member.states import MemberState
+
+from kip848_client.errors import Kip848Error
+from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.wire.messages import Request, Response
+
+# --------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed: `Member.deadline_ms` was reached, or the shell woke for another reason.
+
+    Args:
+        app_polled_ms: when the application last was inside poll() (now, while it waits there), or None if unknown.
+    """
+
+    app_polled_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionChanged:
+    """subscribe() was called. An empty subscription is not sent here: the shell posts `LeaveRequested`."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class ManuallyAssigned:
+    """assign() was called: fetch exactly these partitions, without group membership. Empty ends manual mode.
+
+    Args:
+        positions: per partition where to start, or None for the committed offset (then the reset policy).
+    """
+
+    positions: Mapping[TopicPartition, OffsetAndMetadata | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AppPolled:
+    """poll() began while `MemberView.poll_wanted` was set. No record is handed out before the effects are performed.
+
+    Args:
+        positions: consumed position of every partition that delivered a record or was sought; may lack others.
+    """
+
+    positions: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    """The answer to a `SendRequest`."""
+
+    request_id: int
+    response: Response
+
+
+class FailureKind(enum.Enum):
+    """Why a request has no answer."""
+
+    TIMED_OUT = "timed_out"
+    DISCONNECTED = "disconnected"
+    """The connection could not be made, or broke; whether the request was applied is unknown."""
+    AUTHENTICATION_FAILED = "authentication_failed"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    """No version is common to both sides, or the common one cannot carry a field that is set."""
+    MALFORMED = "malformed"
+    """The peer answered with bytes that the protocol does not allow; the connection was closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """A `SendRequest`, `ConnectCoordinator`, `RequestMetadata` or `ListOffsets` ended without an answer."""
+
+    request_id: int
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConnected:
+    """The connection asked for by `ConnectCoordinator` is up.
+
+    Args:
+        versions: API key -> (lowest, highest) version that the coordinator offers.
+    """
+
+    request_id: int
+    versions: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorDisconnected:
+    """The coordinator's connection broke while no request was outstanding on it."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUpdated:
+    """Topic names became known (the answer to `RequestMetadata`, or any other refresh).
+
+    Args:
+        topic_names: topic id -> name of every topic that the cluster described; ids that it does not know are absent.
+    """
+
+    topic_names: Mapping[UUID, str]
+    request_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsListed:
+    """The answer to `ListOffsets`.
+
+    Args:
+        offsets: partition -> position (offset, leader epoch); -1 when a timestamp has no record.
+        errors: partition -> Kafka error code, for those that failed.
+    """
+
+    request_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    errors: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerDone:
+    """A listener call ended, in whatever way: return, exception, cancellation, KeyboardInterrupt.
+
+    Args:
+        token: of the `RevokePartitions`, `AssignPartitions` or `LosePartitions` effect.
+        error: what it raised, or None.
+    """
+
+    token: int
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionSet:
+    """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup under way."""
+
+    partition: TopicPartition
+    position: OffsetAndMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLost:
+    """The broker has no record at the position of a fetched partition (offset out of range): apply the reset policy.
+
+    The fetcher has already let go of the partition.
+    """
+
+    partition: TopicPartition
+    position: OffsetAndMetadata
+
+
+class CommitKind(enum.Enum):
+    """Who asked for a commit; decides deadline, retries and error (docs/protocol.md)."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    AUTO_INTERVAL = "auto_interval"
+    AUTO_REVOCATION = "auto_revocation"
+    AUTO_CLOSE = "auto_close"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequested:
+    """commit() was called, or close() commits what was consumed (SYNC, ASYNC or AUTO_CLOSE; others start inside).
+
+    Args:
+        commit_id: chosen by the shell; comes back in `CommitDone`.
+        deadline_ms: absolute, or None for one attempt without a deadline (ASYNC).
+    """
+
+    commit_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    kind: CommitKind
+    deadline_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsetsRequested:
+    """committed() was called; answered by `OffsetsFetched`."""
+
+    fetch_id: int
+    partitions: frozenset[TopicPartition]
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallAbandoned:
+    """The application stopped waiting for a commit, fetch or leave; its number no longer matters."""
+
+    call_id: int
+
+
+class LeaveMode(enum.Enum):
+    """How to leave (Kafka's ``CloseOptions.GroupMembershipOperation``)."""
+
+    DEFAULT = "default"
+    """Dynamic members leave (-1); static members keep their slot until the session ends (-2)."""
+    LEAVE_GROUP = "leave_group"
+    """Also a static member leaves for good (-1)."""
+    REMAIN_IN_GROUP = "remain_in_group"
+    """A dynamic member sends nothing and stays until its session ends; a static one sends -2."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """unsubscribe() or close(); answered by `LeaveDone`.
+
+    Args:
+        closing: True for close(): commits still queued are sent, and nothing new is started.
+    """
+
+    leave_id: int
+    deadline_ms: int
+    mode: LeaveMode = LeaveMode.DEFAULT
+    closing: bool = False
+
+
+MemberEvent: TypeAlias = (
+    Tick
+    | SubscriptionChanged
+    | ManuallyAssigned
+    | AppPolled
+    | ResponseReceived
+    | RequestFailed
+    | CoordinatorConnected
+    | CoordinatorDisconnected
+    | MetadataUpdated
+    | OffsetsListed
+    | ListenerDone
+    | PositionSet
+    | PositionLost
+    | CommitRequested
+    | FetchOffsetsRequested
+    | CallAbandoned
+    | LeaveRequested
+)
+
+# -------------------------------------------------------------------------------------------------------- effects
+
+
+class Destination(enum.Enum):
+    """Where a request goes."""
+
+    COORDINATOR = "coordinator"
+    """The node of the last `ConnectCoordinator`, on its connection. Fails as DISCONNECTED if that is gone."""
+    ANY_BROKER = "any_broker"
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """Heartbeat thread: write one request, once; never resend it.
+
+    Args:
+        timeout_ms: relative; on expiry the connection is closed, so that no late answer can arrive, and
+            `RequestFailed` (TIMED_OUT) is posted.
+        max_version: highest version to use although both sides know newer ones, or None.
+        expect_answer: False for a request whose answer does not matter; nothing is posted for it.
+    """
+
+    request_id: int
+    destination: Destination
+    request: Request
+    timeout_ms: int
+    max_version: int | None = None
+    expect_answer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectCoordinator:
+    """Heartbeat thread: open a connection of its own to the coordinator; answered by `CoordinatorConnected`."""
+
+    request_id: int
+    node: BrokerNode
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetadata:
+    """Heartbeat thread: ask the cluster for these topics by id; answered by `MetadataUpdated` or `RequestFailed`."""
+
+    request_id: int
+    topic_ids: frozenset[UUID]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsets:
+    """Heartbeat thread: ask the partitions' leaders; answered by one `OffsetsListed` or `RequestFailed`.
+
+    Args:
+        timestamps: partition -> -2 earliest, -1 latest, or milliseconds since 1970.
+    """
+
+    request_id: int
+    timestamps: Mapping[TopicPartition, int]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PausePartitions:
+    """Application thread: stop fetching these and drop what is buffered; they are about to be revoked."""
+
+    partitions: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class RevokePartitions:
+    """Application thread: run on_partitions_revoked, then let go of the partitions; answer with `ListenerDone`.
+
+    If the listener raises, the partitions stay (paused): the member asks again.
+    """
+
+    token: int
+    partitions: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignPartitions:
+    """Application thread: run on_partitions_assigned (also with no partition); answer with `ListenerDone`.
+
+    Fetching starts later, with `StartFetching`.
+    """
+
+    token: int
+    partitions: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class LosePartitions:
+    """Application thread: let go of the partitions, then run on_partitions_lost; answer with `ListenerDone`."""
+
+    token: int
+    partitions: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class StartFetching:
+    """Application thread: fetch these partitions from these positions (absolute offsets)."""
+
+    positions: Mapping[TopicIdPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class StopFetching:
+    """Application thread: let go of partitions of a manual assignment. No listener runs."""
+
+    partitions: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDone:
+    """Application thread: a commit ended.
+
+    Args:
+        error: None on success.
+    """
+
+    commit_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: Kip848Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFetched:
+    """Application thread: the answer to `FetchOffsetsRequested`; partitions without a committed offset are absent."""
+
+    fetch_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: Kip848Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveDone:
+    """Application thread: the member left, or cannot; the waiting unsubscribe() or close() goes on."""
+
+    leave_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceError:
+    """Application thread: raise this from poll(), once; the member goes on."""
+
+    error: Kip848Error
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Application thread: the member is FATAL; raise this from poll() and from every later call but close()."""
+
+    error: Kip848Error
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """Anywhere: the public state moved; for logs, metrics and tests."""
+
+    old: MemberState
+    new: MemberState
+    trigger: str
+    member_epoch: int
+
+
+MemberEffect: TypeAlias = (
+    SendRequest
+    | ConnectCoordinator
+    | RequestMetadata
+    | ListOffsets
+    | PausePartitions
+    | RevokePartitions
+    | AssignPartitions
+    | LosePartitions
+    | StartFetching
+    | StopFetching
+    | CommitDone
+    | OffsetsFetched
+    | LeaveDone
+    | SurfaceError
+    | Fail
+    | StateChanged
+)
+
+# ------------------------------------------------------------------------------------------- what the shell reads
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What the application's thread reads without asking: one frozen value, replaced whole after a step.
+
+    Args:
+        version: grows with every change of any field; compare it once per batch.
+        readable: partitions whose records may be handed out now.
+        poll_wanted: the next poll() must be reported as `AppPolled` before it hands out a record.
+        awaiting_app: an effect for the application's thread is outstanding, or a run is in progress.
+        member_epoch: epoch for group_metadata(); -1 outside the group.
+    """
+
+    version: int
+    state: MemberState
+    readable: frozenset[TopicPartition]
+    assigned: frozenset[TopicIdPartition]
+    poll_wanted: bool
+    awaiting_app: bool
+    member_id: str
+    member_epoch: int
