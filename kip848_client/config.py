@@ -1,0 +1,342 @@
+"""Configuration: Kafka's dotted property names in, typed and checked values out. Every default is here.
+
+Three kinds of keys:
+
+* keys of the **control plane** (`_OWN_KEYS`): read here, and passed on only where the data plane needs them too;
+* keys that mean nothing under this protocol (`_REFUSED`): refused with a sentence that says what to do;
+* **everything else** goes to the data plane (librdkafka) unchanged. What its constructor refuses becomes a
+  `ConfigError` that names the nearest known key (`nearest_key`), where the data plane is built.
+
+Secrets are never part of a repr, a log line or an error text: errors show values only of keys that are not secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kip848_client.config_keys import DATA_PLANE_KEYS, is_secret
+from kip848_client.errors import ConfigError
+
+ConfigValue: TypeAlias = str | int | float | bool | Callable[..., object] | object
+"""What a configuration mapping may hold: as confluent-kafka accepts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapServer:
+    """One entry of bootstrap.servers."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """The checked configuration of one consumer. Times are in ms.
+
+    Attributes:
+        auto_commit_interval_ms: None when enable.auto.commit is off.
+        auto_offset_reset: ``earliest``, ``latest`` or ``none``.
+        rebalance_timeout_ms: equal to max.poll.interval.ms; sent to the coordinator.
+        data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
+        on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
+    """
+
+    bootstrap_servers: tuple[BootstrapServer, ...]
+    group_id: str
+    client_id: str
+    group_instance_id: str | None
+    client_rack: str | None
+    group_remote_assignor: str | None
+    auto_offset_reset: str
+    auto_commit_interval_ms: int | None
+    isolation_level: str
+    max_poll_interval_ms: int
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    connection_setup_timeout_ms: int
+    data_plane: Mapping[str, ConfigValue] = field(repr=False)
+    on_commit: Callable[..., object] | None = field(repr=False, default=None)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """Time that the coordinator gives this member to revoke; equal to max.poll.interval.ms."""
+        return self.max_poll_interval_ms
+
+
+_INT32_MAX: Final = 2**31 - 1
+
+_RESET: Final[Mapping[str, str]] = {
+    "earliest": "earliest",
+    "beginning": "earliest",
+    "smallest": "earliest",
+    "latest": "latest",
+    "end": "latest",
+    "largest": "latest",
+    "none": "none",
+    "error": "none",
+}
+
+_ALIASES: Final[Mapping[str, str]] = {"metadata.broker.list": "bootstrap.servers"}
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "session.timeout.ms": (
+        "is decided by the coordinator under this protocol; set consumer.session.timeout.ms on the group "
+        "(kafka-configs --entity-type groups) or group.consumer.session.timeout.ms on the broker"
+    ),
+    "heartbeat.interval.ms": (
+        "is decided by the coordinator under this protocol; set consumer.heartbeat.interval.ms on the group "
+        "(kafka-configs --entity-type groups) or group.consumer.heartbeat.interval.ms on the broker"
+    ),
+    "partition.assignment.strategy": (
+        "belongs to the classic protocol; choose a server-side assignor with group.remote.assignor (uniform or range)"
+    ),
+    "group.protocol.type": "belongs to the classic protocol; leave it out",
+    "enable.partition.eof": "is not offered: errors and events are never returned as messages; compare position() with "
+    "get_watermark_offsets(), or use lag()",
+    "group.local.assignors": "is not available in this version; choose a server-side one with group.remote.assignor",
+}
+
+_SECURITY_KEYS: Final = ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
+
+_OWN_KEYS: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "group.id",
+        "client.id",
+        "client.rack",
+        "group.protocol",
+        "group.instance.id",
+        "group.remote.assignor",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "auto.commit.interval.ms",
+        "enable.auto.offset.store",
+        "isolation.level",
+        "max.poll.interval.ms",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "on_commit",
+    }
+)
+"""Keys that the control plane reads."""
+
+_NOT_FOR_DATA_PLANE: Final = frozenset(
+    {
+        "group.protocol",
+        "group.instance.id",
+        "group.remote.assignor",
+        "auto.commit.interval.ms",
+        "max.poll.interval.ms",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "on_commit",
+    }
+)
+
+
+def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
+    """Check a consumer's configuration.
+
+    Args:
+        conf: Kafka property names as librdkafka spells them; values as confluent-kafka accepts them.
+
+    Returns:
+        Typed values, and the mapping for the data plane.
+
+    Raises:
+        ConfigError: a key is missing, refused or out of range. The message names the key and the way out.
+    """
+    reader = _Reader(conf)
+    reader.refuse()
+    servers = _parse_bootstrap(reader.text("bootstrap.servers"))
+    group_id = reader.text("group.id")
+    if not group_id.strip():
+        raise ConfigError("group.id is blank; name the group that this consumer belongs to")
+    reader.one_of("group.protocol", {"consumer": "consumer"}, default="consumer")
+    reset = reader.one_of("auto.offset.reset", _RESET, default="latest")
+    auto_commit = reader.flag("enable.auto.commit", default=True)
+    auto_commit_interval_ms = reader.integer("auto.commit.interval.ms", default=5_000, low=0, high=86_400_000)
+    if not reader.flag("enable.auto.offset.store", default=True):
+        raise ConfigError(
+            "enable.auto.offset.store=false is not offered; set enable.auto.commit=false and call commit() yourself"
+        )
+    return ConsumerConfig(
+        bootstrap_servers=servers,
+        group_id=group_id,
+        client_id=reader.optional_text("client.id") or "kip848-client",
+        group_instance_id=reader.not_blank("group.instance.id"),
+        client_rack=reader.not_blank("client.rack"),
+        group_remote_assignor=reader.not_blank("group.remote.assignor"),
+        auto_offset_reset=reset,
+        auto_commit_interval_ms=auto_commit_interval_ms if auto_commit else None,
+        isolation_level=reader.one_of(
+            "isolation.level",
+            {"read_committed": "read_committed", "read_uncommitted": "read_uncommitted"},
+            default="read_committed",
+        ),
+        max_poll_interval_ms=reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000),
+        request_timeout_ms=reader.integer("request.timeout.ms", default=30_000, low=1, high=_INT32_MAX),
+        default_api_timeout_ms=reader.integer("default.api.timeout.ms", default=60_000, low=1, high=_INT32_MAX),
+        retry_backoff_ms=reader.integer("retry.backoff.ms", default=100, low=1, high=300_000),
+        retry_backoff_max_ms=reader.integer("retry.backoff.max.ms", default=1_000, low=1, high=300_000),
+        connection_setup_timeout_ms=reader.integer(
+            "socket.connection.setup.timeout.ms", default=30_000, low=1_000, high=_INT32_MAX
+        ),
+        data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id),
+        on_commit=reader.callback("on_commit"),
+    )
+
+
+def nearest_key(key: str) -> str | None:
+    """Name the known key that *key* most resembles, or None if none is near."""
+    known = sorted(DATA_PLANE_KEYS | _OWN_KEYS)
+    found = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _data_plane(
+    conf: Mapping[str, ConfigValue], *, servers: tuple[BootstrapServer, ...], group_id: str
+) -> dict[str, ConfigValue]:
+    """Build librdkafka's configuration: ours to read records with, never to be a member with."""
+    data_plane = {key: value for key, value in conf.items() if key not in _NOT_FOR_DATA_PLANE}
+    data_plane.setdefault("fetch.queue.backoff.ms", 10)  # librdkafka's 1000 stalls a fast reader
+    data_plane.update(
+        {
+            "bootstrap.servers": ",".join(_host_port(server) for server in servers),
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            # An offset without a record comes back to us as an error, and our own reset policy decides.
+            "auto.offset.reset": "error",
+        }
+    )
+    return data_plane
+
+
+def _host_port(server: BootstrapServer) -> str:
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    return f"{host}:{server.port}"
+
+
+def _parse_bootstrap(text: str) -> tuple[BootstrapServer, ...]:
+    servers = []
+    for entry in text.split(","):
+        address = entry.strip()
+        if not address:
+            continue
+        scheme, separator, rest = address.partition("://")
+        if separator:
+            if scheme.upper() != "PLAINTEXT":
+                raise ConfigError(f"bootstrap.servers entry {address!r}: only PLAINTEXT:// is supported")
+            address = rest
+        if address.startswith("["):
+            host, bracket, port_text = address[1:].partition("]")
+            port_text = port_text.removeprefix(":") if bracket else "?"
+        elif address.count(":") <= 1:
+            host, _, port_text = address.partition(":")
+        else:
+            raise ConfigError(f"bootstrap.servers entry {entry.strip()!r}: write an IPv6 address as [address]:port")
+        try:
+            port = int(port_text or "9092")
+        except ValueError:
+            port = -1
+        if not host or not 0 < port < 65536:
+            raise ConfigError(f"bootstrap.servers entry {entry.strip()!r} is not host:port")
+        servers.append(BootstrapServer(host, port))
+    if not servers:
+        raise ConfigError("bootstrap.servers is blank; give host:port, separated by commas")
+    return tuple(servers)
+
+
+class _Reader:
+    """Typed access to a raw mapping; every refusal is a `ConfigError` that names the key."""
+
+    def __init__(self, conf: Mapping[str, ConfigValue]) -> None:
+        if not isinstance(conf, Mapping):
+            raise ConfigError(f"configuration must be a mapping of property names, got {type(conf).__name__}")
+        self.conf: dict[str, ConfigValue] = {}
+        for key, value in conf.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"configuration keys are strings, got {key!r}")
+            self.conf[_ALIASES.get(key, key)] = value
+
+    def refuse(self) -> None:
+        for key, reason in _REFUSED.items():
+            if key in self.conf:
+                raise ConfigError(f"{key} {reason}")
+        protocol = self.conf.get("security.protocol", "plaintext")
+        if str(protocol).lower() != "plaintext" or any(key in self.conf for key in _SECURITY_KEYS[1:]):
+            raise ConfigError(
+                "security.protocol: the control plane of this version is plaintext only; see docs/not-implemented.md"
+            )
+
+    def text(self, key: str) -> str:
+        value = self.optional_text(key)
+        if value is None:
+            raise ConfigError(f"{key} is missing")
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        value = self.conf.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise ConfigError(f"{key} must be a string, got {self._show(key, value)}")
+        return value
+
+    def not_blank(self, key: str) -> str | None:
+        value = self.optional_text(key)
+        if value is not None and not value.strip():
+            raise ConfigError(f"{key} is blank; leave it out, or give a value")
+        return value
+
+    def integer(self, key: str, *, default: int, low: int, high: int) -> int:
+        value = self.conf.get(key)
+        if value is None:
+            return default
+        try:
+            if isinstance(value, bool) or not isinstance(value, (int, str)):
+                raise ValueError
+            number = int(value)
+        except ValueError:
+            raise ConfigError(f"{key} must be an integer, got {self._show(key, value)}") from None
+        if not low <= number <= high:
+            raise ConfigError(f"{key}={number} is outside {low}..{high}")
+        return number
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self.conf.get(key, default)
+        if isinstance(value, bool):
+            return value
+        text = str(value).strip().lower()
+        if text in {"true", "1", "yes", "on"}:
+            return True
+        if text in {"false", "0", "no", "off"}:
+            return False
+        raise ConfigError(f"{key} must be true or false, got {self._show(key, value)}")
+
+    def one_of(self, key: str, allowed: Mapping[str, str], *, default: str) -> str:
+        value = self.conf.get(key)
+        if value is None:
+            return default
+        found = allowed.get(str(value).lower())
+        if found is None:
+            raise ConfigError(f"{key} must be one of {', '.join(allowed)}, got {self._show(key, value)}")
+        return found
+
+    def callback(self, key: str) -> Callable[..., object] | None:
+        value = self.conf.get(key)
+        if value is not None and not callable(value):
+            raise ConfigError(f"{key} must be callable, got {self._show(key, value)}")
+        return value
+
+    def _show(self, key: str, value: object) -> str:
+        return "a value that is not shown" if is_secret(key) else repr(value)
