@@ -1,0 +1,227 @@
+"""The event log: one schema for client, coordinator and simulation, written as JSON lines.
+
+Every line is an object with these keys, always all of them::
+
+    {"v": 1, "ts_ms": 1700000000000, "source": "coordinator", "event": "member_joined", "group_id": "orders",
+     "member_id": "m1", "client_id": "c", "member_epoch": 1, "group_epoch": 1, "fields": {...}}
+
+`EVENTS` lists every event name once, with what its ``fields`` hold. A reader may rely on the names: they do not change
+within one ``v``. This module formats and keeps events; it decides nothing about when one is written.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, Protocol, TextIO, TypeAlias
+
+from kip848_client.errors import ProtocolError
+
+SCHEMA_VERSION: Final = 1
+
+Source: TypeAlias = Literal["client", "coordinator", "simulation"]
+JsonValue: TypeAlias = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
+
+EVENTS: Final[Mapping[str, str]] = {
+    # The coordinator's side.
+    "broker_started": "bootstrap_servers, node_id, topics: the embedded broker serves",
+    "broker_stopped": "the embedded broker no longer serves",
+    "topic_created": "topic, topic_id, partitions",
+    "topic_deleted": "topic, topic_id",
+    "partitions_added": "topic, topic_id, partitions (the new count)",
+    "request_failed": "api, error: a handler raised; the client was told UNKNOWN_SERVER_ERROR",
+    "connection_refused": "reason: a connection was closed for what it sent, or because there are too many",
+    "log_repaired": "file, bytes: a torn last entry was cut when the folder was loaded",
+    "member_joined": "topics, instance_id: a member joined, or joined again with epoch 0",
+    "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave",
+    "member_fenced": "error, sent_epoch: a heartbeat was refused and changed nothing",
+    "subscription_changed": "topics, regex",
+    "group_epoch_bumped": "reason",
+    "target_assignment_computed": "assignor, members: member id -> {topic: [partitions]}",
+    "member_assignment_changed": "state, assigned, pending_revocation: {topic: [partitions]}",
+    "group_state_changed": "old, new",
+    "offsets_committed": "offsets: {topic-partition: offset}",
+    "commit_refused": "error, offsets",
+    # The client's side.
+    "state_changed": "old, new, trigger",
+    "assignment_received": "partitions: the target of the last answer",
+    "partitions_assigned": "partitions, duration_ms: the listener returned",
+    "partitions_revoked": "partitions, duration_ms: the listener returned",
+    "partitions_lost": "partitions, duration_ms: the listener returned",
+    "listener_failed": "callback, partitions, error",
+    "fetching_started": "positions: {topic-partition: offset}",
+    "coordinator_found": "node_id, host, port",
+    "coordinator_lost": "reason",
+    "heartbeat_failed": "error: a code or a broken connection",
+    "commit_done": "offsets: {topic-partition: offset}",
+    "commit_failed": "offsets, error",
+    "poll_interval_exceeded": "late_ms",
+    "error_surfaced": "error: raised from poll()",
+    "member_failed": "error: the member is FATAL",
+    "left_group": "the leave heartbeat was written, or could not be",
+}
+"""Event name -> what its fields hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """One line of the event log.
+
+    Args:
+        ts_ms: milliseconds since 1970 (of the virtual clock in a simulation).
+        event: a name of `EVENTS`.
+        member_epoch: epoch of the member, or None where it has no meaning.
+        group_epoch: epoch of the group, or None where it is not known (a client never knows it).
+        fields: what the event adds; JSON values only.
+    """
+
+    ts_ms: int
+    source: Source
+    event: str
+    group_id: str | None = None
+    member_id: str | None = None
+    client_id: str | None = None
+    member_epoch: int | None = None
+    group_epoch: int | None = None
+    fields: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.event in EVENTS, f"event {self.event!r} is not listed in journal.EVENTS"
+
+    def to_json(self) -> str:
+        """Write the event as one line, without the newline; keys always in the same order."""
+        return json.dumps(
+            {
+                "v": SCHEMA_VERSION,
+                "ts_ms": self.ts_ms,
+                "source": self.source,
+                "event": self.event,
+                "group_id": self.group_id,
+                "member_id": self.member_id,
+                "client_id": self.client_id,
+                "member_epoch": self.member_epoch,
+                "group_epoch": self.group_epoch,
+                "fields": dict(self.fields),
+            },
+            separators=(",", ":"),
+        )
+
+
+def parse_line(line: str) -> JournalEvent:
+    """Read one line back.
+
+    Raises:
+        ProtocolError: not a JSON object of this schema, or an event name that is not listed.
+    """
+    try:
+        raw = json.loads(line)
+        version = raw["v"]
+        if version != SCHEMA_VERSION:
+            raise ProtocolError(f"event log line has v={version!r}; this version reads v={SCHEMA_VERSION}")
+        if raw["event"] not in EVENTS:
+            raise ProtocolError(f"event log line has the unknown event {raw['event']!r}")
+        return JournalEvent(**{name: raw[name] for name in JournalEvent.__slots__})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProtocolError(f"not a line of the event log: {line[:200]!r}") from error
+
+
+def read_journal(path: Path) -> Iterator[JournalEvent]:
+    """Yield the events of a file; a last line without its newline was still being written and is left out."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield parse_line(line)
+
+
+class Journal(Protocol):
+    """Where events go. `write` is called from several threads and never raises for a full or broken sink."""
+
+    def write(self, event: JournalEvent) -> None:
+        """Keep one event."""
+        ...
+
+
+class NullJournal:
+    """Keeps nothing; the default."""
+
+    def write(self, event: JournalEvent) -> None:
+        """Forget *event*."""
+
+
+class MemoryJournal:
+    """Keeps events in a list, for tests and the demo.
+
+    Args:
+        on_event: called with each event after it was kept, on the writer's thread.
+    """
+
+    def __init__(self, on_event: Callable[[JournalEvent], None] | None = None) -> None:
+        self._events: list[JournalEvent] = []
+        self._on_event = on_event
+
+    @property
+    def events(self) -> tuple[JournalEvent, ...]:
+        """Everything kept so far, oldest first."""
+        return tuple(self._events)
+
+    def named(self, *names: str) -> tuple[JournalEvent, ...]:
+        """The events with one of these names, oldest first."""
+        return tuple(event for event in self._events if event.event in names)
+
+    def write(self, event: JournalEvent) -> None:
+        """Keep *event*."""
+        self._events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+
+class JsonLinesJournal:
+    """Appends events to a text stream, one line each, flushed line by line.
+
+    A sink that fails (a full disk, a closed pipe) is given up: the consumer or broker must not fail for its log.
+    `failed` then says why.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self.failed: OSError | ValueError | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> JsonLinesJournal:
+        """Append to the file at *path*; it is made if it is not there."""
+        return cls(path.open("a", encoding="utf-8"))
+
+    def write(self, event: JournalEvent) -> None:
+        """Append *event* as one line."""
+        line = event.to_json() + "\n"
+        with self._lock:
+            if self.failed is not None:
+                return
+            try:
+                self._stream.write(line)
+                self._stream.flush()
+            except (OSError, ValueError) as error:
+                self.failed = error
+
+    def close(self) -> None:
+        """Close the stream."""
+        with self._lock:
+            self._stream.close()
+
+
+def tee(journals: Iterable[Journal]) -> Journal:
+    """Write every event to each of *journals*."""
+    return _Tee(tuple(journals))
+
+
+class _Tee:
+    def __init__(self, journals: tuple[Journal, ...]) -> None:
+        self._journals = journals
+
+    def write(self, event: JournalEvent) -> None:
+        for journal in self._journals:
+            journal.write(event)
