@@ -23,7 +23,7 @@ from kip848_client.errors import ProtocolError
 SCHEMA_VERSION: Final = 1
 
 Source: TypeAlias = Literal["client", "coordinator", "simulation"]
-JsonValue: TypeAlias = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
+JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 
 EVENTS: Final[Mapping[str, str]] = {
     # The coordinator's side.
