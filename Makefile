@@ -1,0 +1,62 @@
+# Everything that a person or CI runs. Each target does its own set-up; nothing needs to be prepared.
+#
+#   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed)
+#   make test     the tests that need nothing but Python
+#   make check    lint, format, types, import contracts
+#   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
+#   make bench    speed, as ratios against peers
+#   make package  build the wheel, install it into a clean environment, run the demo from it
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# The newest interpreter from 3.11 on that is there; PYTHON3=... chooses another.
+PYTHON3 ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	command -v $$name >/dev/null && $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$name && break; done)
+
+.PHONY: help venv demo test check format interop bench package clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON3)" || { echo "Python 3.11 or newer (with venv) is needed; install it, or run make PYTHON3=/path/to/python"; exit 1; }
+	@test -x $(PYTHON) || { echo "making $(VENV) with $(PYTHON3)"; $(PYTHON3) -m venv $(VENV); }
+	@echo "installing the package and its tools into $(VENV)"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[demo]' --group test --group lint
+	@touch $(STAMP)
+
+demo: venv
+	@$(VENV)/bin/kip848 demo
+
+test: venv
+	@$(PYTHON) -m pytest -m "not kafka"
+
+check: venv
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: venv
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+interop: venv
+	KIP848_REQUIRE_KAFKA=1 $(PYTHON) -m pytest tests/interop -m kafka
+
+bench: venv
+	$(PYTHON) -m benchmarks
+
+package: venv
+	$(PYTHON) tests/packaging/check_wheel.py
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

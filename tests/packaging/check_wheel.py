@@ -1,0 +1,75 @@
+"""Build the wheel, install it into a clean environment, and use it as a stranger would.
+
+Run by ``make package``; it is a script and not a test, because it needs a network for pip and half a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUIRED = ("kip848_client/py.typed", "kip848_client/__init__.py", "kip848_client/pytest_plugin.py")
+
+
+def main() -> int:
+    """Return 0 if the installed wheel works; raise with what went wrong otherwise."""
+    with tempfile.TemporaryDirectory(prefix="kip848-wheel-") as folder:
+        work = Path(folder)
+        wheel = _build(work)
+        _inspect(wheel)
+        python = _install(wheel, work)
+        _use(python, work)
+    print("packaging: ok")
+    return 0
+
+
+def _build(work: Path) -> Path:
+    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(work), str(ROOT)], cwd=work)
+    (wheel,) = work.glob("kip848_client-*.whl")
+    print(f"packaging: built {wheel.name} ({wheel.stat().st_size // 1024} KiB)")
+    return wheel
+
+
+def _inspect(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    missing = [name for name in REQUIRED if name not in names]
+    foreign = sorted({name.split("/")[0] for name in names if not name.startswith("kip848_client")})
+    if missing or foreign:
+        raise SystemExit(f"packaging: the wheel lacks {missing} or holds more than the package: {foreign}")
+
+
+def _install(wheel: Path, work: Path) -> Path:
+    environment = work / "venv"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[demo]"], cwd=work)
+    return python
+
+
+def _use(python: Path, work: Path) -> None:
+    command = str(python.parent / "kip848")
+    print("packaging:", _run([command, "--version"], cwd=work).strip())
+    result = json.loads(_run([command, "demo", "--json"], cwd=work))
+    if result.get("ok") is not True:
+        raise SystemExit(f"packaging: the demo from the wheel failed: {result}")
+    print("packaging: the demo from the wheel succeeded")
+
+
+def _run(command: list[str], *, cwd: Path) -> str:
+    # No PYTHONPATH and a foreign folder: only what the wheel brought can be imported.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"packaging: {' '.join(command)} exited with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
