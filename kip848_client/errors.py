@@ -10,6 +10,7 @@
     ├── ConnectionLostError         the connection could not be made, or broke (also a ConnectionError)
     │   └── AuthenticationError     TLS or SASL refused the connection; no retry cures it
     ├── ProtocolError               a peer sent what the protocol does not allow
+    ├── MessageValueError           a value does not fit its field on the wire (caller; also a ValueError)
     ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
     ├── ListenerError               a rebalance listener raised; the cause is attached
     ├── MaxPollExceededError        poll() was not called for max.poll.interval.ms
@@ -64,6 +65,7 @@ __all__ = [
     "Kip848Error",
     "ListenerError",
     "MaxPollExceededError",
+    "MessageValueError",
     "NoOffsetForPartitionError",
     "ProtocolError",
     "RequestTimeoutError",
@@ -110,6 +112,10 @@ class AuthenticationError(ConnectionLostError):
 
 class ProtocolError(Kip848Error):
     """Bytes or a message that the protocol does not allow. Nothing of it was applied."""
+
+
+class MessageValueError(Kip848Error, ValueError):
+    """A value does not fit its field on the wire: out of range, too long, None or of another type. Names the field."""
 
 
 class UnsupportedVersionError(Kip848Error):

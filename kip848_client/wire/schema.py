@@ -23,6 +23,7 @@ __all__ = [
     "request",
     "response",
     "record",
+    "Message",
     "Request",
     "Response",
     "RecordPart",
@@ -223,28 +224,32 @@ def record(record_type: int, versions: str, *, flexible: str) -> MessageSpec:
     return MessageSpec(record_type, Versions.parse(versions), Versions.parse(flexible))
 
 
-class Response:
-    """Base of all responses."""
+class Message:
+    """Base of all that has an encoding of its own."""
 
     __slots__ = ()
     WIRE: ClassVar[MessageSpec]
+
+
+class Response(Message):
+    """Base of all responses."""
+
+    __slots__ = ()
 
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
-class Request(Generic[ResponseT]):
+class Request(Message, Generic[ResponseT]):
     """Base of all requests; the parameter is the class of the answer."""
 
     __slots__ = ()
-    WIRE: ClassVar[MessageSpec]
 
 
-class RecordPart:
+class RecordPart(Message):
     """Base of the keys and values of records in ``__consumer_offsets``."""
 
     __slots__ = ()
-    WIRE: ClassVar[MessageSpec]
 
 
 @functools.cache

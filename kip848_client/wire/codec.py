@@ -1,0 +1,220 @@
+"""Frames of requests and responses: header and body, without the four bytes of size in front.
+
+Owns the header rules (which header version goes with which message, and the exceptions of ApiVersions). Bodies are
+compiled from the declarations in `messages/`.
+
+Header versions (KIP-482): a request has header v2 (v1 and a tag section) from its flexible version on; its client id
+stays a classic string. A response has header v1 from there on, except ApiVersions, which always has v0, since it is
+read before the versions are known.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.messages import message_pair
+from kip848_client.wire.primitives import mutable_twin, skip_tags
+from kip848_client.wire.schema import Request, Response
+
+__all__ = [
+    "RequestHeader",
+    "encode_request",
+    "decode_request",
+    "peek_request_header",
+    "encode_response",
+    "decode_response",
+    "peek_correlation_id",
+    "frame",
+]
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+_REQUEST_HEADER: Final = struct.Struct(">hhih")
+_INT32: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What stands before the body of a request."""
+
+    api_key: int
+    """May be a key that we do not know."""
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+_HEADER_TWIN: Final[Any] = mutable_twin(RequestHeader)
+
+
+def frame(payload: bytes) -> bytes:
+    """*payload* with its size in front, as it goes into the socket."""
+    return _INT32.pack(len(payload)) + payload
+
+
+def encode_request(message: Request[Any], *, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The frame of a request.
+
+    Raises:
+        UnsupportedVersionError: the version is not spoken here, or lacks a field that is set and may not be ignored.
+        MessageValueError: a value does not fit its field.
+    """
+    spec = message.WIRE
+    client = b"" if client_id is None else client_id.encode()
+    try:
+        pieces = [
+            _REQUEST_HEADER.pack(spec.api_key, api_version, correlation_id, -1 if client_id is None else len(client)),
+            client,
+        ]
+    except struct.error as failure:
+        raise MessageValueError(
+            f"request header: version {api_version}, correlation id {correlation_id} or a client id of "
+            f"{len(client)} bytes does not fit its field"
+        ) from failure
+    if spec.flexible.first <= api_version <= spec.flexible.last:
+        pieces.append(b"\0")
+    encode_body(message, api_version, pieces)
+    return b"".join(pieces)
+
+
+def peek_request_header(data: bytes | memoryview) -> RequestHeader:
+    """Read the header of a request without its body; works for keys and versions that we do not know.
+
+    Raises:
+        ProtocolError: the frame is too short for its header, or the client id is not UTF-8.
+    """
+    header, _ = _read_request_header(bytes(data))
+    return header
+
+
+def decode_request(data: bytes | memoryview) -> tuple[RequestHeader, Request[Any]]:
+    """Read a whole request.
+
+    Raises:
+        UnsupportedVersionError: a key or version that we do not speak (`peek_request_header` still reads the header).
+        ProtocolError: the bytes are not what their header says.
+    """
+    data = bytes(data)
+    header, position = _read_request_header(data)
+    cls = _request_class(header.api_key)
+    spec = cls.WIRE
+    version = header.api_version
+    if spec.flexible.first <= version <= spec.flexible.last and spec.versions.first <= version <= spec.versions.last:
+        position = _skip_header_tags(data, position)
+    return header, decode_body(cls, version, data, position)
+
+
+def encode_response(message: Response, *, api_version: int, correlation_id: int) -> bytes:
+    """The frame of a response to a request of *api_version*.
+
+    An ApiVersions request of a version above ours is answered in version 0, as KIP-511 says.
+
+    Raises:
+        UnsupportedVersionError: the version is not spoken here, or lacks a field that is set and may not be ignored.
+        MessageValueError: a value does not fit its field.
+    """
+    spec = message.WIRE
+    try:
+        header = _INT32.pack(correlation_id)
+    except struct.error as failure:
+        raise MessageValueError(f"response header: correlation id {correlation_id} is not an int32") from failure
+    if spec.api_key == _API_VERSIONS:
+        if api_version > spec.versions.last:
+            api_version = 0
+    elif spec.flexible.first <= api_version <= spec.flexible.last:
+        header += b"\0"
+    pieces = [header]
+    encode_body(message, api_version, pieces)
+    return b"".join(pieces)
+
+
+def peek_correlation_id(data: bytes | memoryview) -> int:
+    """Which request a response answers.
+
+    Raises:
+        ProtocolError: fewer than four bytes.
+    """
+    try:
+        value: int = _INT32.unpack_from(data, 0)[0]
+    except struct.error as failure:
+        raise ProtocolError(f"a response of {len(data)} bytes has no correlation id") from failure
+    return value
+
+
+def decode_response(api_key: int, data: bytes | memoryview, *, api_version: int) -> tuple[int, Response]:
+    """Read the answer to a request of *api_key* and *api_version*: (correlation id, message).
+
+    Raises:
+        UnsupportedVersionError: a key or version that we do not speak.
+        ProtocolError: the bytes are not such a response.
+    """
+    data = bytes(data)
+    correlation_id = peek_correlation_id(data)
+    try:
+        cls = message_pair(api_key).response
+    except KeyError:
+        raise UnsupportedVersionError(f"API key {api_key} is not spoken here") from None
+    if api_key == _API_VERSIONS:
+        return correlation_id, _decode_api_versions(cls, data, api_version)
+    position = 4
+    spec = cls.WIRE
+    if spec.flexible.first <= api_version <= spec.flexible.last:
+        position = _skip_header_tags(data, position)
+    return correlation_id, decode_body(cls, api_version, data, position)
+
+
+def _decode_api_versions(cls: type[ResponseT], data: bytes, api_version: int) -> ResponseT:
+    """UNSUPPORTED_VERSION comes in the layout of version 0, whatever was asked (KIP-511)."""
+    if api_version > 0 and data[4:6] == _INT16.pack(_UNSUPPORTED_VERSION):
+        try:
+            return decode_body(cls, 0, data, 4)
+        except ProtocolError:
+            pass  # some peers do use the version that was asked
+    return decode_body(cls, api_version, data, 4)
+
+
+def _request_class(api_key: int) -> type[Request[Any]]:
+    try:
+        return message_pair(api_key).request
+    except KeyError:
+        raise UnsupportedVersionError(f"API key {api_key} is not spoken here") from None
+
+
+def _read_request_header(data: bytes) -> tuple[RequestHeader, int]:
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST_HEADER.unpack_from(data, 0)
+    except struct.error as failure:
+        raise ProtocolError(f"a request of {len(data)} bytes is too short for its header") from failure
+    stop = 10 + length
+    if length < -1 or stop > len(data):
+        raise ProtocolError(f"request header: a client id of {length} bytes in a request of {len(data)} bytes")
+    made = _HEADER_TWIN()
+    made.api_key = api_key
+    made.api_version = api_version
+    made.correlation_id = correlation_id
+    if length == -1:
+        made.client_id = None
+        stop = 10
+    else:
+        try:
+            made.client_id = data[10:stop].decode()
+        except UnicodeDecodeError as failure:
+            raise ProtocolError(f"request header: the client id is not UTF-8: {failure}") from failure
+    made.__class__ = RequestHeader
+    return made, stop
+
+
+def _skip_header_tags(data: bytes, position: int) -> int:
+    try:
+        count = data[position]
+        return position + 1 if not count else skip_tags(data, position + 1, len(data), count)
+    except IndexError as failure:
+        raise ProtocolError(f"a frame of {len(data)} bytes ends inside its header") from failure
