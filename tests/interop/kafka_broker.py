@@ -1,0 +1,311 @@
+"""A real Apache Kafka broker for tests: one Java process on loopback, no Docker.
+
+Owns the process, its ports, its configuration and its data folder. Does not fetch jars (kafka_libs.py) and decides
+nothing about skipping tests (conftest.py).
+
+    with KafkaBroker() as broker:
+        Consumer({"bootstrap.servers": broker.bootstrap_servers, ...})
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.kafka_libs import KAFKA_FOLDER, java_command, kafka_libs, kafka_version
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+LOG_TAIL_LINES: Final = 60
+PORT_ATTEMPTS: Final = 3
+
+JVM_OPTIONS: Final = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",  # fewer threads, and the heap is small
+    "-XX:TieredStopAtLevel=1",  # halves the start-up time; throughput is not what these tests measure
+    "-Djava.awt.headless=true",
+    f"-Dlog4j2.configurationFile={KAFKA_FOLDER / 'log4j2.properties'}",
+)
+
+
+class KafkaBrokerError(Exception):
+    """The broker did not do as told; the message ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalKafka:
+    """A broker that somebody else runs (KIP848_BOOTSTRAP): it can be used, but not restarted or configured."""
+
+    bootstrap_servers: str
+
+
+class KafkaBroker:
+    """One Apache Kafka node, broker and controller in one process, that a test can stop, kill and start again.
+
+    Args:
+        properties: broker properties that override kafka/server.properties, Kafka's names and spelling.
+        listeners: more client listeners, name -> security protocol, for example `{"SASL": "SASL_PLAINTEXT"}`;
+            each gets a free loopback port, see `endpoint`.
+        format_arguments: more arguments of `StorageTool format`, for example `("--add-scram", "SCRAM-SHA-256=[...]")`.
+    """
+
+    def __init__(
+        self,
+        *,
+        properties: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        format_arguments: Sequence[str] = (),
+    ) -> None:
+        self.version: Final = kafka_version()
+        self.start_duration_s = 0.0
+        """How long the last start took, until the group coordinator answered."""
+        self._java: Final = java_command()
+        self._libs: Final = kafka_libs()
+        self._properties: Final = dict(properties or {})
+        self._protocols: Final = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **(listeners or {})}
+        self._format_arguments: Final = tuple(format_arguments)
+        self._folder: Final = Path(tempfile.mkdtemp(prefix="kip848-kafka-"))
+        self._ports: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the PLAINTEXT listener; the same for the whole life of this object."""
+        return self.endpoint("PLAINTEXT")
+
+    def endpoint(self, listener: str) -> str:
+        """`host:port` of a listener by its name; known once the broker was started."""
+        if listener not in self._ports:
+            raise KafkaBrokerError(f"no port for listener {listener!r} yet: start the broker first")
+        return f"127.0.0.1:{self._ports[listener]}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the Java process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker wrote, over all its starts; goes away with `close`."""
+        return self._folder / "broker.log"
+
+    def start(self) -> None:
+        """Start, or start again on the same data and ports, and wait until groups are served.
+
+        Raises:
+            KafkaBrokerError: it is running already, or did not serve within START_TIMEOUT_S.
+        """
+        if self.is_running:
+            raise KafkaBrokerError("the broker is running already")
+        began = time.monotonic()
+        deadline = began + START_TIMEOUT_S
+        if not self._ports:
+            self._first_start(deadline)
+        else:
+            self._launch()
+            self._await_service(deadline)
+        self.start_duration_s = time.monotonic() - began
+
+    def stop(self) -> None:
+        """Shut down in good order (SIGTERM) and wait for the end of the process; data and ports are kept.
+
+        Raises:
+            KafkaBrokerError: it did not end within STOP_TIMEOUT_S; it has been killed then.
+        """
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise self._failure(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s and was killed") from error
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL), as a crash would; data and ports are kept.
+
+        The next start waits until the controller has given up the dead broker's session: 9 s, or what the property
+        `broker.session.timeout.ms` says (shorter values make a busy machine lose a living broker).
+        """
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.communicate()
+            self._watcher = None
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Stop in good order, then start on the same data and the same ports."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Kill the broker and delete its data; the object is of no more use. May be called twice."""
+        atexit.unregister(self.close)
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines that the broker wrote."""
+        if not self.log_path.exists():
+            return "(no log)"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _first_start(self, deadline: float) -> None:
+        # Ports are free when they are chosen, not when they are bound: another process can take one in between.
+        # The controller's port is part of what is formatted, so a new port means formatting again.
+        for attempts_left in reversed(range(PORT_ATTEMPTS)):
+            ports = _free_ports(tuple(self._protocols))
+            self._write_properties(ports)
+            self._format()
+            self._ports = ports
+            self._launch()
+            try:
+                self._await_service(deadline)
+                break
+            except KafkaBrokerError:
+                self._ports = {}
+                self.kill()
+                if attempts_left == 0 or "Address already in use" not in self.log_path.read_text(errors="replace"):
+                    raise
+                shutil.rmtree(self._folder / "data", ignore_errors=True)
+                self.log_path.unlink()
+
+    def _write_properties(self, ports: Mapping[str, int]) -> None:
+        written = {
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in self._protocols.items()),
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports['CONTROLLER']}",
+            "log.dirs": str(self._folder / "data"),
+            **self._properties,
+        }
+        appended = "".join(f"{key}={_escaped(value)}\n" for key, value in written.items())
+        self._properties_path.write_text((KAFKA_FOLDER / "server.properties").read_text() + "\n" + appended)
+
+    def _format(self) -> None:
+        # Kafka spells ids in URL-safe base64, which may begin with `-` and would then be read as an option.
+        cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        arguments = ("format", "--standalone", "-t", cluster_id, "-c", str(self._properties_path))
+        done = subprocess.run(
+            self._java_call("kafka.tools.StorageTool", *arguments, *self._format_arguments),
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            raise KafkaBrokerError(f"formatting the data folder failed: {done.stdout}{done.stderr}")
+
+    def _launch(self) -> None:
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._java_call("kafka.Kafka", str(self._properties_path)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # its own process group, killed as a whole; Ctrl-C is for pytest
+            )
+        # atexit does not run when a test's time limit ends the process. The watcher's standard input is a pipe that
+        # we alone hold: when we die in whatever way, `read` sees its end and the broker's process group is killed.
+        self._watcher = subprocess.Popen(
+            ["/bin/sh", "-c", f"read -r _; kill -9 -{self._process.pid}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _await_service(self, deadline: float) -> None:
+        try:
+            self._await_port(deadline)
+            self._await_coordinator(deadline)
+        except (KafkaException, TimeoutError) as error:
+            raise self._failure(f"the broker did not serve groups within {START_TIMEOUT_S:.0f} s: {error}") from error
+
+    def _await_port(self, deadline: float) -> None:
+        address = ("127.0.0.1", self._ports["PLAINTEXT"])
+        while True:
+            if not self.is_running:
+                raise self._failure("the broker ended while starting")
+            with suppress(OSError), socket.create_connection(address, timeout=1):
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing listens on {address}")
+            time.sleep(0.05)
+
+    def _await_coordinator(self, deadline: float) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        while True:
+            left_s = max(1.0, deadline - time.monotonic())
+            try:
+                if not admin.list_topics(timeout=left_s).brokers:
+                    raise TimeoutError("metadata names no broker")
+                admin.describe_cluster(request_timeout=left_s).result()
+                # The first question for a group's offsets creates __consumer_offsets; an answer means it is loaded.
+                probe = [ConsumerGroupTopicPartitions("kip848-start-probe")]
+                for answer in admin.list_consumer_group_offsets(probe, request_timeout=left_s).values():
+                    answer.result()
+                return
+            except (KafkaException, TimeoutError):
+                if time.monotonic() > deadline or not self.is_running:
+                    raise
+                time.sleep(0.05)
+
+    def _java_call(self, main_class: str, *arguments: str) -> list[str]:
+        return [self._java, *JVM_OPTIONS, "-cp", f"{self._libs}/*", main_class, *arguments]
+
+    def _failure(self, what: str) -> KafkaBrokerError:
+        return KafkaBrokerError(f"Kafka {self.version}: {what}; the end of its log:\n{self.log_tail()}")
+
+    @property
+    def _properties_path(self) -> Path:
+        return self._folder / "server.properties"
+
+
+def _free_ports(names: Sequence[str]) -> dict[str, int]:
+    with ExitStack() as held:  # held together, so that they differ
+        sockets = [held.enter_context(socket.socket()) for _ in names]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return {name: one.getsockname()[1] for name, one in zip(names, sockets, strict=True)}
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
