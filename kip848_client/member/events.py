@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
 
-from kip848_client.member.states import MemberState
-
 from kip848_client.errors import Kip848Error
+from kip848_client.member.states import MemberState
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
-from kip848_client.wire.messages import Request, Response
+from kip848_client.wire.schema import Request, Response
 
 # --------------------------------------------------------------------------------------------------------- events
 
@@ -282,7 +281,7 @@ class SendRequest:
 
     request_id: int
     destination: Destination
-    request: Request
+    request: Request[Response]
     timeout_ms: int
     max_version: int | None = None
     expect_answer: bool = True

@@ -237,10 +237,10 @@ class Response(Message):
     __slots__ = ()
 
 
-ResponseT = TypeVar("ResponseT", bound=Response)
+ResponseT_co = TypeVar("ResponseT_co", bound=Response, covariant=True)
 
 
-class Request(Message, Generic[ResponseT]):
+class Request(Message, Generic[ResponseT_co]):
     """Base of all requests; the parameter is the class of the answer."""
 
     __slots__ = ()
