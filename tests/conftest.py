@@ -1,0 +1,33 @@
+"""What all tests share: hypothesis profiles, and the check that no test leaves a thread behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+# No deadline per example: a shared machine pauses, and a slow example is not a wrong one.
+hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("nightly", max_examples=2_000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+_OURS = "kip848-"
+"""Every thread of the library has this prefix."""
+
+_JOIN_TIMEOUT_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left_behind() -> Iterator[None]:
+    """Closing a consumer or a broker ends its threads; a test that leaves one has found a leak."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith(_OURS)]
+    for thread in left:
+        thread.join(_JOIN_TIMEOUT_S)
+    alive = [thread.name for thread in left if thread.is_alive()]
+    assert not alive, f"threads still alive after the test: {alive}"
