@@ -184,7 +184,8 @@ def batches_of(
             computed = crc32c(data[position + _CRC_START : stop])
             if computed != header.crc:
                 raise ProtocolError(
-                    f"the record batch at byte {position} has checksum {header.crc:#010x}; its bytes give {computed:#010x}"
+                    f"the record batch at byte {position} says checksum {header.crc:#010x}; "
+                    f"its bytes give {computed:#010x}"
                 )
         yield position, header
         position = stop
