@@ -30,6 +30,7 @@ __all__ = [
     "decode_response",
     "peek_correlation_id",
     "frame",
+    "refused_size",
 ]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -58,6 +59,19 @@ _HEADER_TWIN: Final[Any] = mutable_twin(RequestHeader)
 def frame(payload: bytes) -> bytes:
     """*payload* with its size in front, as it goes into the socket."""
     return _INT32.pack(len(payload)) + payload
+
+
+def refused_size(start: bytes, *, peer: str, size_max: int) -> ProtocolError:
+    """Why the four bytes *start* cannot be the size of an answer from *peer*; names the usual mix-ups."""
+    if start[:2] in (b"\x15\x03", b"\x16\x03"):
+        return ProtocolError(
+            f"{peer} answers with a TLS record (bytes {start.hex()}): it expects TLS; "
+            "set security.protocol to SSL or SASL_SSL, or use its plaintext port"
+        )
+    if start in (b"HTTP", b"<!DO", b"<htm"):
+        return ProtocolError(f"{peer} answers with {start!r}: that is a web server, not a Kafka broker")
+    size = int.from_bytes(start, "big", signed=True)
+    return ProtocolError(f"{peer} claims an answer of {size} bytes; 4 to {size_max} are allowed")
 
 
 def encode_request(message: Request[Any], *, api_version: int, correlation_id: int, client_id: str | None) -> bytes:

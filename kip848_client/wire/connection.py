@@ -5,13 +5,14 @@ protocol rule beyond frames and ApiVersions: a request that was written is never
 
 Requests may overlap; the broker answers each connection in order. Whoever sends while another task is writing only adds
 its frame to what that task writes next, so there is one writer and no lock. One task reads. A request costs two
-wake-ups: the reader's, and that of the task that waits for the answer.
+wake-ups: the reader's, and that of the task that waits for the answer. Another task sleeps until a request is late.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import math
 import ssl
 import struct
 from collections.abc import AsyncIterator, Mapping
@@ -33,7 +34,7 @@ from kip848_client.errors import (
     error_name,
 )
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id
+from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import Request, Response
@@ -72,6 +73,7 @@ class Connection:
         self._end: _End | None = None
         self._ended: Final = anyio.Event()
         self._reader_scope: Final = anyio.CancelScope()
+        self._watch_scope = anyio.CancelScope()
         self._versions: Final[dict[tuple[type, int | None], int]] = {}
 
     @property
@@ -139,8 +141,15 @@ class Connection:
         """Close at once. Requests that wait fail with ConnectionLostError. May be called again."""
         self._finish(_End(f"the connection to {self.peer} was closed here"))
         self._reader_scope.cancel()
+        self._watch_scope.cancel()
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(self._stream)
+
+    async def run(self) -> None:
+        """Read answers and watch time-outs until the connection ends. Raises nothing but cancellation."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_deadlines)
+            await self._read_until_end()
 
     # One request
 
@@ -149,22 +158,23 @@ class Connection:
         correlation_id = self._next_correlation_id
         payload = encode_request(request, api_version=version, correlation_id=correlation_id, client_id=self._client_id)
         self._next_correlation_id = correlation_id + 1 if correlation_id < _CORRELATION_ID_MAX else 0
-        pending = _Pending()
+        deadline = anyio.current_time() + timeout_ms / 1000
+        if deadline < self._watch_scope.deadline:
+            self._watch_scope.deadline = deadline
+        pending = _Pending(deadline)
         self._pending[correlation_id] = pending
         try:
-            with anyio.move_on_after(timeout_ms / 1000) as scope:
-                await self._write(frame(payload))
-                await pending.answered.wait()
+            await self._write(frame(payload))
+            await pending.answered.wait()
         except BaseException:
             pending.abandoned = True  # cancelled from outside: nobody wants the answer any more
             raise
         if pending.payload is None:
-            self._raise_if_ended()
-            assert scope.cancelled_caught
             name = f"{type(request).__name__} (version {version})"
-            self._finish(_End(f"the connection to {self.peer} was closed: {name} was not answered in {timeout_ms} ms"))
-            await self.aclose()
-            raise RequestTimeoutError(f"no answer to {name} from {self.peer} in {timeout_ms} ms")
+            if pending.timed_out:
+                raise RequestTimeoutError(f"no answer to {name} from {self.peer} in {timeout_ms} ms")
+            self._raise_if_ended()
+            raise AssertionError(f"{name} was woken without an answer")
         try:
             _, response = decode_response(request.WIRE.api_key, pending.payload, api_version=version)
         except ProtocolError as failure:
@@ -215,10 +225,30 @@ class Connection:
         await self.aclose()
         end.throw()
 
+    async def _watch_deadlines(self) -> None:
+        """End the connection when a request is not answered in time.
+
+        One sleeping task per connection, whose alarm a request only moves when it is due earlier, costs far less than
+        a time-out scope for each request.
+        """
+        while self._end is None:
+            now = anyio.current_time()
+            late = [pending for pending in self._pending.values() if pending.deadline <= now and not pending.abandoned]
+            if late:
+                for pending in late:
+                    pending.timed_out = True
+                self._finish(_End(f"the connection to {self.peer} was closed: a request was not answered in time"))
+                await self.aclose()
+                return
+            alarm = min((p.deadline for p in self._pending.values() if not p.abandoned), default=math.inf)
+            self._watch_scope = anyio.CancelScope(deadline=alarm)
+            with self._watch_scope:
+                await self._ended.wait()
+
     # Reading
 
-    async def read_until_end(self) -> None:
-        """The reader's task: hand answers out until the connection ends. Raises nothing but cancellation."""
+    async def _read_until_end(self) -> None:
+        """Hand answers out until the connection ends."""
         try:
             with self._reader_scope:
                 await self._read_frames()
@@ -244,7 +274,8 @@ class Connection:
             while end - position >= 4:
                 (size,) = _INT32.unpack_from(buffer, position)
                 if not 4 <= size <= self._response_size_max:
-                    self._refuse_size(size, bytes(buffer[position : position + 4]))
+                    start = bytes(buffer[position : position + 4])
+                    raise refused_size(start, peer=self.peer, size_max=self._response_size_max)
                 stop = position + 4 + size
                 if stop > end:
                     break
@@ -261,24 +292,17 @@ class Connection:
             pending.payload = payload
             pending.answered.set()
 
-    def _refuse_size(self, size: int, start: bytes) -> NoReturn:
-        if start[:2] in (b"\x15\x03", b"\x16\x03"):
-            raise ProtocolError(
-                f"{self.peer} answers with a TLS record (bytes {start.hex()}): it expects TLS; "
-                "set security.protocol to SSL or SASL_SSL, or use its plaintext port"
-            )
-        if start in (b"HTTP", b"<!DO", b"<htm"):
-            raise ProtocolError(f"{self.peer} answers with {start!r}: that is a web server, not a Kafka broker")
-        raise ProtocolError(f"{self.peer} claims an answer of {size} bytes; 4 to {self._response_size_max} are allowed")
-
 
 class _Pending:
     """A request whose answer has not come."""
 
-    __slots__ = ("abandoned", "answered", "payload")
+    __slots__ = ("abandoned", "answered", "deadline", "payload", "timed_out")
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float) -> None:
         self.answered = anyio.Event()
+        self.deadline = deadline
+        """On anyio's clock, in seconds."""
+        self.timed_out = False
         self.payload: bytes | None = None
         self.abandoned = False
         """Its sender was cancelled: the answer is dropped."""
@@ -310,15 +334,15 @@ async def connect(
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
     response_size_max: int = RESPONSE_SIZE_MAX_DEFAULT,
 ) -> Connection:
-    """Dial a broker and agree on versions; the reader runs in *task_group* until the connection ends.
+    """Dial a broker and agree on versions; its tasks run in *task_group* until the connection ends.
 
-    The reader never fails the task group. Close the connection with `Connection.aclose`.
+    They never fail the task group. Close the connection with `Connection.aclose`.
 
     Args:
         host: name or address; also the name that a TLS certificate must bear.
         port: TCP port.
         client_id: sent with every request; brokers log it and count quotas by it.
-        task_group: where the reader runs.
+        task_group: where the connection's tasks run.
         ssl_context: given, the connection is TLS.
         connect_timeout_ms: for dialling, TLS and ApiVersions together.
         response_size_max: bytes; a longer answer is refused.
@@ -334,7 +358,7 @@ async def connect(
     with anyio.move_on_after(connect_timeout_ms / 1000) as scope:
         stream = await _dial(host, port, peer, ssl_context)
         connection = Connection(stream, peer=peer, client_id=client_id, response_size_max=response_size_max)
-        task_group.start_soon(connection.read_until_end, name=f"read {peer}")
+        task_group.start_soon(connection.run, name=f"connection to {peer}")
         try:
             await _agree_on_versions(connection, connect_timeout_ms)
         except BaseException:
@@ -355,7 +379,7 @@ async def open_connection(
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
     response_size_max: int = RESPONSE_SIZE_MAX_DEFAULT,
 ) -> AsyncIterator[Connection]:
-    """As `connect`, with a reader of its own; the connection is closed at the end of the block."""
+    """As `connect`, with tasks of its own; the connection is closed at the end of the block."""
     failure: Exception | None = None
     async with anyio.create_task_group() as task_group:
         try:
