@@ -11,6 +11,9 @@
     │   └── AuthenticationError     TLS or SASL refused the connection; no retry cures it
     ├── ProtocolError               a peer sent what the protocol does not allow
     ├── MessageValueError           a value does not fit its field on the wire (caller; also a ValueError)
+    ├── DataDirError                the embedded broker's folder cannot be read or written
+    │   ├── DataDirLockedError      another process uses it
+    │   └── DataDirCorruptError     its content is damaged: .file, .position
     ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
     ├── ListenerError               a rebalance listener raised; the cause is attached
     ├── MaxPollExceededError        poll() was not called for max.poll.interval.ms
@@ -50,6 +53,9 @@ __all__ = [
     "CommitFailedError",
     "ConfigError",
     "ConnectionLostError",
+    "DataDirCorruptError",
+    "DataDirError",
+    "DataDirLockedError",
     "ErrorCode",
     "FatalGroupError",
     "FencedError",
@@ -116,6 +122,28 @@ class ProtocolError(Kip848Error):
 
 class MessageValueError(Kip848Error, ValueError):
     """A value does not fit its field on the wire: out of range, too long, None or of another type. Names the field."""
+
+
+class DataDirError(Kip848Error):
+    """The folder behind an embedded broker cannot be read or written. The message names the file."""
+
+
+class DataDirLockedError(DataDirError):
+    """Another process, or another broker in this process, uses the folder."""
+
+
+class DataDirCorruptError(DataDirError):
+    """A file in the folder is damaged where a crash cannot have damaged it; nothing was changed.
+
+    Args:
+        file: path of the damaged file.
+        position: byte in it where the first unreadable entry begins.
+    """
+
+    def __init__(self, message: str, *, file: str, position: int) -> None:
+        self.file: Final = file
+        self.position: Final = position
+        super().__init__(f"{file}, byte {position}: {message}")
 
 
 class UnsupportedVersionError(Kip848Error):

@@ -1,0 +1,46 @@
+"""DescribeCluster (60): the one node of this cluster, which is also its controller."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.error_codes import ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+API_KEY: Final = ApiKey.DESCRIBE_CLUSTER
+VERSIONS: Final = (0, 2)
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(broker: BrokerState, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """Describe the brokers; controllers (KIP-919) have no listener of their own here."""
+    del context
+    if request.endpoint_type != _BROKERS:
+        known = request.endpoint_type == _CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=(
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                if known
+                else f"Unsupported endpoint type {request.endpoint_type}"
+            ),
+            cluster_id=broker.cluster_id,
+        )
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=(DescribeClusterBroker(broker_id=broker.node_id, host=broker.host, port=broker.port),),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )

@@ -1,0 +1,209 @@
+"""Fetch (1): whole batches from given offsets, at once or when there is enough. Topics by id from version 13.
+
+A fetch that finds less than ``min_bytes`` is parked: it waits for an append to one of its partitions, for
+``max_wait_ms``, or for the end of its connection, and costs nothing meanwhile. Fetch sessions (KIP-227) are not kept:
+session id 0 in the answer tells the client so, and it sends full requests.
+
+Source:
+    apache/kafka ``KafkaApis.handleFetchRequest``, ``ReplicaManager.readFromLog``, ``DelayedFetch``, ``FetchManager``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.append_watchers import Watch
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState, TimerHandle
+from kip848_client.broker.topics import Topic
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.partition_log import PartitionLog
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+API_KEY: Final = ApiKey.FETCH
+VERSIONS: Final = (4, 18)
+
+_FIRST_VERSION_BY_ID: Final = 13
+_READ_COMMITTED: Final = 1
+_UNKNOWN_OFFSET: Final = -1
+
+
+def handle(broker: BrokerState, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
+    """Answer at once if there is enough to read, something is wrong, or the client will not wait; else park."""
+    if request.session_id != 0 and request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    fetch = _Fetch(broker, request, context)
+    if fetch.must_be_answered_now():
+        return fetch.answer()
+    fetch.park()
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """One partition of the request: its log, or why there is none."""
+
+    asked: FetchPartition
+    log: PartitionLog | ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class _TargetTopic:
+    name: str
+    topic_id: uuid.UUID
+    topic: Topic | ErrorCode
+    targets: tuple[_Target, ...]
+
+
+class _Fetch:
+    """One fetch from its arrival to its answer."""
+
+    __slots__ = (
+        "_broker",
+        "_by_id",
+        "_context",
+        "_max_bytes",
+        "_missing_bytes",
+        "_request",
+        "_timer",
+        "_topics",
+        "_watch",
+    )
+
+    def __init__(self, broker: BrokerState, request: FetchRequest, context: RequestContext) -> None:
+        self._broker: Final = broker
+        self._request: Final = request
+        self._context: Final = context
+        self._by_id: Final = context.api_version >= _FIRST_VERSION_BY_ID
+        self._max_bytes: Final = min(request.max_bytes, broker.config.fetch_bytes_max)
+        self._topics: Final = self._resolve()
+        self._missing_bytes = 0
+        self._timer: TimerHandle | None = None
+        self._watch: Watch | None = None
+
+    def must_be_answered_now(self) -> bool:
+        """Whether waiting has no sense, or is over; else how many bytes are missing is known afterwards."""
+        if self._request.max_wait_ms <= 0:
+            return True
+        available, readable = 0, False
+        for topic in self._topics:
+            if isinstance(topic.topic, Topic) and topic.topic.deleted:
+                return True
+            for target in topic.targets:
+                if isinstance(target.log, ErrorCode):
+                    if target.log in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
+                        return True
+                    continue  # a topic that is not there: as in Kafka, the answer comes with that of the others
+                readable = True
+                try:
+                    available += min(
+                        target.log.readable_bytes(target.asked.fetch_offset), target.asked.partition_max_bytes
+                    )
+                except BrokerError:
+                    return True
+        self._missing_bytes = min(self._request.min_bytes, self._max_bytes) - available
+        return not readable or self._missing_bytes <= 0
+
+    def park(self) -> None:
+        """Wait for an append, the time-out, or the end of the connection."""
+        logs = [target.log for topic in self._topics for target in topic.targets]
+        self._watch = self._broker.topics.watch(
+            [log for log in logs if not isinstance(log, ErrorCode)], on_append=self._on_append, on_gone=self._on_gone
+        )
+        self._timer = self._broker.call_later(self._request.max_wait_ms, self._reply)
+        self._context.on_cancel(self._forget)
+
+    def answer(self) -> FetchResponse:
+        """Read what there is now, within the limits of the request."""
+        left, is_first = self._max_bytes, True
+        responses = []
+        for topic in self._topics:
+            partitions = []
+            for target in topic.targets:
+                data = self._read(topic, target, left, at_least_one=is_first)
+                if data.records:
+                    left -= len(data.records)
+                    is_first = False
+                partitions.append(data)
+            responses.append(
+                FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
+            )
+        return FetchResponse(responses=tuple(responses))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _resolve(self) -> tuple[_TargetTopic, ...]:
+        topics = []
+        for asked in self._request.topics:
+            topic = find_topic(self._broker.topics, name=asked.topic, topic_id=asked.topic_id, by_id=self._by_id)
+            targets = tuple(
+                _Target(item, find_log(topic, item.partition, current_leader_epoch=item.current_leader_epoch))
+                for item in asked.partitions
+            )
+            topics.append(_TargetTopic(asked.topic, asked.topic_id, topic, targets))
+        return tuple(topics)
+
+    def _read(self, topic: _TargetTopic, target: _Target, left: int, *, at_least_one: bool) -> PartitionData:
+        asked, log = target.asked, target.log
+        if isinstance(topic.topic, Topic) and topic.topic.deleted:
+            log = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if isinstance(log, ErrorCode):
+            return PartitionData(
+                partition_index=asked.partition,
+                error_code=log,
+                high_watermark=_UNKNOWN_OFFSET,
+                aborted_transactions=None,
+                records=b"",
+            )
+        error_code, records = ErrorCode.NONE, b""
+        try:
+            # The first batch of the answer comes whatever its size, so that a large one does not block its reader.
+            max_bytes = min(asked.partition_max_bytes, max(0, left))
+            records = log.read(asked.fetch_offset, max_bytes, at_least_one=at_least_one)
+        except BrokerError as error:
+            error_code = ErrorCode(error.code)
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=error_code,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=() if self._request.isolation_level == _READ_COMMITTED else None,
+            records=records,
+        )
+
+    def _on_append(self, size_bytes: int) -> None:
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes <= 0 and self.must_be_answered_now():
+            self._reply_soon()
+
+    def _on_gone(self) -> None:
+        self._reply_soon()
+
+    def _reply_soon(self) -> None:
+        # Not from inside the append: the other partitions of that produce request shall be in the answer too.
+        self._forget()
+        self._timer = self._broker.call_later(0, self._reply)
+
+    def _reply(self) -> None:
+        self._forget()
+        if not self._context.cancelled:
+            self._context.reply(self.answer())
+
+    def _forget(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

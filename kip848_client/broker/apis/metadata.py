@@ -1,0 +1,106 @@
+"""Metadata (3): this broker, and the topics that were asked for.
+
+Null means all topics and an empty list none, but in version 0, which has no null, the empty list means all. Topics are
+asked for by name, or from version 12 by id. A topic that is not there is made only if the client allows it and
+``auto.create.topics.enable`` is on.
+
+Source:
+    apache/kafka ``KafkaApis.handleTopicMetadataRequest``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics import Topic, check_topic_name
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+API_KEY: Final = ApiKey.METADATA
+VERSIONS: Final = (0, 13)
+
+_FIRST_VERSION_BY_ID: Final = 12
+
+
+def handle(broker: BrokerState, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Describe the cluster and the topics; a topic that cannot be described carries its own error."""
+    return MetadataResponse(
+        brokers=(MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port),),
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=tuple(_topics(broker, request, context.api_version)),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> Iterable[MetadataResponseTopic]:
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+    if request.topics is None or (api_version == 0 and not request.topics):
+        return [_describe(topic, broker.node_id, operations) for topic in broker.topics]
+    if api_version < _FIRST_VERSION_BY_ID and any(
+        asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics
+    ):
+        return [_error(asked.name or "", asked.topic_id, ErrorCode.INVALID_REQUEST) for asked in request.topics]
+    # An id wins over a name, and each topic is answered once, however often it was asked for.
+    unique = {asked.topic_id if asked.topic_id != ZERO_UUID else asked.name: asked for asked in request.topics}
+    return [_one(broker, asked, request.allow_auto_topic_creation, operations) for asked in unique.values()]
+
+
+def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, operations: int) -> MetadataResponseTopic:
+    if asked.topic_id != ZERO_UUID:
+        topic = broker.topics.get_by_id(asked.topic_id)
+        if topic is None:
+            return _error(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _describe(topic, broker.node_id, operations)
+    name = asked.name or ""
+    topic = broker.topics.get(name)
+    if topic is None:
+        try:
+            check_topic_name(name)
+            if not (may_create and broker.config.auto_create_topics):
+                return _error(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            topic = broker.topics.create(name, broker.config.default_partitions)
+        except BrokerError as error:
+            return _error(name, ZERO_UUID, error.code)
+        except DataDirError:
+            return _error(name, ZERO_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
+    return _describe(topic, broker.node_id, operations)
+
+
+def _describe(topic: Topic, node_id: int, operations: int) -> MetadataResponseTopic:
+    nodes = (node_id,)
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            MetadataResponsePartition(
+                partition_index=index,
+                leader_id=node_id,
+                leader_epoch=log.leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+            )
+            for index, log in enumerate(topic.partitions)
+        ),
+        topic_authorized_operations=operations,
+    )
+
+
+def _error(name: str | None, topic_id: uuid.UUID, error_code: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(name=name, topic_id=topic_id, error_code=error_code)

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch (23): where a leader epoch ended, so that a consumer sees whether its position was truncated.
+
+Source:
+    apache/kafka ``ReplicaManager.lastOffsetForLeaderEpoch``; KIP-320.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics import Topic
+from kip848_client.error_codes import ErrorCode
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+API_KEY: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH
+VERSIONS: Final = (2, 4)
+
+
+def handle(
+    broker: BrokerState, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Answer each partition by itself."""
+    del context
+    topics = []
+    for asked in request.topics:
+        topic = find_topic(broker.topics, name=asked.topic, topic_id=ZERO_UUID, by_id=False)
+        topics.append(
+            OffsetForLeaderTopicResult(
+                topic=asked.topic, partitions=tuple(_partition(topic, item) for item in asked.partitions)
+            )
+        )
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def _partition(topic: Topic | ErrorCode, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    log = find_log(topic, asked.partition, current_leader_epoch=asked.current_leader_epoch)
+    if isinstance(log, ErrorCode):
+        return EpochEndOffset(partition=asked.partition, error_code=log)
+    end = log.offset_for_leader_epoch(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=end.leader_epoch, end_offset=end.end_offset)

@@ -1,0 +1,134 @@
+"""The configuration of a topic: Kafka's names, defaults and ranges. What a value does is said where it is read.
+
+Most of them change nothing in this broker (it keeps everything, in memory and in order); they are checked, kept and
+shown, so that a program which creates its topics with them runs unchanged. Refused is what the broker cannot do.
+
+Source:
+    apache/kafka ``TopicConfig``, ``LogConfig``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kip848_client.errors import BrokerError, ErrorCode
+
+__all__ = ["TOPIC_CONFIG_DEFAULTS", "MAX_MESSAGE_BYTES", "check_topic_configs", "effective_topic_configs"]
+
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
+_Check = Callable[[str], str | None]
+
+
+def _integer(minimum: int, maximum: int = _INT64_MAX) -> _Check:
+    def check(text: str) -> str | None:
+        try:
+            value = int(text)
+        except ValueError:
+            return "is not a whole number"
+        return None if minimum <= value <= maximum else f"is not between {minimum} and {maximum}"
+
+    return check
+
+
+def _one_of(*allowed: str) -> _Check:
+    return lambda text: None if text.strip().lower() in allowed else f"is none of {', '.join(allowed)}"
+
+
+def _ratio(text: str) -> str | None:
+    try:
+        return None if 0 <= float(text) <= 1 else "is not between 0 and 1"
+    except ValueError:
+        return "is not a number"
+
+
+def _policies(text: str) -> str | None:
+    chosen = {part.strip() for part in text.split(",") if part.strip()}
+    return None if chosen <= {"delete", "compact"} else "names a policy other than delete and compact"
+
+
+def _create_time(text: str) -> str | None:
+    if text == "LogAppendTime":
+        return "is not served by this broker, which keeps batches as the producer sent them; use CreateTime"
+    return None if text == "CreateTime" else "is neither CreateTime nor LogAppendTime"
+
+
+def _local_only(text: str) -> str | None:
+    return None if text.lower() == "false" else "is not served by this broker, which has no tiered storage"
+
+
+def _anything(text: str) -> str | None:
+    del text
+    return None
+
+
+_BOOLEAN: Final = _one_of("true", "false")
+
+_CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
+    "cleanup.policy": ("delete", _policies),
+    "compression.gzip.level": ("-1", _integer(-1, 9)),
+    "compression.lz4.level": ("9", _integer(1, 17)),
+    "compression.type": ("producer", _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    "compression.zstd.level": ("3", _integer(-131_072, 22)),
+    "delete.retention.ms": ("86400000", _integer(0)),
+    "file.delete.delay.ms": ("60000", _integer(0)),
+    "flush.messages": (str(_INT64_MAX), _integer(1)),
+    "flush.ms": (str(_INT64_MAX), _integer(0)),
+    "follower.replication.throttled.replicas": ("", _anything),
+    "index.interval.bytes": ("4096", _integer(0, _INT32_MAX)),
+    "leader.replication.throttled.replicas": ("", _anything),
+    "local.retention.bytes": ("-2", _integer(-2)),
+    "local.retention.ms": ("-2", _integer(-2)),
+    "max.compaction.lag.ms": (str(_INT64_MAX), _integer(1)),
+    MAX_MESSAGE_BYTES: ("1048588", _integer(0, _INT32_MAX)),
+    "message.timestamp.after.max.ms": ("3600000", _integer(0)),
+    "message.timestamp.before.max.ms": (str(_INT64_MAX), _integer(0)),
+    "message.timestamp.type": ("CreateTime", _create_time),
+    "min.cleanable.dirty.ratio": ("0.5", _ratio),
+    "min.compaction.lag.ms": ("0", _integer(0)),
+    "min.insync.replicas": ("1", _integer(1, _INT32_MAX)),
+    "preallocate": ("false", _BOOLEAN),
+    "remote.log.copy.disable": ("false", _BOOLEAN),
+    "remote.log.delete.on.disable": ("false", _BOOLEAN),
+    "remote.storage.enable": ("false", _local_only),
+    "retention.bytes": ("-1", _integer(-1)),
+    "retention.ms": ("604800000", _integer(-1)),
+    "segment.bytes": ("1073741824", _integer(14, _INT32_MAX)),
+    "segment.index.bytes": ("10485760", _integer(4, _INT32_MAX)),
+    "segment.jitter.ms": ("0", _integer(0)),
+    "segment.ms": ("604800000", _integer(1)),
+    "unclean.leader.election.enable": ("false", _BOOLEAN),
+}
+
+TOPIC_CONFIG_DEFAULTS: Final[Mapping[str, str]] = {name: default for name, (default, _) in _CONFIGS.items()}
+"""Every name, sorted, with Kafka's default as text."""
+
+
+def check_topic_configs(configs: Mapping[str, str | None]) -> None:
+    """Refuse names and values that Kafka refuses, and what this broker cannot do.
+
+    Raises:
+        BrokerError: INVALID_CONFIG.
+    """
+    for name, value in configs.items():
+        known = _CONFIGS.get(name)
+        if known is None:
+            near = difflib.get_close_matches(name, _CONFIGS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise BrokerError(f"Unknown topic config name: {name}{hint}", code=ErrorCode.INVALID_CONFIG)
+        if value is None:
+            raise BrokerError(f"Null value not supported for topic config: {name}", code=ErrorCode.INVALID_CONFIG)
+        fault = known[1](value)
+        if fault is not None:
+            raise BrokerError(
+                f"Invalid value {value} for configuration {name}: it {fault}", code=ErrorCode.INVALID_CONFIG
+            )
+
+
+def effective_topic_configs(configs: Mapping[str, str], *, message_bytes_max: int) -> dict[str, str]:
+    """Every configuration of a topic as text: its own, else the broker's, else Kafka's default."""
+    return {**TOPIC_CONFIG_DEFAULTS, MAX_MESSAGE_BYTES: str(message_bytes_max), **configs}

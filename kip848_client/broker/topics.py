@@ -1,0 +1,398 @@
+"""The topics of one broker: create, grow, delete, append; who is told of it; and what is written to the folder first.
+
+Owns the rules of names and counts and the order "folder, then memory, then everybody else". The records themselves are
+`partition_log`, the folder is `log`, the requests are `apis/`. All of it belongs to the broker's loop.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kip848_client.broker.append_watchers import AppendWatchers, Watch
+from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, check_topic_configs
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode
+from kip848_client.model import ZERO_UUID
+from kip848_client.partition_log import MESSAGE_BYTES_MAX_DEFAULT, PartitionLog, PreparedAppend
+
+if TYPE_CHECKING:
+    from kip848_client.broker.log import DataDir
+
+__all__ = [
+    "TopicRegistry",
+    "Topic",
+    "TopicChange",
+    "TopicCreated",
+    "TopicDeleted",
+    "PartitionsAdded",
+    "check_topic_name",
+    "PARTITIONS_MAX",
+]
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions that one call may create; Kafka's controller has the same limit (``MAX_PARTITIONS_PER_BATCH``)."""
+
+_NAME_LENGTH_MAX: Final = 249
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_PRODUCER_ID_BLOCK: Final = 1000
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """One incarnation of a topic.
+
+    Attributes:
+        partitions: the log of each partition, by index.
+        configs: what was set on the topic itself; defaults are not in it.
+        deleted: it is no longer served; whoever still holds it should let go.
+    """
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: list[PartitionLog]
+    configs: dict[str, str] = field(default_factory=dict)
+    deleted: bool = False
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions."""
+        return len(self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A topic is there that was not there before."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    """A topic grew; `previous_count` is its former number of partitions."""
+
+    topic: Topic
+    previous_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """A topic is gone. One of the same name may come, under another id."""
+
+    topic: Topic
+
+
+TopicChange: TypeAlias = TopicCreated | PartitionsAdded | TopicDeleted
+
+
+class TopicRegistry:
+    """The topics of one broker.
+
+    Args:
+        data_dir: where topics and records are kept; None keeps them in memory alone. What it holds is loaded.
+        new_id: makes topic ids; random ones by default.
+        message_bytes_max: the longest batch, unless a topic says otherwise.
+
+    Raises:
+        DataDirError: the folder cannot be read, or is damaged.
+    """
+
+    def __init__(
+        self,
+        data_dir: DataDir | None = None,
+        *,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
+    ) -> None:
+        self.message_bytes_max: Final = message_bytes_max
+        self._data_dir = data_dir
+        self._new_id = new_id
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._by_metric_name: dict[str, Topic] = {}
+        self._listeners: list[Callable[[TopicChange], None]] = []
+        self._watchers = AppendWatchers()
+        self._next_producer_id = 0
+        self._producer_id_end = 0
+        for stored in data_dir.topics() if data_dir is not None else ():
+            assert data_dir is not None
+            self._add(
+                Topic(
+                    name=stored.name,
+                    topic_id=stored.topic_id,
+                    partitions=[data_dir.load_partition(stored.topic_id, i) for i in range(stored.partition_count)],
+                    configs=dict(stored.configs),
+                )
+            )
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name, or None."""
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic of that id, or None."""
+        return self._by_id.get(topic_id)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._by_name)
+
+    def __iter__(self) -> Iterator[Topic]:
+        """All topics, by name."""
+        return iter([self._by_name[name] for name in sorted(self._by_name)])
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        configs: Mapping[str, str] | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> Topic:
+        """Create a topic.
+
+        Args:
+            partitions: how many, 1 to `PARTITIONS_MAX`.
+            configs: Kafka topic configuration.
+            topic_id: its id; a new one if not given.
+
+        Raises:
+            BrokerError: as `check_create`.
+            DataDirError: it could not be written; there is no such topic then.
+        """
+        configs = dict(configs or {})
+        self.check_create(name, partitions, configs=configs)
+        if topic_id is None:
+            topic_id = self._new_id()
+        if topic_id == ZERO_UUID or topic_id in self._by_id:
+            raise BrokerError(f"topic id {topic_id} is reserved or taken", code=ErrorCode.INVALID_REQUEST)
+        if self._data_dir is not None:
+            self._data_dir.create_topic(name, topic_id=topic_id, partition_count=partitions, configs=configs)
+        topic = Topic(name, topic_id, [PartitionLog() for _ in range(partitions)], configs)
+        self._add(topic)
+        self._announce(TopicCreated(topic))
+        return topic
+
+    def check_create(self, name: str, partitions: int, *, configs: Mapping[str, str | None] | None = None) -> None:
+        """Whether `create` would do it (what ``validate_only`` asks).
+
+        Raises:
+            BrokerError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, POLICY_VIOLATION or
+                INVALID_CONFIG.
+        """
+        check_topic_name(name)
+        if name in self._by_name:
+            raise BrokerError(f"Topic '{name}' already exists.", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        other = self._by_metric_name.get(_metric_name(name))
+        if other is not None:
+            raise BrokerError(
+                f"Topic '{name}' collides with existing topic: {other.name}", code=ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+        if partitions < 1:
+            raise BrokerError(
+                "Number of partitions was set to an invalid non-positive value.", code=ErrorCode.INVALID_PARTITIONS
+            )
+        _check_added(partitions)
+        check_topic_configs(configs or {})
+
+    def add_partitions(self, name: str, count: int) -> Topic:
+        """Grow a topic to *count* partitions.
+
+        Raises:
+            BrokerError: as `check_add_partitions`.
+            DataDirError: it could not be written; the topic is as before.
+        """
+        topic = self.check_add_partitions(name, count)
+        previous = topic.partition_count
+        if self._data_dir is not None:
+            self._data_dir.set_partition_count(topic.topic_id, count)
+        topic.partitions.extend(PartitionLog() for _ in range(count - previous))
+        self._announce(PartitionsAdded(topic, previous))
+        return topic
+
+    def check_add_partitions(self, name: str, count: int) -> Topic:
+        """Whether `add_partitions` would do it.
+
+        Raises:
+            BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (not more than there are) or POLICY_VIOLATION.
+        """
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise _unknown(name)
+        current = topic.partition_count
+        if count == current:
+            raise BrokerError(f"Topic already has {current} partition(s).", code=ErrorCode.INVALID_PARTITIONS)
+        if count < current:
+            raise BrokerError(
+                f"The topic {name} currently has {current} partition(s); {count} would not be an increase.",
+                code=ErrorCode.INVALID_PARTITIONS,
+            )
+        _check_added(count - current)
+        return topic
+
+    def delete(self, name: str) -> Topic:
+        """Delete a topic and its records; whoever waits for them is woken.
+
+        Raises:
+            BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
+            DataDirError: it could not be written; the topic is as before.
+        """
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise _unknown(name)
+        if self._data_dir is not None:
+            self._data_dir.delete_topic(topic.topic_id)
+        del self._by_name[name], self._by_id[topic.topic_id], self._by_metric_name[_metric_name(name)]
+        topic.deleted = True
+        self._announce(TopicDeleted(topic))
+        for log in topic.partitions:
+            self._watchers.gone(log)
+        return topic
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
+        """Replace the configuration of a topic as a whole.
+
+        Raises:
+            BrokerError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_CONFIG.
+            DataDirError: it could not be written; the topic is as before.
+        """
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise _unknown(name)
+        check_topic_configs(configs)
+        if self._data_dir is not None:
+            self._data_dir.set_topic_configs(topic.topic_id, configs)
+        topic.configs = dict(configs)
+        return topic
+
+    def subscribe(self, listener: Callable[[TopicChange], None]) -> Callable[[], None]:
+        """Call *listener* after each change, in order; the returned function ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def append(self, topic: Topic, partition: int, records: bytes) -> PreparedAppend:
+        """Store one batch: the folder first, then memory, then whoever waits.
+
+        Raises:
+            BrokerError: as `PartitionLog.prepare`; KAFKA_STORAGE_ERROR if the folder could not be written.
+        """
+        assert not topic.deleted, topic.name
+        log = topic.partitions[partition]
+        limit = topic.configs.get(MAX_MESSAGE_BYTES)
+        prepared = log.prepare(records, max_bytes=self.message_bytes_max if limit is None else int(limit))
+        if prepared.duplicate:
+            return prepared
+        if self._data_dir is not None:
+            try:
+                self._data_dir.append_batch(topic.topic_id, partition, prepared.batch)
+            except DataDirError as error:
+                raise BrokerError(str(error), code=ErrorCode.KAFKA_STORAGE_ERROR) from error
+        log.commit(prepared)
+        self._watchers.appended(log, len(prepared.batch))
+        return prepared
+
+    def delete_records(self, topic: Topic, partition: int, before_offset: int) -> int:
+        """Move the start of a partition; -1 means its end.
+
+        Returns:
+            The log start offset afterwards.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE.
+            DataDirError: it could not be written; the start moved in memory only.
+        """
+        log = topic.partitions[partition]
+        start = log.delete_records(before_offset)
+        if self._data_dir is not None:
+            self._data_dir.set_log_start(topic.topic_id, partition, start)
+        self._watchers.gone(log)
+        return start
+
+    def watch(
+        self, logs: Iterable[PartitionLog], *, on_append: Callable[[int], None], on_gone: Callable[[], None]
+    ) -> Watch:
+        """Wait for records; see `AppendWatchers.watch`."""
+        return self._watchers.watch(logs, on_append=on_append, on_gone=on_gone)
+
+    @property
+    def watched_partitions(self) -> int:
+        """How many partitions somebody waits on; 0 when all is quiet."""
+        return len(self._watchers)
+
+    def new_producer_id(self) -> int:
+        """An id that no producer had before, also not before a restart on the same folder.
+
+        Raises:
+            DataDirError: the next ids could not be reserved in the folder.
+        """
+        if self._next_producer_id == self._producer_id_end:
+            if self._data_dir is not None:
+                self._next_producer_id = self._data_dir.reserve_producer_ids(_PRODUCER_ID_BLOCK)
+            self._producer_id_end = self._next_producer_id + _PRODUCER_ID_BLOCK
+        producer_id = self._next_producer_id
+        self._next_producer_id += 1
+        return producer_id
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_metric_name[_metric_name(topic.name)] = topic
+
+    def _announce(self, change: TopicChange) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what Kafka refuses as a topic name.
+
+    Raises:
+        BrokerError: INVALID_TOPIC_EXCEPTION.
+
+    Source:
+        apache/kafka ``Topic.validate``.
+    """
+    if not name:
+        fault = "the empty string is not allowed"
+    elif name in (".", ".."):
+        fault = "'.' or '..' is not allowed"
+    elif len(name) > _NAME_LENGTH_MAX:
+        fault = f"the length of '{name[:32]}...' is longer than the max allowed length {_NAME_LENGTH_MAX}"
+    elif not _NAME.fullmatch(name):
+        fault = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise BrokerError(f"Topic name is invalid: {fault}", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def _metric_name(name: str) -> str:
+    """Kafka names metrics after topics, with dots turned into underscores: two topics must not share one."""
+    return name.replace(".", "_")
+
+
+def _check_added(partitions: int) -> None:
+    if partitions > PARTITIONS_MAX:
+        raise BrokerError(
+            f"Excessively large number of partitions per request: {partitions}, at most {PARTITIONS_MAX}",
+            code=ErrorCode.POLICY_VIOLATION,
+        )
+
+
+def _unknown(name: str) -> BrokerError:
+    return BrokerError(f"topic '{name}' does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

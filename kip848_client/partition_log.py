@@ -1,0 +1,515 @@
+"""The records of one partition: stored batches, offsets, timestamps, leader epochs and producers. Pure.
+
+Batches are kept as the bytes that the producer sent; only the base offset and the leader epoch are written into them,
+which lie outside the checksummed part, so nothing is decoded, decompressed or checksummed again. Whoever waits for
+records, and whatever folder stands behind the log, is the caller's business: broker and simulation use the same log.
+
+Left out: retention and compaction (records go only by `PartitionLog.delete_records`), transactions (the last stable
+offset is the high watermark), replicas (the high watermark is the log's end), and the timestamps of single records
+inside a batch that is compressed with anything but gzip.
+
+Source:
+    apache/kafka ``UnifiedLog``, ``LogValidator``, ``ProducerAppendInfo``, ``LeaderEpochFileCache``.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
+from kip848_client.wire.record_batch import HEADER_SIZE, BatchHeader, parse_batch_header, record_positions
+
+__all__ = [
+    "PartitionLog",
+    "PreparedAppend",
+    "TimestampAndOffset",
+    "EpochEndOffset",
+    "MESSAGE_BYTES_MAX_DEFAULT",
+    "check_batch",
+]
+
+MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
+"""Kafka's ``max.message.bytes``: 1 MiB and the 12 bytes that stand before a batch's length is counted."""
+
+PRODUCERS_KEPT: Final = 10_000
+"""Producers remembered per log; beyond that the one that was silent longest is forgotten (Kafka: after a day)."""
+
+_OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
+_LENGTH_PREFIX: Final = 12
+_SEQUENCES: Final = 2**31
+_BATCHES_KEPT: Final = 5
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by its timestamp. (-1, -1, -1) stands for "none"."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+_NOT_FOUND: Final = TimestampAndOffset(-1, -1, -1)
+
+
+class EpochEndOffset(NamedTuple):
+    """Where a leader epoch ends: the offset after its last record. (-1, -1) if the epoch is unknown."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAppend:
+    """A batch that was checked and is ready to be committed, or a retry of one that is in the log already.
+
+    Attributes:
+        batch: the bytes as they are stored; empty for a duplicate.
+        base_offset: offset of the first record.
+        last_offset: offset of the last record.
+        duplicate: the producer sent this batch before; nothing is to be written.
+        header: as the producer sent it, but for the base offset and the leader epoch.
+    """
+
+    batch: bytes
+    base_offset: int
+    last_offset: int
+    duplicate: bool
+    header: BatchHeader
+
+
+class PartitionLog:
+    """The records of one partition.
+
+    Offsets are monotonic, and within one log every stored batch begins where the one before it ended. All operations
+    are O(log batches) or better, but for `delete_records`.
+
+    Args:
+        leader_epoch: the epoch of the leader that writes; >= 0.
+        start_offset: offset of the first record to come.
+    """
+
+    def __init__(self, *, leader_epoch: int = 0, start_offset: int = 0) -> None:
+        self._batches: list[bytes] = []
+        self._base_offsets: list[int] = []
+        # One entry more than there are batches: the position where each begins, and where the last one ends.
+        self._positions: list[int] = [0]
+        # Highest timestamp up to and including each batch. It never falls, so it can be searched.
+        self._running_max_timestamps: list[int] = []
+        self._log_start_offset = start_offset
+        self._log_end_offset = start_offset
+        self._epochs: list[tuple[int, int]] = [(leader_epoch, start_offset)]
+        self._leader_epoch = leader_epoch
+        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers may read. One replica: everything."""
+        return self._log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what ``read_committed`` may read. No transactions: everything."""
+        return self._log_end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Epoch that is written into new batches."""
+        return self._leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches that are kept."""
+        return self._positions[-1] - self._positions[0]
+
+    @property
+    def batch_count(self) -> int:
+        """How many batches are kept."""
+        return len(self._batches)
+
+    @property
+    def producer_id_max(self) -> int:
+        """The highest producer id that is remembered, or -1."""
+        return max(self._producers, default=-1)
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> PreparedAppend:
+        """Check and store one batch: `prepare` and `commit` in one.
+
+        Raises:
+            BrokerError: as `prepare`; the log is unchanged.
+        """
+        prepared = self.prepare(records, max_bytes=max_bytes)
+        self.commit(prepared)
+        return prepared
+
+    def prepare(self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> PreparedAppend:
+        """Check one batch and give it its offset, without changing the log. The folder is written in between.
+
+        Args:
+            records: exactly one record batch of format 2, with base offset 0.
+            max_bytes: the longest batch allowed.
+
+        Raises:
+            BrokerError: INVALID_RECORD, CORRUPT_MESSAGE or MESSAGE_TOO_LARGE for the batch itself;
+                INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence.
+        """
+        header = check_batch(records, max_bytes=max_bytes)
+        if header.producer_id >= 0 and not header.is_control:
+            producer = self._producers.get(header.producer_id)
+            if producer is not None:
+                known = producer.find_duplicate(header)
+                if known is not None:
+                    return PreparedAppend(
+                        batch=b"",
+                        base_offset=known.base_offset,
+                        last_offset=known.base_offset + header.last_offset_delta,
+                        duplicate=True,
+                        header=header,
+                    )
+                producer.check(header)
+        base_offset = self._log_end_offset
+        return PreparedAppend(
+            batch=_OFFSET_AND_EPOCH.pack(base_offset, header.length, self._leader_epoch) + records[16:],
+            base_offset=base_offset,
+            last_offset=base_offset + header.last_offset_delta,
+            duplicate=False,
+            header=header._replace(base_offset=base_offset, leader_epoch=self._leader_epoch),
+        )
+
+    def commit(self, prepared: PreparedAppend) -> None:
+        """Store what `prepare` returned; nothing else may have been committed in between."""
+        if prepared.duplicate:
+            return
+        assert prepared.base_offset == self._log_end_offset, "another batch was committed after prepare()"
+        self._store(prepared.batch, prepared.header)
+
+    def restore(self, batch: bytes) -> None:
+        """Append a batch that was in a log before, with the offset and leader epoch that stand in it.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: not a batch, or it does not continue the log.
+        """
+        try:
+            header = parse_batch_header(batch)
+        except ProtocolError as error:
+            raise BrokerError(str(error), code=ErrorCode.CORRUPT_MESSAGE) from error
+        if header.size != len(batch):
+            raise BrokerError(
+                f"a stored batch of {header.size} bytes takes up {len(batch)}", code=ErrorCode.CORRUPT_MESSAGE
+            )
+        if header.base_offset != self._log_end_offset:
+            raise BrokerError(
+                f"batch begins at offset {header.base_offset}, the log ends at {self._log_end_offset}",
+                code=ErrorCode.CORRUPT_MESSAGE,
+            )
+        if header.leader_epoch > self._leader_epoch:
+            self.set_leader_epoch(header.leader_epoch)
+        self._store(batch, header)
+
+    def set_leader_epoch(self, leader_epoch: int) -> None:
+        """A new leader begins at the end of the log; lower epochs are fenced from now on.
+
+        Raises:
+            ValueError: *leader_epoch* is below the current one.
+        """
+        if leader_epoch < self._leader_epoch:
+            raise ValueError(f"leader epoch {leader_epoch} is below the current {self._leader_epoch}")
+        self._leader_epoch = leader_epoch
+        self._assign_epoch(leader_epoch, self._log_end_offset)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make everything below *before_offset* unreadable; whole batches below it are dropped.
+
+        Args:
+            before_offset: the new start; -1 means the high watermark. Below the current start it changes nothing.
+
+        Returns:
+            The log start offset afterwards.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: above the high watermark, or negative but not -1.
+        """
+        target = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= target <= self.high_watermark:
+            raise BrokerError(
+                f"cannot delete records before offset {before_offset}: the log holds "
+                f"{self._log_start_offset} to {self.high_watermark}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        if target <= self._log_start_offset:
+            return self._log_start_offset
+        self._log_start_offset = target
+        dropped = len(self._batches) if target == self._log_end_offset else self._index_of(target)
+        if dropped:
+            del self._batches[:dropped], self._base_offsets[:dropped], self._positions[:dropped]
+            self._rebuild_timestamps()
+        kept = bisect_right(self._epochs, target, key=_start_of) - 1
+        self._epochs = [(self._epochs[kept][0], target), *self._epochs[kept + 1 :]]
+        return target
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def check_offset(self, offset: int) -> None:
+        """Refuse an offset that a fetch cannot begin at.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: below the start or above the high watermark.
+        """
+        if not self._log_start_offset <= offset <= self._log_end_offset:
+            raise BrokerError(
+                f"offset {offset} is outside the log, which holds {self._log_start_offset} to {self._log_end_offset}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+
+    def readable_bytes(self, offset: int) -> int:
+        """Bytes from the batch that holds *offset* to the end of the log.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE.
+        """
+        self.check_offset(offset)
+        if offset == self._log_end_offset:
+            return 0
+        return self._positions[-1] - self._positions[self._index_of(offset)]
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
+        """Whole batches from the one that holds *offset*; the reader skips the records before it.
+
+        Args:
+            max_bytes: no further batch is begun beyond this many bytes.
+            at_least_one: return the first batch even if it alone is longer than *max_bytes*.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE.
+        """
+        self.check_offset(offset)
+        if offset == self._log_end_offset:
+            return b""
+        first = self._index_of(offset)
+        end = bisect_right(self._positions, self._positions[first] + max_bytes, lo=first) - 1
+        if end <= first:
+            return self._batches[first] if at_least_one else b""
+        return self._batches[first] if end == first + 1 else b"".join(self._batches[first:end])
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset:
+        """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
+
+        Exact, but for a batch compressed with snappy, lz4 or zstd: there the batch's first record is named, so a
+        reader may see some older records first and misses none.
+        """
+        index = bisect_left(self._running_max_timestamps, timestamp)
+        while index < len(self._batches):
+            found = self._first_at_or_after(index, timestamp)
+            if found is not None:
+                return found
+            index += 1
+        return _NOT_FOUND
+
+    def offset_of_max_timestamp(self) -> TimestampAndOffset:
+        """The first record with the highest timestamp, or (-1, -1, -1) of an empty log."""
+        if not self._batches:
+            return _NOT_FOUND
+        return self.offset_for_timestamp(self._running_max_timestamps[-1])
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that *offset* was, or would be, written under; -1 below the log's start."""
+        index = bisect_right(self._epochs, offset, key=_start_of) - 1
+        return self._epochs[index][0] if index >= 0 else -1
+
+    def offset_for_leader_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Where *leader_epoch*, or the nearest epoch below it, ended. A reader that is further on was truncated."""
+        if leader_epoch < 0 or leader_epoch > self._leader_epoch:
+            return EpochEndOffset(-1, -1)
+        if leader_epoch == self._leader_epoch:
+            return EpochEndOffset(leader_epoch, self._log_end_offset)
+        index = bisect_right(self._epochs, leader_epoch, key=_epoch_of)
+        epoch = self._epochs[index - 1][0] if index else leader_epoch
+        return EpochEndOffset(epoch, self._epochs[index][1])
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _store(self, batch: bytes, header: BatchHeader) -> None:
+        self._batches.append(batch)
+        self._base_offsets.append(header.base_offset)
+        self._positions.append(self._positions[-1] + len(batch))
+        running = self._running_max_timestamps
+        running.append(max(running[-1], header.max_timestamp) if running else header.max_timestamp)
+        self._assign_epoch(header.leader_epoch, header.base_offset)
+        self._log_end_offset = header.base_offset + header.last_offset_delta + 1
+        if header.producer_id >= 0:
+            producer = self._producers.get(header.producer_id)
+            if producer is None:
+                producer = self._producers[header.producer_id] = _Producer(header.producer_id)
+                if len(self._producers) > PRODUCERS_KEPT:
+                    self._producers.popitem(last=False)
+            else:
+                self._producers.move_to_end(header.producer_id)
+            producer.add(header)
+
+    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        last_epoch, last_start = self._epochs[-1]
+        if leader_epoch <= last_epoch:
+            return
+        if last_start == start_offset:
+            self._epochs.pop()  # that epoch wrote nothing
+        self._epochs.append((leader_epoch, start_offset))
+
+    def _index_of(self, offset: int) -> int:
+        return bisect_right(self._base_offsets, offset) - 1
+
+    def _rebuild_timestamps(self) -> None:
+        running: list[int] = []
+        highest = -(2**63)
+        for batch in self._batches:
+            highest = max(highest, parse_batch_header(batch).max_timestamp)
+            running.append(highest)
+        self._running_max_timestamps = running
+
+    def _first_at_or_after(self, index: int, timestamp: int) -> TimestampAndOffset | None:
+        batch = self._batches[index]
+        header = parse_batch_header(batch)
+        if header.max_timestamp < timestamp:
+            return None
+        try:
+            positions = record_positions(batch)
+        except ProtocolError:
+            # A compression that is not opened here, or records that are damaged: name the batch.
+            offset = max(header.base_offset, self._log_start_offset)
+            return TimestampAndOffset(header.max_timestamp, offset, header.leader_epoch)
+        for position in positions:
+            if position.timestamp >= timestamp and position.offset >= self._log_start_offset:
+                return TimestampAndOffset(position.timestamp, position.offset, header.leader_epoch)
+        return None
+
+
+class _AppendedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+
+
+class _Producer:
+    """The last batches of one idempotent producer, to know a retry and to see a gap."""
+
+    __slots__ = ("batches", "epoch", "producer_id")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id: Final = producer_id
+        self.epoch = -1
+        self.batches: deque[_AppendedBatch] = deque(maxlen=_BATCHES_KEPT)
+
+    def find_duplicate(self, header: BatchHeader) -> _AppendedBatch | None:
+        if header.producer_epoch != self.epoch:
+            return None
+        last_sequence = _last_sequence(header)
+        for batch in self.batches:
+            if batch.first_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def check(self, header: BatchHeader) -> None:
+        if header.producer_epoch < self.epoch:
+            raise BrokerError(
+                f"producer {self.producer_id} sent epoch {header.producer_epoch}, its current epoch is {self.epoch}",
+                code=ErrorCode.INVALID_PRODUCER_EPOCH,
+            )
+        if header.producer_epoch > self.epoch:
+            expected = 0
+        else:
+            expected = (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else header.base_sequence
+        if header.base_sequence != expected:
+            raise BrokerError(
+                f"producer {self.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
+                f"expected {expected}",
+                code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            )
+
+    def add(self, header: BatchHeader) -> None:
+        if header.producer_epoch != self.epoch:
+            self.epoch = header.producer_epoch
+            self.batches.clear()
+        if not header.is_control:
+            self.batches.append(_AppendedBatch(header.base_sequence, _last_sequence(header), header.base_offset))
+
+
+def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> BatchHeader:
+    """Check what a producer sent, as far as it can be seen without decompressing or checksumming.
+
+    Raises:
+        BrokerError: INVALID_RECORD: not exactly one batch of format 2 as a producer makes it; CORRUPT_MESSAGE: the
+            bytes are not a batch at all; MESSAGE_TOO_LARGE: longer than *max_bytes*; INVALID_TIMESTAMP.
+
+    Source:
+        apache/kafka ``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndValidateRecords``,
+        ``LogValidator.validateBatch``.
+    """
+    if len(records) < _LENGTH_PREFIX + 5:
+        raise _invalid(f"a produce request needs one record batch per partition, got {len(records)} bytes")
+    batch_length = int.from_bytes(records[8:12], "big", signed=True)
+    magic = records[16]
+    if magic < 2:
+        raise _invalid(f"record batch has format {magic}; only format 2 is accepted")
+    if magic > 2 or batch_length < HEADER_SIZE - _LENGTH_PREFIX:
+        raise BrokerError(f"record batch has format {magic} and length {batch_length}", code=ErrorCode.CORRUPT_MESSAGE)
+    size = _LENGTH_PREFIX + batch_length
+    if size > len(records):
+        raise _invalid(f"record batch of {size} bytes is cut off after {len(records)}")
+    if size < len(records):
+        raise _invalid(f"exactly one record batch per partition is allowed, got {len(records) - size} bytes more")
+    if size > max_bytes:
+        raise BrokerError(
+            f"record batch of {size} bytes is larger than max.message.bytes={max_bytes}",
+            code=ErrorCode.MESSAGE_TOO_LARGE,
+        )
+    try:
+        header = parse_batch_header(records)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from error
+    if header.base_offset != 0:
+        raise _invalid(f"base offset of a produced batch must be 0, got {header.base_offset}")
+    if header.is_control:
+        raise _invalid("clients may not write control batches")
+    if header.is_log_append_time:
+        raise BrokerError("only a broker may set LogAppendTime in a batch", code=ErrorCode.INVALID_TIMESTAMP)
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise _invalid(
+            f"record batch counts {header.record_count} records, its last offset delta is {header.last_offset_delta}"
+        )
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise _invalid(
+            f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
+    return header
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(message, code=ErrorCode.INVALID_RECORD)
+
+
+def _epoch_of(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def _start_of(entry: tuple[int, int]) -> int:
+    return entry[1]

@@ -1,0 +1,146 @@
+"""A broker without a network: topics, configuration, and timers that run when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from kip848_client.broker.apis import ApiTable
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.log import DataDir
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics import TopicRegistry
+from kip848_client.clock import ManualClock
+from kip848_client.journal import NullJournal
+from kip848_client.wire.record_batch import Record, build_batch
+from kip848_client.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    from kip848_client.broker.groups import GroupHost
+
+
+@dataclass(eq=False)
+class ManualTimer:
+    due_ms: int
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass(slots=True, eq=False)
+class QuietBroker(BrokerState):
+    """A `BrokerState` whose timers wait for `run_timers`."""
+
+    timers: list[ManualTimer] = field(default_factory=list)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> ManualTimer:
+        timer = ManualTimer(self.clock.now_ms() + delay_ms, callback)
+        self.timers.append(timer)
+        return timer
+
+    def run_timers(self, *, after_ms: int = 0) -> None:
+        """Move the clock and run what is due, in order, also what it starts."""
+        assert isinstance(self.clock, ManualClock)
+        self.clock.advance(after_ms)
+        while due := [t for t in self.timers if not t.cancelled and t.due_ms <= self.clock.now_ms()]:
+            timer = min(due, key=lambda item: item.due_ms)
+            self.timers.remove(timer)
+            timer.callback()
+
+    @property
+    def pending_timers(self) -> int:
+        return sum(not timer.cancelled for timer in self.timers)
+
+
+def a_broker(
+    topics: Mapping[str, int] | None = None,
+    *,
+    data_dir: DataDir | None = None,
+    config: Mapping[str, object] | None = None,
+) -> QuietBroker:
+    ids = (uuid.UUID(int=number) for number in range(100, 10_000))
+    parsed = BrokerConfig.parse(config or {})
+    registry = TopicRegistry(data_dir, new_id=lambda: next(ids), message_bytes_max=parsed.message_bytes_max)
+    for name, partitions in (topics or {}).items():
+        registry.create(name, partitions)
+    return QuietBroker(
+        node_id=1,
+        cluster_id="a-cluster-of-one-node_",
+        host="127.0.0.1",
+        port=9092,
+        clock=ManualClock(),
+        config=parsed,
+        loop=cast("asyncio.AbstractEventLoop", None),
+        apis=cast("ApiTable", None),
+        topics=registry,
+        groups=cast("GroupHost", None),
+        journal=NullJournal(),
+        data_dir=None,
+    )
+
+
+@dataclass(eq=False)
+class Asked:
+    """One request on its way: its context, and the answer once there is one."""
+
+    context: RequestContext
+    answers: list[Response | None] = field(default_factory=list)
+
+    @property
+    def answered(self) -> bool:
+        return bool(self.answers)
+
+
+def ask(broker: BrokerState, api: ModuleType, request: Request[Any], *, version: int | None = None) -> Asked:
+    """Give *request* to the handler of *api*; by default in its newest version."""
+    asked: Asked
+
+    def complete(context: RequestContext) -> None:
+        asked.answers.append(context.response)
+
+    context = RequestContext(
+        complete,
+        api_key=int(api.API_KEY),
+        api_version=api.VERSIONS[1] if version is None else version,
+        correlation_id=7,
+        client_id="client",
+        client_host="/127.0.0.1",
+        connection_id=1,
+        now_ms=broker.clock.now_ms(),
+    )
+    asked = Asked(context)
+    response = api.handle(broker, request, context)
+    if response is not None:
+        context.reply(response)
+    return asked
+
+
+def answer_of(broker: BrokerState, api: ModuleType, request: Request[Any], *, version: int | None = None) -> Any:
+    """The answer of a handler that answers at once."""
+    asked = ask(broker, api, request, version=version)
+    assert len(asked.answers) == 1, "the request was parked"
+    return asked.answers[0]
+
+
+def a_batch(
+    *values: bytes,
+    timestamps: tuple[int, ...] | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    attributes: int = 0,
+) -> bytes:
+    """A batch as a producer sends it; *producer* is (id, epoch, first sequence)."""
+    times = timestamps or tuple(1000 + index for index in range(len(values)))
+    return build_batch(
+        [Record(value=value, timestamp=time) for value, time in zip(values, times, strict=True)],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        attributes=attributes,
+    )
