@@ -26,15 +26,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
-
 from tests.interop.kafka_libs import KAFKA_FOLDER, java_command, kafka_libs, kafka_version
+from tests.interop.kafka_wire import Json, WireConnection
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 LOG_TAIL_LINES: Final = 60
 PORT_ATTEMPTS: Final = 3
+PROBE_GROUP: Final = "kip848-start-probe"
 
 JVM_OPTIONS: Final = (
     "-Xmx512m",
@@ -253,40 +252,21 @@ class KafkaBroker:
         )
 
     def _await_service(self, deadline: float) -> None:
-        try:
-            self._await_port(deadline)
-            self._await_coordinator(deadline)
-        except (KafkaException, TimeoutError) as error:
-            raise self._failure(f"the broker did not serve groups within {START_TIMEOUT_S:.0f} s: {error}") from error
-
-    def _await_port(self, deadline: float) -> None:
-        address = ("127.0.0.1", self._ports["PLAINTEXT"])
+        # Asked in raw requests: librdkafka's admin client crashes the process when a coordinator that is still
+        # loading answers NOT_COORDINATOR to its question for offsets.
         while True:
-            if not self.is_running:
-                raise self._failure("the broker ended while starting")
-            with suppress(OSError), socket.create_connection(address, timeout=1):
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"nothing listens on {address}")
-            time.sleep(0.05)
-
-    def _await_coordinator(self, deadline: float) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        while True:
-            left_s = max(1.0, deadline - time.monotonic())
             try:
-                if not admin.list_topics(timeout=left_s).brokers:
-                    raise TimeoutError("metadata names no broker")
-                admin.describe_cluster(request_timeout=left_s).result()
-                # The first question for a group's offsets creates __consumer_offsets; an answer means it is loaded.
-                probe = [ConsumerGroupTopicPartitions("kip848-start-probe")]
-                for answer in admin.list_consumer_group_offsets(probe, request_timeout=left_s).values():
-                    answer.result()
+                with WireConnection(self.bootstrap_servers) as connection:
+                    unready = _why_not_ready(connection)
+            except OSError as error:
+                unready = f"connection to {self.bootstrap_servers}: {error}"
+            if unready is None:
                 return
-            except (KafkaException, TimeoutError):
-                if time.monotonic() > deadline or not self.is_running:
-                    raise
-                time.sleep(0.05)
+            if not self.is_running:
+                raise self._failure(f"the broker ended while starting ({unready})")
+            if time.monotonic() > deadline:
+                raise self._failure(f"the broker did not serve groups within {START_TIMEOUT_S:.0f} s ({unready})")
+            time.sleep(0.05)
 
     def _java_call(self, main_class: str, *arguments: str) -> list[str]:
         return [self._java, *JVM_OPTIONS, "-cp", f"{self._libs}/*", main_class, *arguments]
@@ -297,6 +277,25 @@ class KafkaBroker:
     @property
     def _properties_path(self) -> Path:
         return self._folder / "server.properties"
+
+
+def _why_not_ready(connection: WireConnection) -> str | None:
+    """None once the broker counts as alive in its own metadata and the coordinator of a new group answers."""
+    cluster = connection.exchange("describe_cluster", 0, {"include_cluster_authorized_operations": False}).response
+    if not cluster["brokers"]:
+        return "the cluster has no living broker yet"
+    # The first question for a coordinator creates __consumer_offsets; offsets are answered once it is loaded.
+    asked: dict[str, Json] = {"key_type": 0, "coordinator_keys": [PROBE_GROUP]}
+    found = connection.exchange("find_coordinator", 4, asked).response["coordinators"]
+    group: dict[str, Json] = {"group_id": PROBE_GROUP, "topics": []}
+    fetched = connection.exchange("offset_fetch", 8, {"groups": [group], "require_stable": False}).response["groups"]
+    errors = [answer["error_code"] for answer in _rows(found) + _rows(fetched)]
+    return None if errors == [0, 0] else f"FindCoordinator and OffsetFetch answer with error codes {errors}"
+
+
+def _rows(value: Json) -> list[dict[str, Json]]:
+    assert isinstance(value, list)
+    return [row for row in value if isinstance(row, dict)]
 
 
 def _free_ports(names: Sequence[str]) -> dict[str, int]:
