@@ -1,0 +1,67 @@
+"""Which APIs the broker serves: one file per API in this folder, found by itself.
+
+Each file says ``API_KEY``, ``VERSIONS = (min, max)`` and ``handle(broker, request, context)``. A file with
+``EXTENSION = True`` is served only if the client-side assignor extension is on. Nothing else is registered anywhere:
+what has no file here is not advertised and not answered.
+
+A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
+blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.wire.schema import Response
+
+__all__ = ["Api", "ApiTable", "Handler", "load_apis"]
+
+Handler = Callable[[BrokerState, Any, RequestContext], Response | None]
+
+
+class Api(NamedTuple):
+    """One served API."""
+
+    api_key: int
+    version_min: int
+    version_max: int
+    handle: Handler
+    extension: bool
+
+
+class ApiTable:
+    """The APIs of one broker, by key.
+
+    Args:
+        extension: whether the APIs of the client-side assignor extension are served.
+    """
+
+    def __init__(self, *, extension: bool) -> None:
+        self._apis: Final = {api.api_key: api for api in load_apis() if extension or not api.extension}
+
+    def get(self, api_key: int) -> Api | None:
+        """The API, or None if it is not served."""
+        return self._apis.get(api_key)
+
+    def __iter__(self) -> Iterator[Api]:
+        """All served APIs by ascending key."""
+        return iter(self._apis.values())
+
+
+@functools.cache
+def load_apis() -> tuple[Api, ...]:
+    """Import every file of this folder; once."""
+    apis = []
+    for module_info in pkgutil.iter_modules(__path__):
+        if module_info.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        low, high = module.VERSIONS
+        apis.append(Api(int(module.API_KEY), low, high, module.handle, getattr(module, "EXTENSION", False)))
+    return tuple(sorted(apis))

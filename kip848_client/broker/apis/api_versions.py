@@ -1,0 +1,59 @@
+"""ApiVersions (18): what is served, computed from the files of this folder.
+
+The one API that answers a version it does not know: the answer is then in version 0, with UNSUPPORTED_VERSION and our
+own range of it, so that a newer client can step down (KIP-511). `server` sees to the framing of that case, and to the
+response header, which never has tagged fields.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.error_codes import ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+API_KEY: Final = ApiKey.API_VERSIONS
+VERSIONS: Final = (0, 4)
+
+GROUP_VERSION: Final = "group.version"
+"""Kafka's feature for the consumer group protocol; level 1 = the protocol of KIP-848 is on."""
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What Kafka takes for a client's software name and version (KIP-511)."""
+
+
+def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """List the served APIs and the feature ``group.version``, finalised at 1."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    # KAFKA-17492: clients below version 4 do not expect a supported feature whose minimum is 0.
+    minimum = 0 if context.api_version >= 4 else 1
+    return ApiVersionsResponse(
+        api_keys=_served(broker),
+        supported_features=(SupportedFeatureKey(name=GROUP_VERSION, min_version=minimum, max_version=1),),
+        finalized_features_epoch=0,
+        finalized_features=(FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),),
+    )
+
+
+def unsupported_version(broker: BrokerState) -> ApiVersionsResponse:
+    """The answer, to be sent as version 0, for a request of a version above ours."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(broker))
+
+
+def _served(broker: BrokerState) -> tuple[ApiVersion, ...]:
+    return tuple(
+        ApiVersion(api_key=api.api_key, min_version=api.version_min, max_version=api.version_max) for api in broker.apis
+    )

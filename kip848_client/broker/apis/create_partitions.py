@@ -1,0 +1,68 @@
+"""CreatePartitions (37): grow topics; groups that are subscribed to them hear of it through the topic registry.
+
+Source:
+    apache/kafka ``ReplicationControlManager.createPartitions``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from kip848_client.broker.apis.create_topics import check_replicas
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+API_KEY: Final = ApiKey.CREATE_PARTITIONS
+VERSIONS: Final = (0, 3)
+
+
+def handle(broker: BrokerState, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Grow what can be grown; what cannot carries its own error."""
+    del context
+    times_named = Counter(topic.name for topic in request.topics)
+    results = [
+        _grow(broker, topic, validate_only=request.validate_only)
+        for topic in request.topics
+        if times_named[topic.name] == 1
+    ]
+    results += [
+        CreatePartitionsTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
+        )
+        for name, count in times_named.items()
+        if count > 1
+    ]
+    return CreatePartitionsResponse(results=tuple(results))
+
+
+def _grow(broker: BrokerState, asked: CreatePartitionsTopic, *, validate_only: bool) -> CreatePartitionsTopicResult:
+    try:
+        topic = broker.topics.check_add_partitions(asked.name, asked.count)
+        if asked.assignments is not None:
+            added = asked.count - topic.partition_count
+            if len(asked.assignments) != added:
+                raise BrokerError(
+                    f"Attempted to add {added} additional partition(s), but only {len(asked.assignments)} "
+                    "assignment(s) were specified.",
+                    code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                )
+            for assignment in asked.assignments:
+                check_replicas(broker, assignment.broker_ids)
+        if not validate_only:
+            broker.topics.add_partitions(asked.name, asked.count)
+    except BrokerError as error:
+        return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=str(error))
+    except DataDirError as error:
+        return CreatePartitionsTopicResult(
+            name=asked.name, error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)
+        )
+    return CreatePartitionsTopicResult(name=asked.name)

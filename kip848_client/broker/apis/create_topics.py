@@ -1,0 +1,142 @@
+"""CreateTopics (19): each topic by itself; ``validate_only`` checks and creates nothing.
+
+Source:
+    apache/kafka ``ReplicationControlManager.createTopics``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import Final
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topic_configs import effective_topic_configs
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+API_KEY: Final = ApiKey.CREATE_TOPICS
+VERSIONS: Final = (2, 7)
+
+_DEFAULT: Final = -1
+_SOURCE_TOPIC: Final = 1
+_SOURCE_DEFAULT: Final = 5
+
+
+def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Create what can be created; what cannot carries its own error."""
+    del context
+    times_named = Counter(topic.name for topic in request.topics)
+    results = [
+        _create(broker, topic, validate_only=request.validate_only)
+        for topic in request.topics
+        if times_named[topic.name] == 1
+    ]
+    results += [
+        _error(name, BrokerError("Duplicate topic name.", code=ErrorCode.INVALID_REQUEST))
+        for name, count in times_named.items()
+        if count > 1
+    ]
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+def _create(broker: BrokerState, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    topic_id = ZERO_UUID
+    try:
+        partitions = _partition_count(broker, asked)
+        configs: dict[str, str | None] = {config.name: config.value for config in asked.configs}
+        broker.topics.check_create(asked.name, partitions, configs=configs)
+        own = {name: value for name, value in configs.items() if value is not None}
+        if not validate_only:
+            topic_id = broker.topics.create(asked.name, partitions, configs=own).topic_id
+    except BrokerError as error:
+        return _error(asked.name, error)
+    except DataDirError as error:
+        return _error(asked.name, BrokerError(str(error), code=ErrorCode.KAFKA_STORAGE_ERROR))
+    return _created(broker, asked.name, topic_id, partitions, own)
+
+
+def _partition_count(broker: BrokerState, asked: CreatableTopic) -> int:
+    if asked.assignments:
+        return _assigned_partition_count(broker, asked)
+    if asked.replication_factor < _DEFAULT or asked.replication_factor == 0:
+        raise BrokerError(
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+            code=ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
+    if asked.replication_factor > 1:
+        raise BrokerError(
+            f"Unable to replicate the partition {asked.replication_factor} time(s): The target replication factor of "
+            f"{asked.replication_factor} cannot be reached because only 1 broker(s) are registered.",
+            code=ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
+    return broker.config.default_partitions if asked.num_partitions == _DEFAULT else asked.num_partitions
+
+
+def _assigned_partition_count(broker: BrokerState, asked: CreatableTopic) -> int:
+    if asked.replication_factor != _DEFAULT:
+        raise BrokerError(
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+            code=ErrorCode.INVALID_REQUEST,
+        )
+    if asked.num_partitions != _DEFAULT:
+        raise BrokerError(
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            code=ErrorCode.INVALID_REQUEST,
+        )
+    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        raise BrokerError(
+            "partitions should be a consecutive 0-based integer sequence", code=ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        )
+    for assignment in asked.assignments:
+        check_replicas(broker, assignment.broker_ids)
+    return len(indexes)
+
+
+def check_replicas(broker: BrokerState, broker_ids: tuple[int, ...]) -> None:
+    """Refuse a manual assignment to anything but this one broker.
+
+    Raises:
+        BrokerError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    if broker_ids != (broker.node_id,):
+        raise BrokerError(
+            f"The manual partition assignment includes brokers {list(broker_ids)}, but only broker "
+            f"{broker.node_id} is registered.",
+            code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
+
+
+def _created(
+    broker: BrokerState, name: str, topic_id: uuid.UUID, partitions: int, own: dict[str, str]
+) -> CreatableTopicResult:
+    effective = effective_topic_configs(own, message_bytes_max=broker.topics.message_bytes_max)
+    return CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=config,
+                value=value,
+                config_source=_SOURCE_TOPIC if config in own else _SOURCE_DEFAULT,
+            )
+            for config, value in effective.items()
+        ),
+    )
+
+
+def _error(name: str, error: BrokerError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error), configs=())

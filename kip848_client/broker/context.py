@@ -1,0 +1,103 @@
+"""One request on its way through the broker: who asked, and where the answer goes. No protocol rule lives here.
+
+Answers of one connection leave in the order of its requests, whatever the order in which handlers finish: the
+connection keeps the contexts in a queue and sends the answered ones from its head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kip848_client.wire.schema import Response
+
+__all__ = ["RequestContext"]
+
+
+class RequestContext:
+    """What a handler is told about a request beside its body, and the way to answer later.
+
+    All of it belongs to the broker's loop: call nothing here from another thread.
+
+    Attributes:
+        api_key: Kafka's API key.
+        api_version: the version that the client chose.
+        correlation_id: the client's number of this request.
+        client_id: as the client calls itself; None if it sent null.
+        client_host: address of the peer, without the port, as Kafka writes it: ``/127.0.0.1``.
+        connection_id: number of the connection, unique in the life of the broker.
+        now_ms: when the request was read, on the broker's clock.
+        cancelled: the connection is gone; nobody will read the answer.
+        done: `reply` was called.
+    """
+
+    __slots__ = (
+        "_complete",
+        "_on_cancel",
+        "api_key",
+        "api_version",
+        "cancelled",
+        "client_host",
+        "client_id",
+        "connection_id",
+        "correlation_id",
+        "done",
+        "now_ms",
+        "response",
+    )
+
+    def __init__(
+        self,
+        complete: Callable[[RequestContext], None],
+        *,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        client_host: str,
+        connection_id: int,
+        now_ms: int,
+    ) -> None:
+        self._complete: Final = complete
+        self._on_cancel: list[Callable[[], None]] | None = None
+        self.api_key: Final = api_key
+        self.api_version: Final = api_version
+        self.correlation_id: Final = correlation_id
+        self.client_id: Final = client_id
+        self.client_host: Final = client_host
+        self.connection_id: Final = connection_id
+        self.now_ms: Final = now_ms
+        self.cancelled = False
+        self.done = False
+        self.response: Response | None = None
+
+    def reply(self, response: Response | None) -> None:
+        """Answer the request; exactly once, for a handler that returned None.
+
+        Args:
+            response: the answer, or None for a request that has none (Produce with acks=0).
+        """
+        assert not self.done, f"request {self.correlation_id} (API {self.api_key}) is answered twice"
+        self.done = True
+        self.response = response
+        self._on_cancel = None
+        if not self.cancelled:
+            self._complete(self)
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Call *callback* once if the connection goes before the answer; at once if it is gone already."""
+        if self.cancelled:
+            callback()
+        elif self._on_cancel is None:
+            self._on_cancel = [callback]
+        else:
+            self._on_cancel.append(callback)
+
+    def cancel(self) -> None:
+        """Tell those who wait that nobody will read the answer. Called by the connection when it is gone."""
+        if self.cancelled or self.done:
+            return
+        self.cancelled = True
+        callbacks, self._on_cancel = self._on_cancel, None
+        for callback in callbacks or ():
+            callback()

@@ -1,0 +1,165 @@
+"""From a frame to a handler, and from its answer to bytes. Knows headers and versions, no API.
+
+What happens to a request that cannot be handled:
+
+* not a request at all, an API that is not served, or a version of it that is not: the connection is closed, as Apache
+  Kafka does (there is no answer that such a client could read). ApiVersions of a newer version is answered in
+  version 0;
+* a handler that raises: the error is logged and journaled, the client is told UNKNOWN_SERVER_ERROR where the response
+  has a place for it, else its connection is closed. Nobody else notices.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Final
+
+from kip848_client.broker.apis import Api, ApiTable
+from kip848_client.broker.apis.api_versions import unsupported_version
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.server import Connection
+from kip848_client.broker.state import BrokerState
+from kip848_client.errors import ErrorCode, Kip848Error, ProtocolError, UnsupportedVersionError
+from kip848_client.journal import JournalEvent
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.codec import decode_request, encode_response, frame, peek_request_header
+from kip848_client.wire.messages import message_pair
+from kip848_client.wire.schema import Response, fields_of
+
+__all__ = ["Dispatcher"]
+
+_log: Final = logging.getLogger("kip848_client.broker")
+
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+
+
+class Dispatcher:
+    """Opens requests and encodes answers for one broker."""
+
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker: Final = broker
+        self._apis: Final[ApiTable] = broker.apis
+
+    def open_request(self, data: bytes, connection: Connection) -> None:
+        """Decode one frame, give it to its handler and put its context into the connection's queue.
+
+        Raises:
+            ProtocolError: the frame is not a request that is served here.
+        """
+        if len(data) < _KEY_AND_VERSION.size:
+            raise ProtocolError(f"a request of {len(data)} bytes is too short for its header")
+        api_key, api_version = _KEY_AND_VERSION.unpack_from(data)
+        api = self._apis.get(api_key)
+        if api is None:
+            raise ProtocolError(f"{api_name(api_key)} is not served here")
+        if not api.version_min <= api_version <= api.version_max:
+            if api_key == ApiKey.API_VERSIONS and api_version > api.version_max:
+                self._answer_newer_api_versions(data, connection)
+                return
+            raise ProtocolError(
+                f"{api_name(api_key)} version {api_version} is not served here; "
+                f"versions {api.version_min} to {api.version_max} are"
+            )
+        try:
+            header, request = decode_request(data)
+        except UnsupportedVersionError as error:  # the table promises more than the messages can carry
+            raise ProtocolError(str(error)) from error
+        context = RequestContext(
+            connection.answered,
+            api_key=api_key,
+            api_version=api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=connection.client_host,
+            connection_id=connection.connection_id,
+            now_ms=self._broker.clock.now_ms(),
+        )
+        connection.track(context)
+        self._handle(api, request, context)
+
+    def encode(self, context: RequestContext) -> bytes:
+        """The frame of an answered request; empty if it is one without an answer.
+
+        Raises:
+            ProtocolError: the answer cannot be sent, nor an error in its place.
+        """
+        response = context.response
+        if response is None:
+            return b""
+        try:
+            return self._frame(response, context)
+        except Kip848Error as error:
+            self._report_failure(error, context)
+        replacement = _error_response(context)
+        if replacement is None:
+            raise ProtocolError(f"the answer to {api_name(context.api_key)} could not be encoded")
+        return self._frame(replacement, context)
+
+    def _handle(self, api: Api, request: object, context: RequestContext) -> None:
+        try:
+            response = api.handle(self._broker, request, context)
+        except Exception as error:  # a broken handler must not take the broker down
+            self._report_failure(error, context)
+            if context.done:
+                return
+            response = _error_response(context)
+            if response is None:
+                raise ProtocolError(f"{api_name(context.api_key)} failed inside the broker") from error
+        if response is not None:
+            context.reply(response)
+
+    def _answer_newer_api_versions(self, data: bytes, connection: Connection) -> None:
+        header = peek_request_header(data)
+        context = RequestContext(
+            connection.answered,
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=connection.client_host,
+            connection_id=connection.connection_id,
+            now_ms=self._broker.clock.now_ms(),
+        )
+        connection.track(context)
+        context.reply(unsupported_version(self._broker))
+
+    def _frame(self, response: Response, context: RequestContext) -> bytes:
+        return frame(encode_response(response, api_version=context.api_version, correlation_id=context.correlation_id))
+
+    def _report_failure(self, error: Exception, context: RequestContext) -> None:
+        api = api_name(context.api_key)
+        _log.error(
+            "broker.request_failed api=%s version=%d client_id=%s",
+            api,
+            context.api_version,
+            context.client_id,
+            exc_info=error,
+        )
+        self._broker.journal.write(
+            JournalEvent(
+                ts_ms=self._broker.clock.wall_ms(),
+                source="coordinator",
+                event="request_failed",
+                client_id=context.client_id,
+                fields={"api": api, "error": f"{type(error).__name__}: {error}"},
+            )
+        )
+
+
+def api_name(api_key: int) -> str:
+    """An API for people: ``FETCH(1)``, ``API key 9999``."""
+    try:
+        return f"{ApiKey(api_key).name}({api_key})"
+    except ValueError:
+        return f"API key {api_key}"
+
+
+def _error_response(context: RequestContext) -> Response | None:
+    """UNKNOWN_SERVER_ERROR in the answer's own error field, if this version has one for the whole answer."""
+    cls: type = message_pair(context.api_key).response
+    for field in fields_of(cls):
+        if field.name == "error_code" and field.versions.includes(context.api_version):
+            response: Response = cls(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+            return response
+    return None

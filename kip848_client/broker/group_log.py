@@ -1,0 +1,45 @@
+"""Where the group host writes the coordinator's records: a folder (`log.CoordinatorLog`) or memory. No meaning of them.
+
+Both hold the bytes of ``__consumer_offsets``, so that what a restart reads is what any other tool would read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+__all__ = ["GroupLog", "MemoryGroupLog"]
+
+
+class GroupLog(Protocol):
+    """Records in the order in which they were decided; those of one `append` are kept together or not at all."""
+
+    def load(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield every (key, value); a value of None is a tombstone."""
+        ...
+
+    def append(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keep the records of one decision.
+
+        Raises:
+            DataDirError: they were not kept.
+        """
+        ...
+
+
+class MemoryGroupLog:
+    """Keeps the latest value of every key, as a compacted topic does, for as long as the object lives."""
+
+    def __init__(self) -> None:
+        self._latest: Final[dict[bytes, bytes]] = {}
+
+    def load(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the latest value of every key, in the order of their last change."""
+        yield from tuple(self._latest.items())
+
+    def append(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keep *records*; a tombstone removes its key."""
+        for key, value in records:
+            self._latest.pop(key, None)
+            if value is not None:
+                self._latest[key] = value

@@ -1,0 +1,289 @@
+"""The host of the group coordinator: gives it requests, time and topics, and does what it answers. No protocol rule.
+
+One event goes through `GroupCoordinator.handle` (or `expire`), its records into the log and through `replay`, its soft
+changes through `apply`; only then do the answers leave. If the records cannot be kept, nothing of the event happens
+and its client is told to try again.
+
+Lives on the broker's loop. The coordinator's timers run on the loop's time, or by `advance` on a `ManualClock`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.group_log import GroupLog
+from kip848_client.broker.snapshots import GroupSnapshot, snapshot_of
+from kip848_client.broker.topics import TopicChange, TopicRegistry
+from kip848_client.clock import Clock, ManualClock
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.events import to_journal
+from kip848_client.coordinator.requests import ApiRequest, GroupRequest, OffsetRetentionDue, TopicsChanged
+from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.errors import IllegalStateError
+from kip848_client.journal import Journal
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kip848_client.wire.messages.group_records import (
+    UnknownRecord,
+    decode_record,
+    encode_record_key,
+    encode_record_value,
+)
+from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.schema import Request, Response
+
+__all__ = ["GroupHost"]
+
+_log: Final = logging.getLogger("kip848_client.broker")
+
+_INTERNAL_REQUEST_ID: Final = 0
+
+Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[GroupSnapshot]"]
+
+
+class GroupHost:
+    """Runs one coordinator for all groups of the broker.
+
+    Args:
+        log: where its records are kept.
+        topics: the topics of the broker; every change is passed on to the coordinator.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        log: GroupLog,
+        topics: TopicRegistry,
+        clock: Clock,
+        journal: Journal,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._coordinator: Final = GroupCoordinator(config.coordinator)
+        self._group_log: Final = log
+        self._topics: Final = topics
+        self._clock: Final = clock
+        self._journal: Final = journal
+        self._loop: Final = loop
+        self._waiting: Final[dict[int, RequestContext]] = {}
+        self._next_request_id = _INTERNAL_REQUEST_ID
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline_ms: int | None = None
+        self._retention_interval_ms: Final = config.coordinator.offsets_retention_check_interval_ms
+        self._retention_due_ms = clock.now_ms() + self._retention_interval_ms
+        self._image_version = 0
+        self._image_is_stale = True
+        self._waiters: list[Waiter] = []
+        self._closed = False
+        self._unsubscribe: Final = topics.subscribe(self._topics_changed)
+
+    # --- life
+
+    def load(self) -> None:
+        """Give the coordinator the topics and every record of the log; then it serves.
+
+        Raises:
+            DataDirError: the log cannot be read.
+            ProtocolError: a record of the log is not what its type says.
+        """
+        self._refresh_topics()
+        for key, value in self._group_log.load():
+            record = decode_record(key, value)
+            if isinstance(record, UnknownRecord):
+                _log.warning("broker.record_skipped record_type=%d", record.record_type)
+            else:
+                self._coordinator.replay(record)
+        self._perform(self._coordinator.loaded(now_ms=self._clock.now_ms()))
+
+    def close(self) -> None:
+        """Stop timers and let go of everybody who waits."""
+        self._closed = True
+        self._unsubscribe()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waiting.clear()
+        waiters, self._waiters = self._waiters, []
+        for _, _, future in waiters:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(IllegalStateError("the broker was stopped"))
+
+    # --- requests
+
+    def handle(self, message: Request[Response], context: RequestContext) -> None:
+        """Give a group request to the coordinator; the answer goes to *context*, now or later."""
+        self._next_request_id = request_id = self._next_request_id + 1
+        self._waiting[request_id] = context
+        context.on_cancel(lambda: self._forget(request_id))
+        try:
+            self._submit(
+                ApiRequest(
+                    request_id=request_id,
+                    api_version=context.api_version,
+                    message=message,
+                    wall_ms=self._clock.wall_ms(),
+                    client_id=context.client_id or "",
+                    client_host=context.client_host,
+                )
+            )
+        except BaseException:
+            self._waiting.pop(request_id, None)
+            raise
+
+    def ask(self, message: Request[Response], *, api_version: int) -> Response:
+        """Answer a read-only request of the broker itself."""
+        self._refresh_topics()
+        result = self._coordinator.handle(
+            ApiRequest(
+                request_id=_INTERNAL_REQUEST_ID,
+                api_version=api_version,
+                message=message,
+                wall_ms=self._clock.wall_ms(),
+            ),
+            now_ms=self._clock.now_ms(),
+        )
+        assert not result.records, "the broker's own question changed the groups"
+        return result.replies[0].response
+
+    def advance(self, move_clock: Callable[[], None]) -> None:
+        """Move a `ManualClock` and do what has become due."""
+        move_clock()
+        self._run_due()
+
+    # --- what others see
+
+    def group_ids(self) -> tuple[str, ...]:
+        """Ids of all groups, sorted."""
+        response = self.ask(ListGroupsRequest(), api_version=5)
+        assert isinstance(response, ListGroupsResponse)
+        return tuple(sorted(group.group_id for group in response.groups))
+
+    def snapshot(self, group_id: str) -> GroupSnapshot | None:
+        """A consumer group as it is now; None if there is none of that id."""
+        response = self.ask(ConsumerGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
+        assert isinstance(response, ConsumerGroupDescribeResponse)
+        described = response.groups[0]
+        return None if described.error_code else snapshot_of(described)
+
+    def add_waiter(
+        self,
+        group_id: str,
+        predicate: Callable[[GroupSnapshot], bool],
+        future: concurrent.futures.Future[GroupSnapshot],
+    ) -> None:
+        """Resolve *future* with the first snapshot of the group, from now on, for which *predicate* holds."""
+        self._waiters.append((group_id, predicate, future))
+        self._tell_waiters()
+
+    # --- inside
+
+    def _submit(self, request: GroupRequest) -> None:
+        self._refresh_topics()
+        self._perform(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
+
+    def _perform(self, result: CoordinatorResult) -> None:
+        records = result.records
+        if records:
+            self._group_log.append(map(_to_bytes, records))
+            for record in records:
+                self._coordinator.replay(record)
+        self._coordinator.apply(result)
+        for reply in result.replies:
+            context = self._waiting.pop(reply.request_id, None)
+            if context is not None:
+                context.reply(reply.response)
+        for event in result.events:
+            self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._topic_name))
+        self._arm_timer()
+        if records and self._waiters:
+            self._tell_waiters()
+
+    def _forget(self, request_id: int) -> None:
+        self._waiting.pop(request_id, None)
+
+    def _topics_changed(self, _change: TopicChange) -> None:
+        # Several changes in one turn of the loop become one image; a request that comes sooner takes it along.
+        if not self._image_is_stale:
+            self._image_is_stale = True
+            self._loop.call_soon(self._refresh_topics)
+
+    def _refresh_topics(self) -> None:
+        if not self._image_is_stale or self._closed:
+            return
+        self._image_is_stale = False
+        # Wall-clock time makes the version grow over a restart, too: topics may have changed between.
+        self._image_version = max(self._image_version + 1, self._clock.wall_ms())
+        image = TopicsImage(
+            tuple(TopicInfo(topic.name, topic.topic_id, topic.partition_count) for topic in self._topics),
+            version=self._image_version,
+        )
+        self._perform(self._coordinator.handle(TopicsChanged(image), now_ms=self._clock.now_ms()))
+
+    def _topic_name(self, topic_id: object) -> str | None:
+        topic = self._topics.get_by_id(topic_id)  # type: ignore[arg-type]
+        return None if topic is None else topic.name
+
+    def _arm_timer(self) -> None:
+        if isinstance(self._clock, ManualClock) or self._closed:
+            return
+        deadline_ms = self._deadline_ms()
+        armed_ms = self._timer_deadline_ms
+        if armed_ms is not None and armed_ms <= deadline_ms:
+            return  # it fires in time; whether something is due is decided then
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_deadline_ms = deadline_ms
+        delay_ms = max(deadline_ms - self._clock.now_ms(), 1)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = self._timer_deadline_ms = None
+        self._run_due()
+        self._arm_timer()
+
+    def _deadline_ms(self) -> int:
+        deadline_ms = self._coordinator.deadline_ms()
+        return self._retention_due_ms if deadline_ms is None else min(deadline_ms, self._retention_due_ms)
+
+    def _run_due(self) -> None:
+        now_ms = self._clock.now_ms()
+        while True:
+            deadline_ms = self._coordinator.deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            self._refresh_topics()
+            self._perform(self._coordinator.expire(now_ms=now_ms))
+        if self._retention_due_ms <= now_ms:
+            self._retention_due_ms = now_ms + self._retention_interval_ms
+            self._submit(OffsetRetentionDue(self._clock.wall_ms()))
+
+    def _tell_waiters(self) -> None:
+        left = []
+        for waiter in self._waiters:
+            group_id, predicate, future = waiter
+            if future.cancelled():
+                continue
+            snapshot = self.snapshot(group_id)
+            try:
+                fulfilled = snapshot is not None and predicate(snapshot)
+            except Exception as error:  # noqa: BLE001 - the predicate is a test's; it fails there and not here
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+                continue
+            if not fulfilled:
+                left.append(waiter)
+            elif snapshot is not None and future.set_running_or_notify_cancel():
+                future.set_result(snapshot)
+        self._waiters = left
+
+
+def _to_bytes(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    return encode_record_key(record.key), None if record.value is None else encode_record_value(record.value)

@@ -1,0 +1,64 @@
+"""An event loop on a thread of its own, and the ways into it. Knows nothing of Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+__all__ = ["LoopThread"]
+
+ResultT = TypeVar("ResultT")
+
+
+class LoopThread:
+    """One thread that runs one event loop, from construction until `stop`.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop: Final = asyncio.new_event_loop()
+        self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run *coroutine* on the loop and wait for what it returns or raises. Not to be called on the loop's thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def call(self, function: Callable[[], ResultT]) -> ResultT:
+        """Call *function* on the loop and wait for what it returns or raises; on the loop's own thread call it here."""
+        if threading.current_thread() is self._thread:
+            return function()
+        future: concurrent.futures.Future[ResultT] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
+                future.set_exception(error)
+
+        self.loop.call_soon_threadsafe(call)
+        return future.result()
+
+    def stop(self) -> None:
+        """End the loop and wait for the thread. Tasks that are left are cancelled first."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()

@@ -1,0 +1,329 @@
+"""TCP: connections, frames and their limits, answers in order. Knows nothing of what is inside a frame.
+
+A frame is four bytes of length and a request; `dispatch` makes a `RequestContext` of it. Several requests of one
+connection may be open at once; answers leave in the order of the requests. A peer that breaks a limit loses its own
+connection, and nothing else happens. Limits, all from `BrokerConfig`:
+
+* a frame longer than ``socket.request.max.bytes`` is refused from its first four bytes, before memory is taken;
+* a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte is given up;
+* after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
+  read from it;
+* more than ``max.connections`` connections are closed at once; idle ones after ``connections.max.idle.ms``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.errors import ProtocolError
+
+__all__ = ["Connection", "Server"]
+
+_log: Final = logging.getLogger("kip848_client.broker")
+
+_LENGTH_BYTES: Final = 4
+_BACKLOG: Final = 512
+_WRITE_BYTES: Final = 65_536
+_SWEEP_MS_MIN: Final = 10
+_SWEEP_MS_MAX: Final = 1000
+
+
+class Server:
+    """All connections of one listening socket. Lives on the broker's loop.
+
+    Args:
+        open_request: makes the context of a frame and starts its handler; raises ProtocolError for what is no request.
+        encode: bytes of an answered context, frame length included; empty for an answer that is not sent.
+        on_refused: told why a connection was closed for what it did.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        open_request: Callable[[bytes, Connection], None],
+        encode: Callable[[RequestContext], bytes],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self.config: Final = config
+        self.open_request: Final = open_request
+        self.encode: Final = encode
+        self._on_refused: Final = on_refused
+        self._connections: Final[set[Connection]] = set()
+        self._next_id = 0
+        self._listener: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        shortest = min(config.incomplete_frame_ms_max, config.connection_idle_ms_max)
+        self._sweep_s: Final = min(max(shortest // 4, _SWEEP_MS_MIN), _SWEEP_MS_MAX) / 1000
+
+    async def start(self, listening: socket.socket) -> None:
+        """Serve on *listening*, which is bound already."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: Connection(self), sock=listening, backlog=_BACKLOG)
+
+    async def stop(self, *, abort: bool = False) -> None:
+        """Close the listening socket and every connection.
+
+        Args:
+            abort: drop what is not sent yet; the peers see a reset, as if the process had died.
+        """
+        if self._listener is not None:
+            self._listener.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in tuple(self._connections):
+            connection.close(abort=abort)
+        # Closed transports report connection_lost in the next turns of the loop; peers that do not read are cut off.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for connection in tuple(self._connections):
+            connection.close(abort=True)
+        await asyncio.sleep(0)
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def refuse(self, connection: Connection, reason: str) -> None:
+        """Close *connection* for what it did, and say so."""
+        _log.warning("broker.connection_refused peer=%s reason=%s", connection.client_host, reason)
+        self._on_refused(reason)
+        connection.close(abort=True)
+
+    def add(self, connection: Connection) -> int:
+        """Count *connection* in and return its number."""
+        self._next_id += 1
+        self._connections.add(connection)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        return self._next_id
+
+    def is_full(self) -> bool:
+        """Whether one more connection is too many."""
+        return len(self._connections) >= self.config.connections_max
+
+    def remove(self, connection: Connection) -> None:
+        """Count *connection* out."""
+        self._connections.discard(connection)
+
+    def _arm_sweep(self) -> None:
+        self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now = asyncio.get_running_loop().time()
+        for connection in tuple(self._connections):
+            reason = connection.overdue(now)
+            if reason is not None:
+                self.refuse(connection, reason)
+        if self._connections:
+            self._arm_sweep()
+
+
+class Connection(asyncio.Protocol):
+    """One client connection: cuts frames, keeps open requests in order, applies back-pressure."""
+
+    __slots__ = (
+        "_buffer",
+        "_closed",
+        "_cutting",
+        "_encoded",
+        "_encoded_bytes",
+        "_frame_begun_s",
+        "_last_active_s",
+        "_loop",
+        "_open",
+        "_reading",
+        "_server",
+        "_transport",
+        "_writing_paused",
+        "client_host",
+        "connection_id",
+    )
+
+    def __init__(self, server: Server) -> None:
+        self._server: Final = server
+        self._loop: Final = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._open: Final[deque[RequestContext]] = deque()
+        self._encoded: list[bytes] = []
+        self._encoded_bytes = 0
+        self._cutting = False
+        self._reading = True
+        self._writing_paused = False
+        self._closed = False
+        self._frame_begun_s: float | None = None
+        self._last_active_s = self._loop.time()
+        self.client_host = ""
+        self.connection_id = 0
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer connected. asyncio has set TCP_NODELAY already."""
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.client_host = f"/{peer[0]}" if peer else "/unknown"
+        if self._server.is_full():
+            self._server.refuse(self, f"more than {self._server.config.connections_max} connections")
+            return
+        self.connection_id = self._server.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer is gone, or we closed: whatever is parked for it is forgotten."""
+        self._closed = True
+        self._server.remove(self)
+        self._buffer.clear()
+        open_requests = tuple(self._open)
+        self._open.clear()
+        for context in open_requests:
+            context.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived: cut frames from them."""
+        if self._closed:
+            return
+        self._last_active_s = self._loop.time()
+        self._buffer += data
+        self._cut_frames()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more: close. What it asked last is not answered, as in Kafka."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer does not read its answers fast enough: take no more requests from it."""
+        self._writing_paused = True
+        self._pause_or_resume_reading()
+
+    def resume_writing(self) -> None:
+        """The peer has read its answers."""
+        self._writing_paused = False
+        self._last_active_s = self._loop.time()
+        self._cut_frames()
+
+    # --- for dispatch
+
+    def track(self, context: RequestContext) -> None:
+        """Remember an opened request; its answer waits for those before it."""
+        self._open.append(context)
+
+    def answered(self, context: RequestContext) -> None:
+        """*context* has its answer: send what is due."""
+        if not self._cutting and self._open and self._open[0].done:
+            self._cut_frames()
+
+    def refuse(self, reason: str) -> None:
+        """Close this connection for what it did."""
+        self._server.refuse(self, reason)
+
+    # --- for the server
+
+    def overdue(self, now_s: float) -> str | None:
+        """Why the connection has to go by now, or None."""
+        config = self._server.config
+        if self._frame_begun_s is not None and (now_s - self._frame_begun_s) * 1000 >= config.incomplete_frame_ms_max:
+            return f"a frame was not complete after {config.incomplete_frame_ms_max} ms"
+        idle = not self._open or self._writing_paused
+        if idle and (now_s - self._last_active_s) * 1000 >= config.connection_idle_ms_max:
+            return f"idle for {config.connection_idle_ms_max} ms"
+        return None
+
+    def close(self, *, abort: bool) -> None:
+        """Close the connection; with *abort* at once and without sending what is left."""
+        self._closed = True
+        if self._transport is None:
+            return
+        if abort:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # --- inside
+
+    def _cut_frames(self) -> None:
+        if self._cutting:
+            return
+        self._cutting = True
+        try:
+            self._encode_answers()
+            self._cut_frames_until_limit()
+            self._send_answers()
+        except ProtocolError as error:
+            self.refuse(str(error))
+        finally:
+            self._cutting = False
+        self._pause_or_resume_reading()
+
+    def _cut_frames_until_limit(self) -> None:
+        buffer, limit = self._buffer, self._server.config.unanswered_requests_max
+        start, end = 0, len(buffer)
+        complete_frame_waits = False
+        while not self._closed and end - start >= _LENGTH_BYTES:
+            length = int.from_bytes(buffer[start : start + _LENGTH_BYTES], signed=True)
+            if not 0 <= length <= self._server.config.frame_bytes_max:
+                raise ProtocolError(
+                    f"a frame says it has {length} bytes; allowed are 0 to {self._server.config.frame_bytes_max}"
+                )
+            if end - start - _LENGTH_BYTES < length:
+                break
+            if self._writing_paused or len(self._open) >= limit:
+                complete_frame_waits = True
+                break
+            start += _LENGTH_BYTES
+            frame = bytes(buffer[start : start + length])
+            start += length
+            self._frame_begun_s = None
+            self._server.open_request(frame, self)
+            # Answers are written together, a system call each is dear; but not more than a socket takes at once.
+            self._encode_answers()
+            if self._encoded_bytes >= _WRITE_BYTES:
+                self._send_answers()
+        if self._closed:
+            return
+        if start:
+            del buffer[:start]
+        if not buffer or complete_frame_waits:
+            self._frame_begun_s = None
+        elif self._frame_begun_s is None:
+            self._frame_begun_s = self._loop.time()
+
+    def _send_answers(self) -> None:
+        self._encode_answers()
+        parts, self._encoded, self._encoded_bytes = self._encoded, [], 0
+        if parts and not self._closed and self._transport is not None:
+            self._last_active_s = self._loop.time()
+            if len(parts) == 1:
+                self._transport.write(parts[0])
+            else:
+                self._transport.writelines(parts)
+
+    def _encode_answers(self) -> None:
+        open_requests = self._open
+        while open_requests and open_requests[0].done:
+            payload = self._server.encode(open_requests.popleft())
+            if payload:
+                self._encoded.append(payload)
+                self._encoded_bytes += len(payload)
+
+    def _pause_or_resume_reading(self) -> None:
+        if self._closed or self._transport is None:
+            return
+        full = self._writing_paused or len(self._open) >= self._server.config.unanswered_requests_max
+        if full and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        elif not full and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()

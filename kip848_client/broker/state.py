@@ -1,0 +1,61 @@
+"""What all request handlers of one broker share. Held by the broker's loop; no behaviour but the timer call.
+
+The parts are made elsewhere: topics in `topics`, groups in `groups`, configuration in `config`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.clock import Clock
+
+if TYPE_CHECKING:
+    from kip848_client.broker.apis import ApiTable
+    from kip848_client.broker.groups import GroupHost
+    from kip848_client.broker.topics import TopicRegistry
+    from kip848_client.journal import Journal
+
+__all__ = ["BrokerState", "TimerHandle"]
+
+
+class TimerHandle(Protocol):
+    """A pending call that can be taken back."""
+
+    def cancel(self) -> None:
+        """Take the call back; does nothing if it ran already."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class BrokerState:
+    """The broker as its request handlers see it.
+
+    Attributes:
+        node_id: this broker's id; it is also the controller and every group's coordinator.
+        cluster_id: 22 characters of URL-safe base64, as Kafka's.
+        host: the address that clients are told; with `port` it is where they come back to.
+        loop: the loop of the broker's own thread; all state here is touched from it alone.
+        data_dir: folder of everything durable, or None if memory is all there is.
+    """
+
+    node_id: int
+    cluster_id: str
+    host: str
+    port: int
+    clock: Clock
+    config: BrokerConfig
+    loop: asyncio.AbstractEventLoop
+    apis: ApiTable
+    topics: TopicRegistry
+    groups: GroupHost
+    journal: Journal
+    data_dir: Path | None
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        """Run *callback* on the loop in *delay_ms* of real time (what a parked fetch waits for)."""
+        return self.loop.call_later(delay_ms / 1000, callback)

@@ -1,0 +1,77 @@
+"""The command ``kip848``: finds the subcommand, imports that one alone, and runs it. No subcommand's work is here.
+
+A subcommand is one module of this package with
+
+* ``HELP``: one line for ``kip848 --help``,
+* ``add_arguments(parser)``: its options,
+* ``run(arguments) -> int``: its exit status. It may raise `Kip848Error`: the message is shown and the status is 1.
+
+and a line in `COMMANDS`. Modules are imported only when their command is asked for, so that ``kip848 broker`` does not
+load librdkafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from kip848_client.errors import Kip848Error
+
+__all__ = ["main", "COMMANDS"]
+
+COMMANDS: Final[dict[str, str]] = {
+    "broker": "run the embedded broker until SIGTERM or Ctrl-C",
+    "consume": "join a group and print what arrives",
+    "demo": "watch a group rebalance in the terminal",
+    "groups": "list, describe and delete groups; show offsets and lag",
+    "report": "tabulate event logs",
+    "simulate": "run one seed of a scenario on a virtual clock",
+    "sweep": "run many seeds",
+}
+"""Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line *argv* (default: the process's) and return the exit status.
+
+    Usage errors end the process with status 2, as argparse does.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker, tools and demo."
+    )
+    parser.add_argument("--version", action="version", version=f"kip848 {_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, help_text in COMMANDS.items():
+        if importlib.util.find_spec(f"{__name__}.{name}") is None:
+            continue
+        subparser = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        if name == wanted:  # the options of the others are not needed, nor what their modules import
+            module = importlib.import_module(f"{__name__}.{name}")
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except Kip848Error as error:
+        print(f"kip848 {parsed.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; say nothing more
+        return 141
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # only --version and the help need it
+
+    try:
+        return version("kip848_client")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,159 @@
+"""``kip848 broker``: the embedded broker as a process. Options in, one JSON line out when it serves; no broker logic.
+
+::
+
+    kip848 broker --listen 127.0.0.1:9092 --topic orders:6 --set group.consumer.session.timeout.ms=6000 \\
+        --data-dir ./data --ready-file ready.json
+
+The ready file is written whole or not at all: who sees it may connect. SIGTERM and SIGINT stop the broker cleanly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from kip848_client.broker.broker import EmbeddedBroker
+from kip848_client.errors import ConfigError
+from kip848_client.journal import JsonLinesJournal
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="loopback address; port 0 takes a free one"
+    )
+    parser.add_argument(
+        "--topic", metavar="NAME:PARTITIONS", action="append", default=[], help="create a topic; may be repeated"
+    )
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a Kafka broker property"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep topics, groups and offsets in this folder")
+    parser.add_argument("--profile", choices=("default", "kafka"), default="default", help="fast, or Kafka's defaults")
+    parser.add_argument("--node-id", metavar="N", type=int, default=1)
+    parser.add_argument("--ready-file", metavar="FILE", type=Path, help="write a JSON line here once it serves")
+    parser.add_argument("--journal", metavar="FILE", type=Path, help="append the event log here, as JSON lines")
+    parser.add_argument("--json", action="store_true", help="print the JSON line instead of a sentence")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes.
+
+    Raises:
+        ConfigError: an option does not parse, or the broker refuses it.
+    """
+    host, port = parse_address(arguments.listen)
+    topics = parse_topics(arguments.topic)
+    stopped = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    try:
+        with ExitStack() as stack:
+            journal = None
+            if arguments.journal is not None:
+                journal = JsonLinesJournal.open(arguments.journal)
+                stack.callback(journal.close)
+            broker = stack.enter_context(
+                EmbeddedBroker(
+                    topics,
+                    profile=arguments.profile,
+                    config=parse_properties(arguments.properties),
+                    host=host,
+                    port=port,
+                    data_dir=arguments.data_dir,
+                    journal=journal,
+                    node_id=arguments.node_id,
+                )
+            )
+            ready = json.dumps(
+                {"bootstrap_servers": broker.bootstrap_servers, "node_id": arguments.node_id, "pid": os.getpid()}
+            )
+            if arguments.ready_file is not None:
+                write_whole(arguments.ready_file, ready + "\n")
+            print(ready if arguments.json else f"serving on {broker.bootstrap_servers}; Ctrl-C stops", flush=True)
+            stopped.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if not arguments.json:
+        print("stopped", file=sys.stderr)
+    return 0
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT`` or ``[IPV6]:PORT``.
+
+    Raises:
+        ConfigError: no port, or not a port.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen {text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_topics(texts: Sequence[str]) -> dict[str, int]:
+    """Read ``NAME:PARTITIONS`` of each; ``NAME`` alone means one partition.
+
+    Raises:
+        ConfigError: not a number of partitions, or a name that comes twice.
+    """
+    topics: dict[str, int] = {}
+    for text in texts:
+        name, colon, partitions = text.partition(":")
+        if colon and not (partitions.isdecimal() and int(partitions) > 0):
+            raise ConfigError(f"--topic {text!r} is not NAME:PARTITIONS")
+        if name in topics:
+            raise ConfigError(f"--topic {name!r} is given twice")
+        topics[name] = int(partitions) if colon else 1
+    return topics
+
+
+def parse_properties(texts: Sequence[str]) -> dict[str, str]:
+    """Read ``KEY=VALUE`` of each; a later one wins.
+
+    Raises:
+        ConfigError: no ``=``.
+    """
+    properties = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text!r} is not KEY=VALUE")
+        properties[name.strip()] = value.strip()
+    return properties
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees all of it or nothing: to a file beside it, then renamed.
+
+    Raises:
+        ConfigError: the folder is not there or not writable.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"--ready-file {path}: {error.strerror}; its folder must be there and writable") from error

@@ -1,0 +1,387 @@
+"""Frames, limits and order of answers, over real sockets, with handlers that the test answers by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import queue
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.loop_thread import LoopThread
+from kip848_client.broker.server import Connection, Server
+from kip848_client.errors import ProtocolError
+from kip848_client.wire.schema import Response
+from tests.support.waiting import wait_until
+
+TIMEOUT_S: Final = 10.0
+
+
+class Text(Response):
+    """An answer for these tests: its bytes go out as they are."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data: Final = data
+
+
+class ServerUnderTest:
+    """A server on its own loop whose requests wait for the test: frames b"echo..." answer themselves."""
+
+    def __init__(self, config: BrokerConfig | None = None) -> None:
+        self.parked: queue.SimpleQueue[tuple[bytes, RequestContext]] = queue.SimpleQueue()
+        self.opened = 0
+        self.refusals: list[str] = []
+        self.thread = LoopThread("server-under-test")
+        self.server = Server(
+            config or BrokerConfig(),
+            open_request=self._open,
+            encode=self._encode,
+            on_refused=self.refusals.append,
+        )
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.address = listening.getsockname()
+        self.thread.run(self.server.start(listening))
+
+    def connect(self) -> socket.socket:
+        connection = socket.create_connection(self.address, timeout=TIMEOUT_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def next_parked(self) -> tuple[bytes, RequestContext]:
+        return self.parked.get(timeout=TIMEOUT_S)
+
+    def reply(self, context: RequestContext, data: bytes) -> None:
+        self.thread.call(lambda: context.reply(Text(data)))
+
+    def connection_count(self) -> int:
+        return self.thread.call(lambda: self.server.connection_count)
+
+    def close(self) -> None:
+        self.thread.run(self.server.stop())
+        self.thread.stop()
+
+    def _open(self, frame: bytes, connection: Connection) -> None:
+        if frame.startswith(b"garbage"):
+            raise ProtocolError("not a request")
+        self.opened += 1
+        context = RequestContext(
+            connection.answered,
+            api_key=0,
+            api_version=0,
+            correlation_id=self.opened,
+            client_id=None,
+            client_host=connection.client_host,
+            connection_id=connection.connection_id,
+            now_ms=0,
+        )
+        connection.track(context)
+        if frame.startswith(b"echo"):
+            context.reply(Text(frame))
+        elif frame.startswith(b"big"):
+            context.reply(Text(bytes(1_000_000)))
+        elif frame.startswith(b"silent"):
+            context.reply(None)
+        else:
+            self.parked.put((frame, context))
+
+    @staticmethod
+    def _encode(context: RequestContext) -> bytes:
+        response = context.response
+        return framed(response.data) if isinstance(response, Text) else b""
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        chunk = connection.recv(count - len(data))
+        if not chunk:
+            raise EOFError(f"closed after {len(data)} of {count} bytes")
+        data += chunk
+    return bytes(data)
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    return read_exactly(connection, struct.unpack(">i", read_exactly(connection, 4))[0])
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait for the server to close the connection without having sent anything."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def trickle_until_closed(connection: socket.socket) -> bool:
+    """Send a byte every few milliseconds for as long as the server lets us."""
+    try:
+        while not select.select([connection], [], [], 0.01)[0]:
+            connection.sendall(b".")
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[..., ServerUnderTest]]:
+    made = []
+
+    def make(**limits: int) -> ServerUnderTest:
+        made.append(ServerUnderTest(dataclasses.replace(BrokerConfig(), **limits)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def test_a_frame_above_the_limit_is_refused_from_its_length_alone(make_server: Callable[..., ServerUnderTest]) -> None:
+    """Otherwise four bytes from anybody would make the broker take two gigabytes of memory."""
+    server = make_server(frame_bytes_max=2048)
+    with closing(server.connect()) as connection:
+        connection.sendall(struct.pack(">i", 2049))
+        assert is_closed(connection)
+    assert "2049 bytes" in server.refusals[0]
+
+
+def test_a_frame_of_exactly_the_limit_is_served(make_server: Callable[..., ServerUnderTest]) -> None:
+    """Off by one here refuses the largest batch that Kafka's own property allows."""
+    server = make_server(frame_bytes_max=2048)
+    with closing(server.connect()) as connection:
+        request = b"echo".ljust(2048, b".")
+        connection.sendall(framed(request))
+        assert read_frame(connection) == request
+
+
+def test_a_negative_length_closes_the_connection(make_server: Callable[..., ServerUnderTest]) -> None:
+    """A negative length would otherwise move the read position backwards for ever."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(struct.pack(">i", -5) + b"echo")
+        assert is_closed(connection)
+
+
+def test_a_request_that_arrives_byte_by_byte_is_answered(make_server: Callable[..., ServerUnderTest]) -> None:
+    """TCP promises no boundaries: a slow but honest client must be served."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        for byte in framed(b"echo me"):
+            connection.sendall(bytes([byte]))
+        assert read_frame(connection) == b"echo me"
+
+
+def test_a_frame_that_never_ends_is_given_up_although_bytes_keep_coming(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """A peer that sends a byte now and then must not hold a connection and its memory for ever (slow loris)."""
+    server = make_server(incomplete_frame_ms_max=100)
+    with closing(server.connect()) as connection:
+        connection.sendall(struct.pack(">i", 1_000_000))
+        assert trickle_until_closed(connection)
+    assert server.refusals == ["a frame was not complete after 100 ms"]
+
+
+def test_a_half_open_frame_header_is_given_up(make_server: Callable[..., ServerUnderTest]) -> None:
+    """Two of four length bytes and then silence is a dead peer, too."""
+    server = make_server(incomplete_frame_ms_max=50)
+    with closing(server.connect()) as connection:
+        connection.sendall(b"\x00\x00")
+        assert is_closed(connection)
+
+
+def test_a_silent_connection_without_an_open_frame_stays(make_server: Callable[..., ServerUnderTest]) -> None:
+    """Clients keep idle connections: only an incomplete frame has the short deadline."""
+    server = make_server(incomplete_frame_ms_max=40)
+    with closing(server.connect()) as quiet, closing(server.connect()) as broken:
+        quiet.sendall(framed(b"echo 1"))
+        assert read_frame(quiet) == b"echo 1"
+        broken.sendall(b"\x00")
+        assert is_closed(broken)  # the deadline has passed for both
+        quiet.sendall(framed(b"echo 2"))
+        assert read_frame(quiet) == b"echo 2"
+
+
+def test_an_idle_connection_is_closed_after_its_time(make_server: Callable[..., ServerUnderTest]) -> None:
+    """connections.max.idle.ms, as Kafka has it; otherwise vanished clients pile up."""
+    server = make_server(connection_idle_ms_max=60)
+    with closing(server.connect()) as connection:
+        assert is_closed(connection)
+    assert server.refusals == ["idle for 60 ms"]
+
+
+def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """Clients match answers to requests by order: an answer that overtakes breaks the connection."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"park") + framed(b"echo 2") + framed(b"echo 3"))
+        _, context = server.next_parked()
+        assert not select.select([connection], [], [], 0.05)[0]
+        server.reply(context, b"first")
+        assert [read_frame(connection) for _ in range(3)] == [b"first", b"echo 2", b"echo 3"]
+
+
+def test_a_request_without_an_answer_does_not_hold_up_the_next(make_server: Callable[..., ServerUnderTest]) -> None:
+    """Produce with acks=0 has no answer; the request behind it must still get its own."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"silent") + framed(b"echo"))
+        assert read_frame(connection) == b"echo"
+
+
+def test_garbage_closes_its_own_connection_only(make_server: Callable[..., ServerUnderTest]) -> None:
+    """One broken client must not disturb the others."""
+    server = make_server()
+    with closing(server.connect()) as good, closing(server.connect()) as bad:
+        bad.sendall(framed(b"garbage") + framed(b"echo"))
+        assert is_closed(bad)
+        good.sendall(framed(b"echo"))
+        assert read_frame(good) == b"echo"
+
+
+def test_one_connection_too_many_is_closed_and_a_free_place_is_given_again(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """A flood of connections must neither exhaust the process nor lock the broker for later clients."""
+    server = make_server(connections_max=3)
+    first = [server.connect() for _ in range(3)]
+    for connection in first:
+        connection.sendall(framed(b"echo"))
+        assert read_frame(connection) == b"echo"
+    with closing(server.connect()) as extra:
+        assert is_closed(extra)
+    first.pop().close()
+    wait_until(lambda: server.connection_count() == 2, what="the place of the closed connection")
+    with closing(server.connect()) as later:
+        later.sendall(framed(b"echo"))
+        assert read_frame(later) == b"echo"
+    for connection in first:
+        connection.close()
+
+
+def test_no_more_than_the_limit_of_requests_is_open_and_all_are_answered_in_the_end(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """A client that never waits for answers must not make the broker hold its requests without bound."""
+    server = make_server(unanswered_requests_max=4)
+    with closing(server.connect()) as connection:
+        connection.sendall(b"".join(framed(b"park %d" % number) for number in range(20)))
+        for number in range(20):
+            frame, context = server.next_parked()
+            assert frame == b"park %d" % number
+            assert server.thread.call(lambda: server.opened) <= number + 4
+            server.reply(context, frame)
+        assert [read_frame(connection) for _ in range(20)] == [b"park %d" % number for number in range(20)]
+
+
+def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """Answers to somebody who does not read them would otherwise fill the broker's memory."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"big") * 90)
+        wait_until(lambda: server.opened > 0, what="the first request")
+        with closing(server.connect()) as other:
+            other.sendall(framed(b"echo"))
+            assert read_frame(other) == b"echo"
+        assert server.thread.call(lambda: server.opened) < 30
+        for _ in range(90):
+            assert len(read_frame(connection)) == 1_000_000
+
+
+def test_what_is_parked_is_forgotten_when_its_connection_goes(make_server: Callable[..., ServerUnderTest]) -> None:
+    """A parked fetch of a vanished client must not stay registered on its partitions."""
+    server = make_server()
+    forgotten: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"park"))
+        frame, context = server.next_parked()
+        server.thread.call(lambda: context.on_cancel(lambda: forgotten.put(frame)))
+    assert forgotten.get(timeout=TIMEOUT_S) == b"park"
+    server.reply(context, b"too late")  # does nothing, and does not fail
+    assert context.cancelled
+
+
+def test_on_cancel_of_a_connection_that_is_gone_calls_back_at_once(make_server: Callable[..., ServerUnderTest]) -> None:
+    """A handler that parks late must not wait for a peer that left before."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"park"))
+        _, context = server.next_parked()
+    wait_until(lambda: context.cancelled, what="the cancellation")
+    called: list[bool] = []
+    server.thread.call(lambda: context.on_cancel(lambda: called.append(True)))
+    assert called == [True]
+
+
+def test_stop_closes_every_connection(make_server: Callable[..., ServerUnderTest]) -> None:
+    """A client of a stopped broker has to notice at once, not at its request time-out."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"echo"))
+        assert read_frame(connection) == b"echo"
+        server.thread.run(server.server.stop())
+        assert is_closed(connection)
+    assert server.connection_count() == 0
+
+
+class _Sink(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@settings(max_examples=60)
+@given(payloads=st.lists(st.binary(max_size=40), max_size=8), data=st.data())
+def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], data: st.DataObject) -> None:
+    """Where TCP cuts the stream is nobody's choice; a frame must not depend on it."""
+    stream = b"".join(framed(payload) for payload in payloads)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    seen: list[bytes] = []
+
+    async def receive() -> None:
+        server = Server(
+            BrokerConfig(),
+            open_request=lambda frame, _connection: seen.append(frame),
+            encode=lambda _context: b"",
+            on_refused=lambda reason: seen.append(reason.encode()),
+        )
+        connection = Connection(server)
+        connection.connection_made(_Sink())
+        for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            connection.data_received(stream[start:stop])
+        connection.connection_lost(None)
+        await server.stop()
+
+    asyncio.run(receive())
+    assert seen == payloads

@@ -1,0 +1,26 @@
+"""Waiting for something that offers no event to wait on: foreign clients, child processes, threads that must go.
+
+The one place in the tests where time passes for real. Whatever can be awaited as a condition of ours (a future, a
+queue, a group's state) is awaited there and not here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+_PAUSE_S: Final = 0.005
+
+
+def wait_until(predicate: Callable[[], object], timeout_s: float = 10.0, what: str = "the condition") -> None:
+    """Ask *predicate* again and again until it is true.
+
+    Raises:
+        AssertionError: it was not true within *timeout_s*; the message says *what* was awaited.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not predicate():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what} did not come about within {timeout_s} s")
+        time.sleep(_PAUSE_S)
