@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -21,7 +21,7 @@ class CountedRun(NamedTuple):
 
     partition: int
     first_offset: int
-    carriers: Sequence[str]
+    carriers: list[str]
 
 
 @dataclass(frozen=True, slots=True)
