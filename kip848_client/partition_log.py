@@ -8,20 +8,22 @@ Left out: retention and compaction (records go only by `PartitionLog.delete_reco
 offset is the high watermark), replicas (the high watermark is the log's end), and the timestamps of single records
 inside a batch that is compressed with anything but gzip.
 
+What a producer may append is decided in `producer_batches`.
+
 Source:
-    apache/kafka ``UnifiedLog``, ``LogValidator``, ``ProducerAppendInfo``, ``LeaderEpochFileCache``.
+    apache/kafka ``UnifiedLog``, ``LeaderEpochFileCache``.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
-from kip848_client.wire.record_batch import HEADER_SIZE, BatchHeader, parse_batch_header, record_positions
+from kip848_client.producer_batches import MESSAGE_BYTES_MAX_DEFAULT, ProducerSequences, check_batch
+from kip848_client.wire.record_batch import BatchHeader, parse_batch_header, record_positions
 
 __all__ = [
     "PartitionLog",
@@ -29,19 +31,9 @@ __all__ = [
     "TimestampAndOffset",
     "EpochEndOffset",
     "MESSAGE_BYTES_MAX_DEFAULT",
-    "check_batch",
 ]
 
-MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
-"""Kafka's ``max.message.bytes``: 1 MiB and the 12 bytes that stand before a batch's length is counted."""
-
-PRODUCERS_KEPT: Final = 10_000
-"""Producers remembered per log; beyond that the one that was silent longest is forgotten (Kafka: after a day)."""
-
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
-_LENGTH_PREFIX: Final = 12
-_SEQUENCES: Final = 2**31
-_BATCHES_KEPT: Final = 5
 
 
 class TimestampAndOffset(NamedTuple):
@@ -103,7 +95,7 @@ class PartitionLog:
         self._log_end_offset = start_offset
         self._epochs: list[tuple[int, int]] = [(leader_epoch, start_offset)]
         self._leader_epoch = leader_epoch
-        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._producers = ProducerSequences()
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -142,11 +134,6 @@ class PartitionLog:
         """How many batches are kept."""
         return len(self._batches)
 
-    @property
-    def producer_id_max(self) -> int:
-        """The highest producer id that is remembered, or -1."""
-        return max(self._producers, default=-1)
-
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> PreparedAppend:
@@ -171,19 +158,15 @@ class PartitionLog:
                 INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence.
         """
         header = check_batch(records, max_bytes=max_bytes)
-        if header.producer_id >= 0 and not header.is_control:
-            producer = self._producers.get(header.producer_id)
-            if producer is not None:
-                known = producer.find_duplicate(header)
-                if known is not None:
-                    return PreparedAppend(
-                        batch=b"",
-                        base_offset=known.base_offset,
-                        last_offset=known.base_offset + header.last_offset_delta,
-                        duplicate=True,
-                        header=header,
-                    )
-                producer.check(header)
+        retry_of = self._producers.base_offset_of_retry(header)
+        if retry_of is not None:
+            return PreparedAppend(
+                batch=b"",
+                base_offset=retry_of,
+                last_offset=retry_of + header.last_offset_delta,
+                duplicate=True,
+                header=header,
+            )
         base_offset = self._log_end_offset
         return PreparedAppend(
             batch=_OFFSET_AND_EPOCH.pack(base_offset, header.length, self._leader_epoch) + records[16:],
@@ -353,15 +336,7 @@ class PartitionLog:
         running.append(max(running[-1], header.max_timestamp) if running else header.max_timestamp)
         self._assign_epoch(header.leader_epoch, header.base_offset)
         self._log_end_offset = header.base_offset + header.last_offset_delta + 1
-        if header.producer_id >= 0:
-            producer = self._producers.get(header.producer_id)
-            if producer is None:
-                producer = self._producers[header.producer_id] = _Producer(header.producer_id)
-                if len(self._producers) > PRODUCERS_KEPT:
-                    self._producers.popitem(last=False)
-            else:
-                self._producers.move_to_end(header.producer_id)
-            producer.add(header)
+        self._producers.appended(header)
 
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         last_epoch, last_start = self._epochs[-1]
@@ -397,114 +372,6 @@ class PartitionLog:
             if position.timestamp >= timestamp and position.offset >= self._log_start_offset:
                 return TimestampAndOffset(position.timestamp, position.offset, header.leader_epoch)
         return None
-
-
-class _AppendedBatch(NamedTuple):
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-
-
-class _Producer:
-    """The last batches of one idempotent producer, to know a retry and to see a gap."""
-
-    __slots__ = ("batches", "epoch", "producer_id")
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id: Final = producer_id
-        self.epoch = -1
-        self.batches: deque[_AppendedBatch] = deque(maxlen=_BATCHES_KEPT)
-
-    def find_duplicate(self, header: BatchHeader) -> _AppendedBatch | None:
-        if header.producer_epoch != self.epoch:
-            return None
-        last_sequence = _last_sequence(header)
-        for batch in self.batches:
-            if batch.first_sequence == header.base_sequence and batch.last_sequence == last_sequence:
-                return batch
-        return None
-
-    def check(self, header: BatchHeader) -> None:
-        if header.producer_epoch < self.epoch:
-            raise BrokerError(
-                f"producer {self.producer_id} sent epoch {header.producer_epoch}, its current epoch is {self.epoch}",
-                code=ErrorCode.INVALID_PRODUCER_EPOCH,
-            )
-        if header.producer_epoch > self.epoch:
-            expected = 0
-        else:
-            expected = (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else header.base_sequence
-        if header.base_sequence != expected:
-            raise BrokerError(
-                f"producer {self.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
-                f"expected {expected}",
-                code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            )
-
-    def add(self, header: BatchHeader) -> None:
-        if header.producer_epoch != self.epoch:
-            self.epoch = header.producer_epoch
-            self.batches.clear()
-        if not header.is_control:
-            self.batches.append(_AppendedBatch(header.base_sequence, _last_sequence(header), header.base_offset))
-
-
-def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> BatchHeader:
-    """Check what a producer sent, as far as it can be seen without decompressing or checksumming.
-
-    Raises:
-        BrokerError: INVALID_RECORD: not exactly one batch of format 2 as a producer makes it; CORRUPT_MESSAGE: the
-            bytes are not a batch at all; MESSAGE_TOO_LARGE: longer than *max_bytes*; INVALID_TIMESTAMP.
-
-    Source:
-        apache/kafka ``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndValidateRecords``,
-        ``LogValidator.validateBatch``.
-    """
-    if len(records) < _LENGTH_PREFIX + 5:
-        raise _invalid(f"a produce request needs one record batch per partition, got {len(records)} bytes")
-    batch_length = int.from_bytes(records[8:12], "big", signed=True)
-    magic = records[16]
-    if magic < 2:
-        raise _invalid(f"record batch has format {magic}; only format 2 is accepted")
-    if magic > 2 or batch_length < HEADER_SIZE - _LENGTH_PREFIX:
-        raise BrokerError(f"record batch has format {magic} and length {batch_length}", code=ErrorCode.CORRUPT_MESSAGE)
-    size = _LENGTH_PREFIX + batch_length
-    if size > len(records):
-        raise _invalid(f"record batch of {size} bytes is cut off after {len(records)}")
-    if size < len(records):
-        raise _invalid(f"exactly one record batch per partition is allowed, got {len(records) - size} bytes more")
-    if size > max_bytes:
-        raise BrokerError(
-            f"record batch of {size} bytes is larger than max.message.bytes={max_bytes}",
-            code=ErrorCode.MESSAGE_TOO_LARGE,
-        )
-    try:
-        header = parse_batch_header(records)
-    except ProtocolError as error:
-        raise _invalid(str(error)) from error
-    if header.base_offset != 0:
-        raise _invalid(f"base offset of a produced batch must be 0, got {header.base_offset}")
-    if header.is_control:
-        raise _invalid("clients may not write control batches")
-    if header.is_log_append_time:
-        raise BrokerError("only a broker may set LogAppendTime in a batch", code=ErrorCode.INVALID_TIMESTAMP)
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        raise _invalid(
-            f"record batch counts {header.record_count} records, its last offset delta is {header.last_offset_delta}"
-        )
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise _invalid(
-            f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}"
-        )
-    return header
-
-
-def _last_sequence(header: BatchHeader) -> int:
-    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
-
-
-def _invalid(message: str) -> BrokerError:
-    return BrokerError(message, code=ErrorCode.INVALID_RECORD)
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

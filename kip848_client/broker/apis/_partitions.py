@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
+from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic, TopicRegistry
-from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -42,3 +43,17 @@ def find_log(topic: Topic | ErrorCode, partition: int, *, current_leader_epoch: 
         if current_leader_epoch > log.leader_epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
     return log
+
+
+def check_replicas(broker: BrokerState, broker_ids: tuple[int, ...]) -> None:
+    """Refuse a manual assignment to anything but this one broker.
+
+    Raises:
+        BrokerError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    if broker_ids != (broker.node_id,):
+        raise BrokerError(
+            f"The manual partition assignment includes brokers {list(broker_ids)}, but only broker "
+            f"{broker.node_id} is registered.",
+            code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )

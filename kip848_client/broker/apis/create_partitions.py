@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kip848_client.broker.apis.create_topics import check_replicas
+from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode

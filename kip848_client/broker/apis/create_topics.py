@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from typing import Final
 
+from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import effective_topic_configs
@@ -101,20 +102,6 @@ def _assigned_partition_count(broker: BrokerState, asked: CreatableTopic) -> int
     for assignment in asked.assignments:
         check_replicas(broker, assignment.broker_ids)
     return len(indexes)
-
-
-def check_replicas(broker: BrokerState, broker_ids: tuple[int, ...]) -> None:
-    """Refuse a manual assignment to anything but this one broker.
-
-    Raises:
-        BrokerError: INVALID_REPLICA_ASSIGNMENT.
-    """
-    if broker_ids != (broker.node_id,):
-        raise BrokerError(
-            f"The manual partition assignment includes brokers {list(broker_ids)}, but only broker "
-            f"{broker.node_id} is registered.",
-            code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        )
 
 
 def _created(

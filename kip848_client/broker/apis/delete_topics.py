@@ -38,7 +38,13 @@ def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestCo
     times_named = Counter(topic.topic_id for _, topic in named if isinstance(topic, Topic))
     return DeleteTopicsResponse(
         responses=tuple(
-            _delete(broker, item, topic, is_duplicate=isinstance(topic, Topic) and times_named[topic.topic_id] > 1)
+            _delete(
+                broker,
+                item,
+                topic,
+                is_duplicate=isinstance(topic, Topic) and times_named[topic.topic_id] > 1,
+                api_version=context.api_version,
+            )
             for item, topic in named
         )
     )
@@ -59,7 +65,7 @@ def _find(broker: BrokerState, asked: DeleteTopicState) -> Topic | BrokerError:
 
 
 def _delete(
-    broker: BrokerState, asked: DeleteTopicState, topic: Topic | BrokerError, *, is_duplicate: bool
+    broker: BrokerState, asked: DeleteTopicState, topic: Topic | BrokerError, *, is_duplicate: bool, api_version: int
 ) -> DeletableTopicResult:
     try:
         if isinstance(topic, BrokerError):
@@ -67,7 +73,8 @@ def _delete(
         if is_duplicate:
             raise BrokerError("The topic is named more than once.", code=ErrorCode.INVALID_REQUEST)
         if not broker.config.delete_topics:
-            raise BrokerError("delete.topic.enable is false", code=ErrorCode.TOPIC_DELETION_DISABLED)
+            code = ErrorCode.INVALID_REQUEST if api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+            raise BrokerError("delete.topic.enable is false", code=code)
         broker.topics.delete(topic.name)
     except BrokerError as error:
         return DeletableTopicResult(

@@ -1,0 +1,172 @@
+"""What a producer may append: the form of one batch, and its place in the producer's sequence. Pure.
+
+Does not store anything but the last few sequence numbers of each producer: the log itself is `partition_log`.
+
+Source:
+    apache/kafka ``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndValidateRecords``,
+    ``LogValidator.validateBatch``, ``ProducerAppendInfo``, ``ProducerStateEntry``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final, NamedTuple
+
+from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
+from kip848_client.wire.record_batch import HEADER_SIZE, BatchHeader, parse_batch_header
+
+__all__ = ["ProducerSequences", "check_batch", "MESSAGE_BYTES_MAX_DEFAULT", "PRODUCERS_KEPT"]
+
+MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
+"""Kafka's ``max.message.bytes``: 1 MiB and the 12 bytes that stand before a batch's length is counted."""
+
+PRODUCERS_KEPT: Final = 10_000
+"""Producers remembered per log; beyond that the one that was silent longest is forgotten (Kafka: after a day)."""
+
+_LENGTH_PREFIX: Final = 12
+_SEQUENCES: Final = 2**31
+"""Sequence numbers wrap from 2^31 - 1 to 0."""
+
+_BATCHES_KEPT: Final = 5
+"""Kafka's: a producer has at most five requests in flight, so an older batch cannot be a retry."""
+
+
+def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> BatchHeader:
+    """Check what a producer sent, as far as it can be seen without decompressing or checksumming.
+
+    Raises:
+        BrokerError: INVALID_RECORD: not exactly one batch of format 2 as a producer makes it; CORRUPT_MESSAGE: the
+            bytes are not a batch at all; MESSAGE_TOO_LARGE: longer than *max_bytes*; INVALID_TIMESTAMP.
+    """
+    if len(records) < _LENGTH_PREFIX + 5:
+        raise _invalid(f"a produce request needs one record batch per partition, got {len(records)} bytes")
+    batch_length = int.from_bytes(records[8:12], "big", signed=True)
+    magic = records[16]
+    if magic < 2:
+        raise _invalid(f"record batch has format {magic}; only format 2 is accepted")
+    if magic > 2 or batch_length < HEADER_SIZE - _LENGTH_PREFIX:
+        raise BrokerError(f"record batch has format {magic} and length {batch_length}", code=ErrorCode.CORRUPT_MESSAGE)
+    size = _LENGTH_PREFIX + batch_length
+    if size > len(records):
+        raise _invalid(f"record batch of {size} bytes is cut off after {len(records)}")
+    if size < len(records):
+        raise _invalid(f"exactly one record batch per partition is allowed, got {len(records) - size} bytes more")
+    if size > max_bytes:
+        raise BrokerError(
+            f"record batch of {size} bytes is larger than max.message.bytes={max_bytes}",
+            code=ErrorCode.MESSAGE_TOO_LARGE,
+        )
+    try:
+        header = parse_batch_header(records)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from error
+    if header.base_offset != 0:
+        raise _invalid(f"base offset of a produced batch must be 0, got {header.base_offset}")
+    if header.is_control:
+        raise _invalid("clients may not write control batches")
+    if header.is_log_append_time:
+        raise BrokerError("only a broker may set LogAppendTime in a batch", code=ErrorCode.INVALID_TIMESTAMP)
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise _invalid(
+            f"record batch counts {header.record_count} records, its last offset delta is {header.last_offset_delta}"
+        )
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise _invalid(
+            f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
+    return header
+
+
+class ProducerSequences:
+    """The last batches of every idempotent producer of one log, to know a retry and to see a gap."""
+
+    def __init__(self) -> None:
+        self._producers: Final[OrderedDict[int, _Producer]] = OrderedDict()
+
+    def base_offset_of_retry(self, header: BatchHeader) -> int | None:
+        """Where the log has this very batch already, or None.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote; OUT_OF_ORDER_SEQUENCE_NUMBER: the
+                batch does not continue the producer's last one. A producer that is not remembered may begin anywhere.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        base_offset = producer.base_offset_of_retry(header)
+        if base_offset is None:
+            producer.check(header)
+        return base_offset
+
+    def appended(self, header: BatchHeader) -> None:
+        """Remember a batch that is in the log now, at the offset in *header*."""
+        if header.producer_id < 0:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_id)
+            if len(self._producers) > PRODUCERS_KEPT:
+                self._producers.popitem(last=False)
+        else:
+            self._producers.move_to_end(header.producer_id)
+        producer.add(header)
+
+    def __len__(self) -> int:
+        """How many producers are remembered."""
+        return len(self._producers)
+
+
+class _AppendedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch", "producer_id")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id: Final = producer_id
+        self.epoch = -1
+        self.batches: deque[_AppendedBatch] = deque(maxlen=_BATCHES_KEPT)
+
+    def base_offset_of_retry(self, header: BatchHeader) -> int | None:
+        if header.producer_epoch != self.epoch:
+            return None
+        last_sequence = _last_sequence(header)
+        for batch in self.batches:
+            if batch.first_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+                return batch.base_offset
+        return None
+
+    def check(self, header: BatchHeader) -> None:
+        if header.producer_epoch < self.epoch:
+            raise BrokerError(
+                f"producer {self.producer_id} sent epoch {header.producer_epoch}, its current epoch is {self.epoch}",
+                code=ErrorCode.INVALID_PRODUCER_EPOCH,
+            )
+        if header.producer_epoch > self.epoch:
+            expected = 0
+        else:
+            expected = (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else header.base_sequence
+        if header.base_sequence != expected:
+            raise BrokerError(
+                f"producer {self.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
+                f"expected {expected}",
+                code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            )
+
+    def add(self, header: BatchHeader) -> None:
+        if header.producer_epoch != self.epoch:
+            self.epoch = header.producer_epoch
+            self.batches.clear()
+        if not header.is_control:
+            self.batches.append(_AppendedBatch(header.base_sequence, _last_sequence(header), header.base_offset))
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(message, code=ErrorCode.INVALID_RECORD)
