@@ -47,10 +47,13 @@ class ManuallyAssigned:
     """assign() was called: fetch exactly these partitions, without group membership. Empty ends manual mode.
 
     Args:
-        positions: per partition where to start, or None for the committed offset (then the reset policy).
+        positions: per partition where to start (see `PositionSet`), or None for the committed offset (then the reset
+            policy). A partition that was assigned before and has None goes on undisturbed.
+        consumed: consumed positions of the assignment that is replaced; auto-commit, if on, commits them first.
     """
 
     positions: Mapping[TopicPartition, OffsetAndMetadata | None]
+    consumed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,11 @@ class ListenerDone:
 
 @dataclass(frozen=True, slots=True)
 class PositionSet:
-    """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup under way."""
+    """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup under way.
+
+    Args:
+        position: its offset is absolute, or -2 for the beginning and -1 for the end, which the member looks up.
+    """
 
     partition: TopicPartition
     position: OffsetAndMetadata
@@ -357,7 +364,10 @@ class LosePartitions:
 
 @dataclass(frozen=True, slots=True)
 class StartFetching:
-    """Application thread: fetch these partitions from these positions (absolute offsets)."""
+    """Application thread: fetch these partitions from these positions (absolute offsets).
+
+    A partition that is fetched or paused already (`PausePartitions`) goes on from the position given here.
+    """
 
     positions: Mapping[TopicIdPartition, OffsetAndMetadata]
 

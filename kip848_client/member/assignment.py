@@ -1,0 +1,48 @@
+"""An assignment as the member counts it, and its way to and from the wire.
+
+Source: Kafka's ``AbstractMembershipManager.LocalAssignment`` (KAFKA-16185).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
+
+__all__ = ["NO_ASSIGNMENT", "IdPartition", "LocalAssignment", "partitions_from_wire", "partitions_to_wire"]
+
+IdPartition: TypeAlias = tuple[UUID, int]
+"""A partition by topic id, as the coordinator names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAssignment:
+    """Partitions, and a number that tells two equal assignments apart.
+
+    The coordinator may give A, then B, then A again, and must see A acknowledged twice. The number never goes on the
+    wire: an assignment that differs from the one before it has a number greater by one.
+    """
+
+    partitions: frozenset[IdPartition]
+    local_epoch: int
+
+
+NO_ASSIGNMENT: Final = LocalAssignment(frozenset(), -1)
+"""Nothing was ever assigned, which is not the same as being assigned nothing."""
+
+
+def partitions_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
+    """The partitions of an answer."""
+    return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
+
+
+def partitions_to_wire(partitions: Iterable[IdPartition]) -> tuple[TopicPartitions, ...]:
+    """The partitions for a request, sorted, so that equal sets give equal bytes."""
+    topics: defaultdict[UUID, list[int]] = defaultdict(list)
+    for topic_id, index in partitions:
+        topics[topic_id].append(index)
+    return tuple(TopicPartitions(topic_id, tuple(sorted(topics[topic_id]))) for topic_id in sorted(topics))

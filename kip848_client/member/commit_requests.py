@@ -1,0 +1,172 @@
+"""The messages OffsetCommit and OffsetFetch, from and to names. No rules.
+
+Topics are named both ways: by id for version 10 and later, by name before. When the id of a topic is not known, no
+version above 9 may be used.
+
+Source: KIP-848 (member epoch in both), KIP-1251 and Kafka's ``OffsetCommitRequest.json`` (topic ids).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.member.context import Context
+from kip848_client.model import NO_EPOCH, ZERO_UUID, OffsetAndMetadata, TopicPartition
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+__all__ = ["Built", "CommitResult", "FetchResult", "build_commit", "build_fetch", "read_commit", "read_fetch"]
+
+LAST_VERSION_BY_NAME: Final = 9
+
+MessageT = TypeVar("MessageT")
+
+
+class Built(NamedTuple, Generic[MessageT]):
+    """A request, and the highest version that can carry it."""
+
+    request: MessageT
+    max_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What a coordinator said to a commit.
+
+    Args:
+        code: of the first partition that failed; TOPIC_AUTHORIZATION_FAILED only if nothing else failed.
+        unauthorized: every topic without permission.
+    """
+
+    code: int
+    unauthorized: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """What a coordinator said to a fetch of committed offsets.
+
+    Args:
+        code: of the whole group; then the rest is empty.
+        offsets: partition -> committed position.
+        failed: partition -> error code. A partition in neither has no committed offset.
+    """
+
+    code: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    failed: Mapping[TopicPartition, int]
+
+
+def _topic_ids(context: Context) -> dict[str, UUID]:
+    return {item.topic: item.topic_id for item in context.owned if item.topic_id != ZERO_UUID}
+
+
+def _max_version(topic_ids: Mapping[str, UUID], topics: Iterable[str]) -> int | None:
+    return None if all(topic in topic_ids for topic in topics) else LAST_VERSION_BY_NAME
+
+
+def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Built[OffsetCommitRequest]:
+    """The request that commits *offsets* with the epoch of this moment."""
+    ids = _topic_ids(context)
+    topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for partition, position in sorted(offsets.items()):
+        topics[partition.topic].append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                committed_metadata=position.metadata,
+            )
+        )
+    epoch = context.live_epoch
+    request = OffsetCommitRequest(
+        group_id=context.config.group_id,
+        generation_id_or_member_epoch=epoch,
+        member_id=context.member_id if epoch != NO_EPOCH else "",
+        group_instance_id=context.config.instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(name, ids.get(name, ZERO_UUID), tuple(items)) for name, items in topics.items()
+        ),
+    )
+    return Built(request, _max_version(ids, topics))
+
+
+def read_commit(context: Context, response: OffsetCommitResponse) -> CommitResult:
+    """Reduce an answer to the one code that decides."""
+    names = {topic_id: name for name, topic_id in _topic_ids(context).items()}
+    first = ErrorCode.NONE.value
+    unauthorized: set[str] = set()
+    for topic in response.topics:
+        for item in topic.partitions:
+            if item.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                unauthorized.add(topic.name or names.get(topic.topic_id, str(topic.topic_id)))
+            elif item.error_code and not first:
+                first = item.error_code
+    code = first or (ErrorCode.TOPIC_AUTHORIZATION_FAILED.value if unauthorized else ErrorCode.NONE.value)
+    return CommitResult(code, frozenset(unauthorized))
+
+
+def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Built[OffsetFetchRequest]:
+    """The request for committed offsets, with the epoch of this moment."""
+    ids = _topic_ids(context)
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for partition in sorted(partitions):
+        topics[partition.topic].append(partition.partition)
+    epoch = context.live_epoch
+    group = OffsetFetchRequestGroup(
+        group_id=context.config.group_id,
+        member_id=context.member_id if epoch != NO_EPOCH else None,
+        member_epoch=epoch,
+        topics=tuple(
+            OffsetFetchRequestTopics(name, ids.get(name, ZERO_UUID), tuple(items)) for name, items in topics.items()
+        ),
+    )
+    request = OffsetFetchRequest(groups=(group,), require_stable=True)
+    return Built(request, _max_version(ids, topics))
+
+
+def read_fetch(
+    request: OffsetFetchRequest, response: OffsetFetchResponse, partitions: frozenset[TopicPartition]
+) -> FetchResult:
+    """Read an answer to *request*. A partition that it leaves out failed; it is not one without an offset."""
+    asked = request.groups[0]
+    names = {topic.topic_id: topic.name for topic in asked.topics or () if topic.topic_id != ZERO_UUID}
+    if response.error_code:
+        return FetchResult(response.error_code, {}, {})
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    failed: dict[TopicPartition, int] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR.value)
+    for group in response.groups:
+        if group.group_id != asked.group_id:
+            continue
+        if group.error_code:
+            return FetchResult(group.error_code, {}, {})
+        for topic in group.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            for item in topic.partitions:
+                key = TopicPartition(name, item.partition_index)
+                if key not in partitions:
+                    continue
+                if item.error_code:
+                    failed[key] = item.error_code
+                    continue
+                failed.pop(key, None)
+                if item.committed_offset >= 0:
+                    offsets[key] = OffsetAndMetadata(
+                        item.committed_offset, item.committed_leader_epoch, item.metadata or ""
+                    )
+    return FetchResult(ErrorCode.NONE.value, offsets, failed)

@@ -1,0 +1,382 @@
+"""Commits: who may send what when, retries, deadlines, and the interval of auto-commit.
+
+======================  ==============  =======================  ============================================
+kind                    offsets         deadline                 retries
+======================  ==============  =======================  ============================================
+SYNC, AUTO_CLOSE        given           given                    retriable codes; a stale epoch once per new epoch
+ASYNC                   given           none                     none
+AUTO_INTERVAL           all consumed    none                     none; a retriable failure shortens the wait
+AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes and stale epochs
+======================  ==============  =======================  ============================================
+
+Member id and epoch are those of the moment of sending. A subscribed member that has no epoch (it was removed, or has
+not joined) commits nothing: the group may be empty just then, and the commit would overwrite a successor's offsets. A
+commit that waited through a removal keeps only partitions that are still owned.
+
+A SYNC commit is reported after every ASYNC one that was asked for before it.
+
+Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Other than there, a stale epoch does not
+fail a synchronous commit at once, and consumed positions that are committed already are not committed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import (
+    CommitFailedError,
+    Kip848Error,
+    RequestTimeoutError,
+    RetriableCommitFailedError,
+    TopicAuthorizationError,
+    error_for_code,
+    error_name,
+)
+from kip848_client.member.backoff import Backoff
+from kip848_client.member.commit_requests import build_commit, read_commit
+from kip848_client.member.context import Context
+from kip848_client.member.error_tables import CommitErrorClass, commit_error_class, forgets_coordinator
+from kip848_client.member.events import CommitDone, CommitKind, CommitRequested, Destination, RequestFailed
+from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
+from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+
+__all__ = ["Commits"]
+
+_WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
+_AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
+
+
+@dataclass(slots=True, eq=False)
+class _Commit:
+    kind: CommitKind
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    deadline_ms: int | None
+    incarnation: int
+    backoff: Backoff
+    commit_id: int | None = None
+    on_done: Callable[[], None] | None = None
+    moved: frozenset[TopicPartition] = frozenset()
+    """Taken out, because they are not owned any more."""
+    request_id: int | None = None
+    sent_epoch: int | None = None
+    awaits_epoch: bool = False
+    wants_positions: bool = False
+    """A retry would like to commit what was consumed meanwhile."""
+    last_error: Kip848Error | None = None
+    ended: bool = False
+    error: Kip848Error | None = field(default=None)
+
+
+class Commits:
+    """The queue of commits of one member, in the order in which they were asked for."""
+
+    def __init__(self, context: Context, *, heartbeats: Heartbeats) -> None:
+        self._context = context
+        self._heartbeats = heartbeats
+        self._queue: list[_Commit] = []
+        self._due_ms: int | None = None
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """What the coordinator confirmed since the last run; consumed positions equal to it need no commit."""
+
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    def request(self, event: CommitRequested) -> None:
+        """Queue a commit of the application; without offsets it succeeds without a request."""
+        commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
+        commit.commit_id = event.commit_id
+        self._queue.append(commit)
+        if not event.offsets:
+            self._end(commit, None)
+
+    def abandon(self, commit_id: int) -> None:
+        """Nobody waits for this commit any more."""
+        for commit in [item for item in self._queue if item.commit_id == commit_id]:
+            self._context.orphan(commit.request_id)
+            self._queue.remove(commit)
+
+    def start_before_revocation(self, on_done: Callable[[], None]) -> bool:
+        """Commit everything consumed before a run goes on; False if there is nothing to commit."""
+        if self._context.config.auto_commit_interval_ms is None or not self._to_commit():
+            return False
+        deadline_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
+        commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
+        commit.on_done = on_done
+        self._queue.append(commit)
+        return True
+
+    def cancel_before_revocation(self) -> None:
+        """The run that waited is dead."""
+        for commit in [item for item in self._queue if item.kind is CommitKind.AUTO_REVOCATION]:
+            self._context.orphan(commit.request_id)
+            self._queue.remove(commit)
+
+    def _new(
+        self, kind: CommitKind, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int | None
+    ) -> _Commit:
+        return _Commit(kind, offsets, deadline_ms, self._context.incarnation, self._context.new_backoff())
+
+    # ---------------------------------------------------------------------------------------------------- interval
+
+    def restart_interval(self) -> None:
+        """What is owned changed: the next interval auto-commit is a whole interval away."""
+        self._committed.clear()
+        interval_ms = self._context.config.auto_commit_interval_ms
+        self._due_ms = None if interval_ms is None else self._context.now_ms + interval_ms
+
+    def _interval_allowed(self) -> bool:
+        context = self._context
+        if self._due_ms is None or context.closing or not context.owned:
+            return False
+        if context.subscribed and context.live_epoch == NO_EPOCH:
+            return False
+        return not any(commit.kind in _AUTOMATIC for commit in self._queue)
+
+    @property
+    def poll_wanted(self) -> bool:
+        """Whether the next poll() should bring consumed positions: for an interval commit, or a retry."""
+        if self._due_ms is not None and self._context.now_ms >= self._due_ms and self._interval_allowed():
+            return True
+        return any(commit.wants_positions for commit in self._queue)
+
+    def polled(self) -> None:
+        """poll() began, and positions are fresh: commit them if the interval is over."""
+        for commit in self._queue:
+            commit.wants_positions = False
+        interval_ms = self._context.config.auto_commit_interval_ms
+        if interval_ms is None or self._due_ms is None or self._context.now_ms < self._due_ms:
+            return
+        if self._interval_allowed():
+            self._due_ms = self._context.now_ms + interval_ms
+            if self._to_commit():
+                self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
+
+    def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Auto-commit, if it is on, positions of partitions that are about to be given up."""
+        if consumed and self._context.config.auto_commit_interval_ms is not None:
+            self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
+
+    def _to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        consumed = self._context.consumed
+        others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
+        if not others_queued and all(self._committed.get(key) == value for key, value in consumed.items()):
+            return {}
+        return dict(consumed)
+
+    # ----------------------------------------------------------------------------------------------------- sending
+
+    @property
+    def coordinator_wanted(self) -> bool:
+        """Whether a commit waits to be sent."""
+        return any(commit.request_id is None and not commit.ended for commit in self._queue)
+
+    def advance(self) -> None:
+        """Send what can be sent, fail what cannot, and end what is over its deadline."""
+        for commit in list(self._queue):
+            if not commit.ended and commit.request_id is None:
+                self._try(commit)
+        for commit in list(self._queue):
+            if commit.deadline_ms is not None and self._context.now_ms >= commit.deadline_ms:
+                self._expire(commit)
+        self._report()
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` or `poll_wanted` would change by time alone."""
+        now_ms = self._context.now_ms
+        times = [commit.deadline_ms for commit in self._queue if commit.deadline_ms is not None]
+        if self._context.link is not None:
+            times += [
+                commit.backoff.ready_ms
+                for commit in self._queue
+                if not commit.ended and commit.request_id is None and commit.backoff.ready_ms > now_ms
+            ]
+        if self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed():
+            times.append(self._due_ms)
+        return min(times, default=None)
+
+    def _try(self, commit: _Commit) -> None:
+        context = self._context
+        if context.fatal_error is not None:
+            self._end(commit, self._failed(commit, "the member stopped", context.fatal_error))
+            return
+        epoch = context.live_epoch
+        if context.subscribed and epoch == NO_EPOCH:
+            self._end(commit, self._failed(commit, "this consumer is not a member of the group now", commit.last_error))
+            return
+        if commit.awaits_epoch and epoch == commit.sent_epoch:
+            return
+        if commit.kind not in _AUTOMATIC and (commit.incarnation != context.incarnation or commit.awaits_epoch):
+            self._take_out_moved(commit)
+            if not commit.offsets:
+                self._end(commit, self._failed(commit, "the partitions moved to another member", commit.last_error))
+                return
+        if context.link is None:
+            if context.closing:
+                self._end(commit, self._failed(commit, "the consumer closes and no coordinator is known", None))
+            return
+        if context.now_ms >= commit.backoff.ready_ms:
+            self._send(commit)
+
+    def _take_out_moved(self, commit: _Commit) -> None:
+        kept = {key: value for key, value in commit.offsets.items() if key in self._context.owned_by_name}
+        commit.moved |= commit.offsets.keys() - kept.keys()
+        commit.offsets = kept
+
+    def _send(self, commit: _Commit) -> None:
+        context = self._context
+        if commit.kind is CommitKind.AUTO_REVOCATION or (
+            commit.kind is CommitKind.AUTO_INTERVAL and not commit.offsets
+        ):
+            commit.offsets = dict(context.consumed)
+        if not commit.offsets:
+            self._end(commit, None)
+            return
+        commit.sent_epoch = context.live_epoch
+        commit.awaits_epoch = False
+        built = build_commit(context, commit.offsets)
+        link = context.link
+        commit.request_id = context.send(
+            built.request,
+            destination=Destination.COORDINATOR,
+            timeout_ms=context.config.request_timeout_ms,
+            max_version=built.max_version,
+            on_answer=lambda response: self._answered(commit, response, link),
+            on_failure=lambda failure: self._request_failed(commit, failure),
+        )
+
+    # ---------------------------------------------------------------------------------------------------- outcomes
+
+    def _answered(self, commit: _Commit, response: OffsetCommitResponse, link: int | None) -> None:
+        commit.request_id = None
+        result = read_commit(self._context, response)
+        if not result.code:
+            self._committed.update(commit.offsets)
+            moved = commit.moved
+            self._end(commit, self._failed(commit, f"{describe_partitions(moved)} moved", None) if moved else None)
+            return
+        if forgets_coordinator(result.code, committing=True):
+            self._context.lose_link(link)
+        error: Kip848Error
+        text = f"commit of {describe_partitions(commit.offsets)}"
+        if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            named = ", ".join(sorted(result.unauthorized))
+            error = TopicAuthorizationError(
+                f"{error_name(result.code)}: {text}: READ is missing on {named}", topics=result.unauthorized
+            )
+        else:
+            error = error_for_code(result.code, text)
+        error_class = commit_error_class(result.code)
+        if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE}:
+            self._heartbeats.expedite = True
+        self._decide(commit, error_class, error)
+
+    def _request_failed(self, commit: _Commit, failure: RequestFailed) -> None:
+        commit.request_id = None
+        error_class = CommitErrorClass.RETRY if is_passing(failure) else CommitErrorClass.RAISE
+        self._decide(commit, error_class, failure_error(failure))
+
+    def _decide(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        commit.last_error = error
+        match commit.kind:
+            case CommitKind.SYNC | CommitKind.AUTO_CLOSE:
+                self._decide_sync(commit, error_class, error)
+            case CommitKind.ASYNC:
+                self._decide_async(commit, error_class, error)
+            case CommitKind.AUTO_INTERVAL:
+                if error_class in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}:
+                    self._due_ms = self._context.now_ms + commit.backoff.wait_ms(0)
+                self._end(commit, error)
+            case CommitKind.AUTO_REVOCATION:
+                retried = error_class is CommitErrorClass.RETRY or (
+                    error_class is CommitErrorClass.STALE and self._context.live_epoch != NO_EPOCH
+                )
+                if retried:
+                    commit.backoff.failed(self._context.now_ms)
+                    commit.wants_positions = True
+                else:
+                    self._end(commit, error)
+
+    def _decide_sync(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        match error_class:
+            case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
+                commit.backoff.failed(self._context.now_ms)
+            case CommitErrorClass.STALE:
+                commit.awaits_epoch = True
+            case CommitErrorClass.NOT_A_MEMBER | CommitErrorClass.FENCED_INSTANCE:
+                self._end(commit, self._failed(commit, str(error), error))
+            case CommitErrorClass.RAISE | CommitErrorClass.OTHER:
+                self._end(commit, error)
+
+    def _decide_async(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        match error_class:
+            case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
+                wrapped = RetriableCommitFailedError(f"{error}; nothing was retried, a new commit may succeed")
+                wrapped.__cause__ = error
+                self._end(commit, wrapped)
+            case CommitErrorClass.NOT_A_MEMBER:
+                self._end(commit, self._failed(commit, str(error), error))
+            case CommitErrorClass.FENCED_INSTANCE:
+                self._context.surface(error, key=ErrorCode.FENCED_INSTANCE_ID)
+                self._end(commit, error)
+            case CommitErrorClass.STALE | CommitErrorClass.RAISE | CommitErrorClass.OTHER:
+                self._end(commit, error)
+
+    def _expire(self, commit: _Commit) -> None:
+        if not commit.ended:
+            self._context.orphan(commit.request_id)
+            self._end(commit, self._expiry_error(commit))
+        # Also one that is done, and waits for an earlier asynchronous commit: the caller's time is over.
+        self._emit(commit)
+
+    def _expiry_error(self, commit: _Commit) -> Kip848Error:
+        if commit.awaits_epoch:
+            reason = "the member's epoch was stale, and no newer one became known in time"
+            return self._failed(commit, reason, commit.last_error)
+        what = describe_partitions(commit.offsets)
+        seen = f"last error: {commit.last_error}" if commit.last_error is not None else "no answer came"
+        error = RequestTimeoutError(f"commit of {what} was not confirmed in time ({seen}); it may have been applied")
+        error.__cause__ = commit.last_error
+        return error
+
+    def refuse_waiting(self, error: Kip848Error) -> None:
+        """The coordinator cannot be found, and trying again will not help: fail what waits for it."""
+        for commit in list(self._queue):
+            if commit.request_id is None and not commit.ended:
+                self._end(commit, error)
+        self._report()
+
+    def _failed(self, commit: _Commit, reason: str, cause: Kip848Error | None) -> CommitFailedError:
+        what = describe_partitions(commit.offsets.keys() | commit.moved)
+        error = CommitFailedError(f"offsets of {what} were not committed: {reason}; their records may be read again")
+        error.__cause__ = cause
+        return error
+
+    # --------------------------------------------------------------------------------------------------- reporting
+
+    def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
+        commit.ended = True
+        commit.error = error
+        commit.request_id = None
+        if commit.kind in _AUTOMATIC:
+            self._queue.remove(commit)
+            if commit.on_done is not None:
+                commit.on_done()
+
+    def _report(self) -> None:
+        async_outstanding = False
+        for commit in list(self._queue):
+            if commit.ended and not (async_outstanding and commit.kind in _WAITED_FOR):
+                self._emit(commit)
+            elif commit.kind is CommitKind.ASYNC:
+                async_outstanding = True
+
+    def _emit(self, commit: _Commit) -> None:
+        if commit in self._queue:
+            self._queue.remove(commit)
+            assert commit.commit_id is not None, "automatic commits are not reported"
+            offsets = {**commit.offsets}
+            self._context.emit(CommitDone(commit.commit_id, offsets, commit.error))

@@ -1,0 +1,229 @@
+"""What the parts of one member share: time, identity, phase, requests under way, and the effects of this step.
+
+Owns bookkeeping only; every rule lives in the part that it belongs to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+
+from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.member.backoff import Backoff
+from kip848_client.member.events import (
+    AssignPartitions,
+    Destination,
+    LosePartitions,
+    MemberEffect,
+    RequestFailed,
+    RevokePartitions,
+    SendRequest,
+    StateChanged,
+    SurfaceError,
+)
+from kip848_client.member.settings import MemberConfig
+from kip848_client.member.states import PHASE_TABLE, WITH_EPOCH, MemberStateMachine, Phase
+from kip848_client.member.statistics import Statistics
+from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.wire.schema import Request, Response
+
+__all__ = ["MIN_REPEAT_MS", "Context"]
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+MIN_REPEAT_MS: Final = 5000
+"""The same complaint is raised at most this often."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request under way; with no handlers once its answer does not matter any more."""
+
+    on_answer: Callable[[Response], None] | None
+    on_failure: Callable[[RequestFailed], None] | None
+    link: int | None
+    """The coordinator's connection that it went over."""
+
+
+class Context:
+    """Shared by the parts of one member; nothing else holds state that two parts need."""
+
+    def __init__(self, config: MemberConfig, rng: random.Random) -> None:
+        self.config: Final = config
+        self.rng: Final = rng
+        self.now_ms = 0
+        self.effects: list[MemberEffect] = []
+        self.statistics: Final = Statistics()
+
+        self.phase = Phase.IDLE
+        self._machine: Final = MemberStateMachine()
+        self.member_id = config.member_id
+        self.member_id_confirmed = False
+        """An answer came back for it; only then does a version 0 coordinator know it."""
+        self.epoch = 0
+        self.incarnation = 0
+        """Grows with every join, fencing, timeout and leave; answers to older ones do not count."""
+        self.subscription = Subscription()
+        self.closing = False
+        self.fatal_error: Kip848Error | None = None
+
+        self.owned: frozenset[TopicIdPartition] = frozenset()
+        self.owned_by_name: Mapping[TopicPartition, TopicIdPartition] = {}
+        self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Consumed positions of owned partitions, as of the last reported poll."""
+
+        self.link: int | None = None
+        """Number of the coordinator's connection; None while the coordinator is not known. See `discovery`."""
+        self._last_request_id = 0
+        self._last_token = 0
+        self._pending: dict[int, _Pending] = {}
+        self._listener_calls: dict[int, Callable[[BaseException | None], None] | None] = {}
+        self._surfaced: tuple[object, int] | None = None
+
+    # ------------------------------------------------------------------------------------------------ phase, epoch
+
+    def move(self, trigger: str) -> None:
+        """Make one legal move.
+
+        Raises:
+            IllegalStateError: `PHASE_ROWS` has no such move from this phase; nothing changed.
+        """
+        old = self.phase
+        new = PHASE_TABLE.get((trigger, old))
+        if new is None:
+            raise IllegalStateError(f"a member in phase {old.name} cannot take the move {trigger!r}")
+        self.phase = new
+        self.statistics.moved(old, new, now_ms=self.now_ms)
+        if new.state is not old.state:
+            self._machine.fire(trigger)
+            self.emit(StateChanged(old.state, new.state, trigger, self.epoch))
+
+    @property
+    def live_epoch(self) -> int:
+        """The epoch that commits and fetches carry now: -1 while the member has none."""
+        return self.epoch if self.phase in WITH_EPOCH and self.epoch > 0 else NO_EPOCH
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether the application wants to be, or is, a member (as opposed to idle or assigned by hand)."""
+        return self.phase is not Phase.IDLE
+
+    def set_owned(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Replace what the application has, and forget consumed positions of all else."""
+        self.owned = frozenset(partitions)
+        self.owned_by_name = {partition.topic_partition: partition for partition in self.owned}
+        self.consumed = {key: value for key, value in self.consumed.items() if key in self.owned_by_name}
+
+    # ----------------------------------------------------------------------------------------------------- effects
+
+    def emit(self, effect: MemberEffect) -> None:
+        """Add an effect of this step."""
+        self.effects.append(effect)
+
+    def surface(self, error: Kip848Error, *, key: object, every_ms: int = MIN_REPEAT_MS) -> None:
+        """Raise *error* from poll(), unless the last one surfaced had the same *key* less than *every_ms* ago."""
+        if self._surfaced is not None:
+            last_key, at_ms = self._surfaced
+            if last_key == key and self.now_ms - at_ms < every_ms:
+                return
+        self._surfaced = (key, self.now_ms)
+        self.emit(SurfaceError(error))
+
+    def new_backoff(self) -> Backoff:
+        """A counter of failures with the configured waits."""
+        return Backoff(initial_ms=self.config.retry_backoff_ms, max_ms=self.config.retry_backoff_max_ms, rng=self.rng)
+
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    def send(
+        self,
+        request: Request[ResponseT],
+        *,
+        destination: Destination,
+        timeout_ms: int,
+        on_answer: Callable[[ResponseT], None],
+        on_failure: Callable[[RequestFailed], None],
+        max_version: int | None = None,
+    ) -> int:
+        """Ask the shell to send *request*; exactly one of the handlers is called when it ends. Returns its number."""
+        request_id = self.expect(
+            cast("Callable[[Response], None]", on_answer),
+            on_failure,
+            link=self.link if destination is Destination.COORDINATOR else None,
+        )
+        self.emit(SendRequest(request_id, destination, request, timeout_ms, max_version))
+        return request_id
+
+    def expect(
+        self,
+        on_answer: Callable[[Response], None] | None,
+        on_failure: Callable[[RequestFailed], None],
+        *,
+        link: int | None = None,
+    ) -> int:
+        """Number a request whose failure comes to *on_failure*."""
+        self._last_request_id += 1
+        self._pending[self._last_request_id] = _Pending(on_answer, on_failure, link)
+        return self._last_request_id
+
+    def orphan(self, request_id: int | None) -> None:
+        """The outcome of a request does not matter any more."""
+        if request_id is not None and (pending := self._pending.get(request_id)) is not None:
+            pending.on_answer = None
+            pending.on_failure = None
+
+    def take_answer(self, request_id: int) -> Callable[[Response], None] | None:
+        """The handler of an answer, once; None if nobody waits for it."""
+        pending = self._pending.pop(request_id, None)
+        return pending.on_answer if pending is not None else None
+
+    def take_failure(self, request_id: int) -> tuple[Callable[[RequestFailed], None] | None, int | None]:
+        """The handler of a failure, once, and the coordinator's connection that the request went over."""
+        pending = self._pending.pop(request_id, None)
+        return (pending.on_failure, pending.link) if pending is not None else (None, None)
+
+    def finish(self, request_id: int) -> bool:
+        """A request without a response message is over; False if nobody waits for it."""
+        pending = self._pending.pop(request_id, None)
+        return pending is not None and pending.on_failure is not None
+
+    def lose_link(self, link: int | None) -> None:
+        """The coordinator's connection *link* broke, or the broker at its end says that it is not the coordinator."""
+        if link is not None and link == self.link:
+            self.link = None
+
+    # --------------------------------------------------------------------------------------------------- listeners
+
+    def call_listener(
+        self,
+        effect: type[RevokePartitions | AssignPartitions | LosePartitions],
+        partitions: frozenset[TopicIdPartition],
+        on_done: Callable[[BaseException | None], None] | None,
+    ) -> int:
+        """Ask the application's thread to run a listener; *on_done* is None if the outcome does not matter."""
+        self._last_token += 1
+        self._listener_calls[self._last_token] = on_done
+        self.emit(effect(self._last_token, partitions))
+        return self._last_token
+
+    def redirect_listener(self, token: int, on_done: Callable[[BaseException | None], None] | None) -> None:
+        """Let somebody else hear of the end of a call under way, or nobody."""
+        if token in self._listener_calls:
+            self._listener_calls[token] = on_done
+
+    def listener_done(self, token: int, error: BaseException | None) -> None:
+        """A call ended; unknown numbers are ignored."""
+        on_done = self._listener_calls.pop(token, None)
+        if on_done is not None:
+            on_done(error)
+
+    def listener_awaited(self, token: int) -> bool:
+        """Whether the end of this call is still owed."""
+        return token in self._listener_calls
+
+    @property
+    def listeners_outstanding(self) -> bool:
+        """Whether the application's thread owes the end of a call."""
+        return bool(self._listener_calls)

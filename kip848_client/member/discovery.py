@@ -1,0 +1,146 @@
+"""Who the group's coordinator is: FindCoordinator, then a connection of its own, until it is lost again.
+
+Looks only while somebody needs the coordinator. Owns the answer to "can I send now?" (`Context.link`), not what is
+sent.
+
+Source: Kafka's ``CoordinatorRequestManager``; KAFKA-18034 (pending calls fail with a refusal, which is then forgotten).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kip848_client.errors import Kip848Error, error_for_code
+from kip848_client.member.context import Context
+from kip848_client.member.error_tables import FindErrorClass, find_error_class
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    CoordinatorConnected,
+    CoordinatorDisconnected,
+    Destination,
+    RequestFailed,
+)
+from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.model import BrokerNode
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+__all__ = ["Discovery"]
+
+_GROUP_KEY_TYPE: Final = 0
+
+
+class Discovery:
+    """Finds the coordinator and connects to it.
+
+    Args:
+        on_refused: told of every error that no retry cures, so that calls which wait for the coordinator can fail.
+    """
+
+    def __init__(self, context: Context, *, on_refused: Callable[[Kip848Error], None]) -> None:
+        self._context = context
+        self._on_refused = on_refused
+        self._backoff = context.new_backoff()
+        self._finding = False
+        self._connecting: int | None = None
+        self._node: BrokerNode | None = None
+        self._versions: Mapping[int, tuple[int, int]] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether a request to the coordinator can be sent now."""
+        return self._context.link is not None
+
+    @property
+    def node(self) -> BrokerNode | None:
+        """The coordinator, while its connection is up."""
+        return self._node if self.known else None
+
+    def highest_version(self, api_key: int) -> int | None:
+        """Highest version of *api_key* that the coordinator offers; None if it offers none, or is not known."""
+        offered = self._versions.get(api_key)
+        return offered[1] if offered is not None and self.known else None
+
+    # ----------------------------------------------------------------------------------------------------- looking
+
+    def advance(self, *, wanted: bool) -> None:
+        """Start a lookup if somebody needs the coordinator and nothing is under way."""
+        if not wanted or self.known or self._finding or self._connecting is not None:
+            return
+        if self._context.now_ms < self._backoff.ready_ms:
+            return
+        config = self._context.config
+        self._finding = True
+        self._context.send(
+            FindCoordinatorRequest(key="", key_type=_GROUP_KEY_TYPE, coordinator_keys=(config.group_id,)),
+            destination=Destination.ANY_BROKER,
+            timeout_ms=config.request_timeout_ms,
+            on_answer=self._found,
+            on_failure=self._find_failed,
+        )
+
+    def deadline_ms(self, *, wanted: bool) -> int | None:
+        """When `advance` would do something."""
+        if not wanted or self.known or self._finding or self._connecting is not None:
+            return None
+        return self._backoff.ready_ms
+
+    def _found(self, response: FindCoordinatorResponse) -> None:
+        self._finding = False
+        for coordinator in response.coordinators:
+            if coordinator.key == self._context.config.group_id:
+                code, message = coordinator.error_code, coordinator.error_message
+                node = BrokerNode(coordinator.node_id, coordinator.host, coordinator.port)
+                break
+        else:
+            code, message = response.error_code, response.error_message
+            node = BrokerNode(response.node_id, response.host, response.port)
+        if code:
+            self._backoff.failed(self._context.now_ms)
+            if find_error_class(code) is FindErrorClass.SURFACE:
+                group_id = self._context.config.group_id
+                text = f"no coordinator for group {group_id!r}: {message or 'the broker gave no reason'}; still trying"
+                self._refuse(error_for_code(code, text), key=code)
+            return
+        # The next lookup keeps a distance, or brokers that disagree about the coordinator would be asked in a loop.
+        failures = self._backoff.failures
+        self._backoff.pace(self._context.now_ms)
+        self._backoff.failures = failures
+        self._node = node
+        self._connecting = self._context.expect(None, self._connect_failed)
+        self._context.emit(ConnectCoordinator(self._connecting, node, self._context.config.request_timeout_ms))
+
+    def _find_failed(self, failure: RequestFailed) -> None:
+        self._finding = False
+        self._backoff.failed(self._context.now_ms)
+        if not is_passing(failure):
+            self._refuse(failure_error(failure), key=failure.kind)
+
+    # -------------------------------------------------------------------------------------------------- connecting
+
+    def connected(self, event: CoordinatorConnected) -> None:
+        """The connection is up."""
+        if event.request_id != self._connecting or not self._context.finish(event.request_id):
+            return
+        self._connecting = None
+        self._context.link = event.request_id
+        self._versions = event.versions
+        self._backoff.failures = 0
+
+    def _connect_failed(self, failure: RequestFailed) -> None:
+        self._connecting = None
+        self._node = None
+        self._backoff.failed(self._context.now_ms)
+        if not is_passing(failure):
+            self._refuse(failure_error(failure), key=failure.kind)
+
+    def _refuse(self, error: Kip848Error, *, key: object) -> None:
+        self._context.surface(error, key=("coordinator", key))
+        self._on_refused(error)
+
+    # ------------------------------------------------------------------------------------------------------ losing
+
+    def disconnected(self, event: CoordinatorDisconnected) -> None:
+        """The idle connection broke."""
+        if self._node is not None and event.node_id == self._node.node_id:
+            self._context.lose_link(self._context.link)

@@ -1,0 +1,172 @@
+"""What each Kafka error code means to a member, as data: one table per API, and a rule for codes that have no row.
+
+Does not own: what is done about a class (`membership`, `discovery`, `commits`, `offset_fetches`).
+
+Source: Kafka's ``ConsumerHeartbeatRequestManager``, ``CoordinatorRequestManager``, ``CommitRequestManager``.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from kip848_client.error_codes import RETRIABLE, ErrorCode
+
+__all__ = [
+    "FATAL_ADVICE",
+    "CommitErrorClass",
+    "FetchErrorClass",
+    "FindErrorClass",
+    "HeartbeatErrorClass",
+    "commit_error_class",
+    "fetch_error_class",
+    "find_error_class",
+    "forgets_coordinator",
+    "heartbeat_error_class",
+    "partition_fetch_error_class",
+]
+
+
+class HeartbeatErrorClass(enum.Enum):
+    """What an error code in a heartbeat's answer does to the member."""
+
+    RETRY = "retry"
+    """Same coordinator, exponential backoff."""
+    REDISCOVER = "rediscover"
+    """Forget the coordinator; send as soon as a new one is known."""
+    FENCED = "fenced"
+    """Removed: give everything up, then join again with the same id."""
+    SURFACE = "surface"
+    """Tell the application, keep everything, retry with backoff."""
+    FATAL = "fatal"
+    """No retry cures it."""
+
+
+_HEARTBEAT: Final[dict[int, HeartbeatErrorClass]] = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatErrorClass.RETRY,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatErrorClass.REDISCOVER,
+    ErrorCode.NOT_COORDINATOR: HeartbeatErrorClass.REDISCOVER,
+    ErrorCode.UNKNOWN_MEMBER_ID: HeartbeatErrorClass.FENCED,
+    ErrorCode.FENCED_MEMBER_EPOCH: HeartbeatErrorClass.FENCED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: HeartbeatErrorClass.SURFACE,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: HeartbeatErrorClass.FATAL,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: HeartbeatErrorClass.FATAL,
+    ErrorCode.UNSUPPORTED_VERSION: HeartbeatErrorClass.FATAL,
+    ErrorCode.INVALID_REQUEST: HeartbeatErrorClass.FATAL,
+    ErrorCode.GROUP_ID_NOT_FOUND: HeartbeatErrorClass.FATAL,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: HeartbeatErrorClass.FATAL,
+    ErrorCode.FENCED_INSTANCE_ID: HeartbeatErrorClass.FATAL,
+    ErrorCode.UNRELEASED_INSTANCE_ID: HeartbeatErrorClass.FATAL,
+    ErrorCode.UNSUPPORTED_ASSIGNOR: HeartbeatErrorClass.FATAL,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: HeartbeatErrorClass.FATAL,
+}
+
+
+def heartbeat_error_class(code: int) -> HeartbeatErrorClass:
+    """Class of *code*. Without a row: RETRY if Kafka marks the code retriable, else FATAL."""
+    default = HeartbeatErrorClass.RETRY if code in RETRIABLE else HeartbeatErrorClass.FATAL
+    return _HEARTBEAT.get(code, default)
+
+
+FATAL_ADVICE: Final[dict[int, str]] = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant READ on the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant the missing permission on the cluster",
+    ErrorCode.UNSUPPORTED_VERSION: (
+        "the cluster does not offer the consumer group protocol; use a client with group.protocol=classic, or a broker "
+        "of Apache Kafka 4.0 or later"
+    ),
+    ErrorCode.INVALID_REQUEST: "the coordinator refuses what this member sends",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the coordinator does not know the group, or it is of another type",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "raise group.consumer.max.size, or use another group",
+    ErrorCode.FENCED_INSTANCE_ID: "another process took over this group.instance.id; give every process its own",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "another living member holds this group.instance.id; give every process its own",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "choose a group.remote.assignor that the cluster offers",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "patterns are RE2 syntax and match the whole topic name",
+}
+"""What to do about a fatal heartbeat error."""
+
+
+class FindErrorClass(enum.Enum):
+    """What an error code of FindCoordinator does."""
+
+    RETRY = "retry"
+    """Exponential backoff, for ever."""
+    SURFACE = "surface"
+    """Tell the application, fail what waits for the coordinator, and keep trying with backoff."""
+
+
+def find_error_class(code: int) -> FindErrorClass:
+    """Class of *code*: RETRY if Kafka marks it retriable, else SURFACE."""
+    return FindErrorClass.RETRY if code in RETRIABLE else FindErrorClass.SURFACE
+
+
+class CommitErrorClass(enum.Enum):
+    """What an error code of OffsetCommit does; the kind of the commit decides the rest."""
+
+    RETRY = "retry"
+    """Retriable for every kind."""
+    RETRY_UNLESS_REVOKING = "retry_unless_revoking"
+    """Retriable, but a revocation does not wait for it: the topic may be gone for good."""
+    NOT_A_MEMBER = "not_a_member"
+    """Not committed, and the heartbeat will soon tell why."""
+    STALE = "stale"
+    """The epoch is older than the coordinator's; a newer one is on its way."""
+    FENCED_INSTANCE = "fenced_instance"
+    """Another process has our instance id."""
+    RAISE = "raise"
+    """The application must hear exactly this."""
+    OTHER = "other"
+    """Not retried, even if Kafka marks the code retriable."""
+
+
+_COMMIT: Final[dict[int, CommitErrorClass]] = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: CommitErrorClass.RETRY,
+    ErrorCode.NOT_COORDINATOR: CommitErrorClass.RETRY,
+    ErrorCode.REQUEST_TIMED_OUT: CommitErrorClass.RETRY,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CommitErrorClass.RETRY,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitErrorClass.RETRY_UNLESS_REVOKING,
+    ErrorCode.UNKNOWN_TOPIC_ID: CommitErrorClass.RETRY_UNLESS_REVOKING,
+    ErrorCode.UNKNOWN_MEMBER_ID: CommitErrorClass.NOT_A_MEMBER,
+    ErrorCode.STALE_MEMBER_EPOCH: CommitErrorClass.STALE,
+    ErrorCode.FENCED_INSTANCE_ID: CommitErrorClass.FENCED_INSTANCE,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: CommitErrorClass.RAISE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: CommitErrorClass.RAISE,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: CommitErrorClass.RAISE,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: CommitErrorClass.RAISE,
+}
+
+
+def commit_error_class(code: int) -> CommitErrorClass:
+    """Class of *code*; OTHER without a row."""
+    return _COMMIT.get(code, CommitErrorClass.OTHER)
+
+
+class FetchErrorClass(enum.Enum):
+    """What an error code of OffsetFetch does."""
+
+    RETRY = "retry"
+    """Retry with backoff until the deadline."""
+    STALE = "stale"
+    """Retry with the epoch of that moment, while there is one."""
+    FAIL = "fail"
+    """Give up. Never a reason to start from the reset policy."""
+
+
+def fetch_error_class(code: int) -> FetchErrorClass:
+    """Class of a group's *code*."""
+    if code == ErrorCode.STALE_MEMBER_EPOCH:
+        return FetchErrorClass.STALE
+    return FetchErrorClass.RETRY if code in RETRIABLE else FetchErrorClass.FAIL
+
+
+def partition_fetch_error_class(code: int) -> FetchErrorClass:
+    """Class of a partition's *code*: only a pending transaction is worth asking again for."""
+    return FetchErrorClass.RETRY if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else FetchErrorClass.FAIL
+
+
+_FORGET: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+
+
+def forgets_coordinator(code: int, *, committing: bool = False) -> bool:
+    """Whether *code* says that the coordinator has to be looked up again."""
+    return code in _FORGET or (committing and code == ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,231 @@
+"""Heartbeats: when the next one is due, and what it contains.
+
+A heartbeat repeats only what changed since the last one (`Sent`). After any failure, a join, or on another connection
+everything is repeated: the coordinator accepts a member's previous epoch only together with its partitions, and it
+repeats a lost assignment only to a full request.
+
+There is never more than one heartbeat under way, the leave heartbeat excepted. "At once" skips the interval, never the
+backoff. The interval runs from the last send; when an answer changes it, it starts anew with that answer.
+
+Does not own: what an answer does to the member (`membership`).
+
+Source: KIP-848 "ConsumerGroupHeartbeat"; Kafka's ``AbstractHeartbeatRequestManager`` and ``HeartbeatState``. Unlike
+Kafka, a joining or acknowledging member waits for the backoff, and a changed subscription does not wait for the
+interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kip848_client.member.assignment import LocalAssignment, partitions_to_wire
+from kip848_client.member.context import Context
+from kip848_client.member.events import Destination, RequestFailed
+from kip848_client.member.states import HEARTBEATING, Phase
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+__all__ = ["Heartbeats", "Sent"]
+
+_MIN_TIMEOUT_MS = 5000
+_OMITTED_TIMEOUT_MS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the coordinator was told last, of the fields that are left out while they do not change."""
+
+    link: int | None
+    topics: frozenset[str]
+    pattern: str | None
+    assignment: LocalAssignment
+
+
+class Heartbeats:
+    """Decides about and builds the heartbeats of one member."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._backoff = context.new_backoff()
+        self._sent: Sent | None = None
+        self._in_flight: int | None = None
+        self._due_ms = 0
+        self._interval_ms = 0
+        self._last_send_ms: int | None = None
+        self.ack_due = False
+        """A reconciled assignment was not yet put in a heartbeat."""
+        self.expedite = False
+        """The coordinator has news (it refused a commit): ask now."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._in_flight is not None
+
+    @property
+    def interval_ms(self) -> int:
+        """As the coordinator wants it; 0 before the first answer."""
+        return self._interval_ms
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long to wait for an answer: less than a session, because only one heartbeat may be under way."""
+        return min(self._context.config.request_timeout_ms, max(self._interval_ms, _MIN_TIMEOUT_MS))
+
+    # -------------------------------------------------------------------------------------------------------- when
+
+    def deadline_ms(self) -> int | None:
+        """When the next heartbeat may go, given a coordinator; None while nothing but an event can allow it."""
+        if self._context.phase not in HEARTBEATING or self.in_flight:
+            return None
+        if self._immediate():
+            return self._backoff.ready_ms
+        return max(self._due_ms, self._backoff.ready_ms)
+
+    def due(self) -> bool:
+        """Whether to send one now, given a coordinator."""
+        deadline_ms = self.deadline_ms()
+        return deadline_ms is not None and self._context.now_ms >= deadline_ms
+
+    def _immediate(self) -> bool:
+        return self._context.phase is Phase.JOINING or self.ack_due or self.expedite or self._subscription_changed()
+
+    def _subscription_changed(self) -> bool:
+        if self._sent is None or self._context.phase is Phase.LEAVE_REVOKING:
+            return False
+        subscription = self._context.subscription
+        return subscription.topics != self._sent.topics or subscription.pattern != self._sent.pattern
+
+    # -------------------------------------------------------------------------------------------------------- what
+
+    def send(
+        self,
+        *,
+        current: LocalAssignment,
+        version: int,
+        on_answer: Callable[[ConsumerGroupHeartbeatResponse], None],
+        on_failure: Callable[[RequestFailed], None],
+    ) -> None:
+        """Build and send the heartbeat of this moment.
+
+        Args:
+            current: the assignment that was reconciled last.
+            version: highest ConsumerGroupHeartbeat version of the coordinator.
+        """
+        context = self._context
+        request = self.build(current=current, version=version)
+        self._sent = Sent(context.link, context.subscription.topics, context.subscription.pattern, current)
+        self.ack_due = False
+        self.expedite = False
+        self._note_send()
+        self._due_ms = context.now_ms + self._interval_ms
+        self._in_flight = context.send(
+            request,
+            destination=Destination.COORDINATOR,
+            timeout_ms=self.timeout_ms,
+            on_answer=on_answer,
+            on_failure=on_failure,
+        )
+
+    def build(self, *, current: LocalAssignment, version: int) -> ConsumerGroupHeartbeatRequest:
+        """The heartbeat of this moment, full or with the changes only."""
+        context = self._context
+        config = context.config
+        joining = context.phase is Phase.JOINING
+        sent = self._sent if self._sent is not None and self._sent.link == context.link else None
+        full = joining or sent is None
+        with_subscription = full or self._subscription_changed()
+        with_partitions = full or (sent is not None and current != sent.assignment)
+        subscription = context.subscription
+        return ConsumerGroupHeartbeatRequest(
+            group_id=config.group_id,
+            member_id=self._member_id(version),
+            member_epoch=context.epoch,
+            instance_id=config.instance_id,
+            rack_id=config.rack_id if full else None,
+            rebalance_timeout_ms=config.rebalance_timeout_ms if full else _OMITTED_TIMEOUT_MS,
+            subscribed_topic_names=tuple(sorted(subscription.topics)) if with_subscription else None,
+            subscribed_topic_regex=(subscription.pattern or "") if with_subscription and version >= 1 else None,
+            server_assignor=config.server_assignor if full else None,
+            topic_partitions=(partitions_to_wire(() if joining else current.partitions) if with_partitions else None),
+        )
+
+    def send_leave(
+        self,
+        *,
+        epoch: int,
+        on_answer: Callable[[ConsumerGroupHeartbeatResponse], None],
+        on_failure: Callable[[RequestFailed], None],
+    ) -> int:
+        """Send the heartbeat that leaves the group, beside any other that is under way. Returns its number."""
+        context = self._context
+        self._note_send()
+        return context.send(
+            ConsumerGroupHeartbeatRequest(
+                group_id=context.config.group_id,
+                member_id=context.member_id,
+                member_epoch=epoch,
+                instance_id=context.config.instance_id,
+            ),
+            destination=Destination.COORDINATOR,
+            timeout_ms=self.timeout_ms,
+            on_answer=on_answer,
+            on_failure=on_failure,
+        )
+
+    def _member_id(self, version: int) -> str:
+        """Version 0 of the protocol lets the coordinator choose the id: then it is empty until the first answer."""
+        if version == 0 and not self._context.member_id_confirmed:
+            return ""
+        return self._context.member_id
+
+    def _note_send(self) -> None:
+        self._last_send_ms = self._context.now_ms
+        self._context.statistics.heartbeats += 1
+        self._context.statistics.last_heartbeat_ms = self._context.now_ms
+
+    # ---------------------------------------------------------------------------------------------------- outcomes
+
+    def ended(self) -> None:
+        """The heartbeat under way got an answer, or never will."""
+        self._in_flight = None
+
+    def succeeded(self, *, interval_ms: int) -> None:
+        """An answer without an error code came. Intervals that make no sense are ignored."""
+        self._backoff.reset()
+        if interval_ms > 0 and interval_ms != self._interval_ms:
+            self._interval_ms = interval_ms
+            self._due_ms = self._context.now_ms + interval_ms
+
+    def failed(self, *, at_once: bool = False) -> None:
+        """No answer, or an error code: the next heartbeat is full, and only the backoff delays it.
+
+        Args:
+            at_once: not even the backoff does.
+        """
+        self._sent = None
+        self._due_ms = self._context.now_ms
+        if at_once:
+            self._backoff.reset()
+        else:
+            self._backoff.failed(self._context.now_ms)
+
+    def restart(self, *, removals: int) -> None:
+        """The member joins, was removed, or left: forget all that was said, and do not wait for answers.
+
+        Args:
+            removals: how often in a row it was removed; it joins again at once after the first time only.
+        """
+        self._context.orphan(self._in_flight)
+        self._in_flight = None
+        self._sent = None
+        self._backoff.reset()
+        if removals > 1:
+            self._backoff.failures = removals - 2
+            self._backoff.failed(self._context.now_ms)
+        self._due_ms = self._context.now_ms
+        self.ack_due = False
+        self.expedite = False

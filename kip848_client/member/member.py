@@ -1,0 +1,327 @@
+"""`Member`: the way in. Dispatches events to the parts, lets each part act, and offers the view, and the next deadline.
+
+Owns no rule; the parts do:
+
+- `membership`: join, removal, leave, failure, poll timer
+- `heartbeat`: when, and with which fields
+- `reconciler`: revoke, then assign
+- `commits`, `offset_fetches`, `positions`: offsets
+- `discovery`: the coordinator
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from kip848_client.errors import Kip848Error
+from kip848_client.member.assignment import IdPartition
+from kip848_client.member.commits import Commits
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import (
+    AppPolled,
+    CallAbandoned,
+    CommitRequested,
+    CoordinatorConnected,
+    CoordinatorDisconnected,
+    FetchOffsetsRequested,
+    LeaveRequested,
+    ListenerDone,
+    ManuallyAssigned,
+    MemberEffect,
+    MemberEvent,
+    MemberView,
+    MetadataUpdated,
+    OffsetsListed,
+    PositionLost,
+    PositionSet,
+    RequestFailed,
+    ResponseReceived,
+    StopFetching,
+    SubscriptionChanged,
+    Tick,
+)
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.membership import Membership
+from kip848_client.member.offset_fetches import OffsetFetches
+from kip848_client.member.positions import Positions
+from kip848_client.member.reconciler import Reconciler
+from kip848_client.member.settings import MemberConfig
+from kip848_client.member.states import HEARTBEATING, IN_GROUP, MemberState, Phase
+from kip848_client.model import ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
+
+__all__ = ["Member", "MemberSnapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    """What a member is at one moment, for logs, metrics and checkers.
+
+    Args:
+        member_epoch: -1 or -2 after leaving, 0 while joining.
+        live_epoch: what commits carry; -1 without membership.
+        target: last assignment received, by topic id.
+        current: last assignment reconciled; what the coordinator is told.
+        owned: what the application has.
+        coordinator: node of the coordinator, while its connection is up.
+        last_heartbeat_ms: time of the last send, or None.
+        rebalance_latency_total_ms: sum over `rebalances`.
+    """
+
+    phase: Phase
+    state: MemberState
+    member_id: str
+    member_epoch: int
+    live_epoch: int
+    incarnation: int
+    target: frozenset[IdPartition]
+    current: frozenset[IdPartition]
+    owned: frozenset[TopicIdPartition]
+    readable: frozenset[TopicPartition]
+    ack_due: bool
+    heartbeat_in_flight: bool
+    heartbeat_interval_ms: int
+    coordinator: BrokerNode | None
+    fatal_error: Kip848Error | None
+    heartbeats: int
+    last_heartbeat_ms: int | None
+    rebalances: int
+    failed_rebalances: int
+    last_rebalance_ended_ms: int | None
+    last_rebalance_latency_ms: int | None
+    rebalance_latency_total_ms: int
+    rebalance_latency_max_ms: int
+
+
+class Member:
+    """One group member, pure.
+
+    Args:
+        config: its settings.
+        rng: source of jitter; nothing else is drawn from it.
+
+    `step` never raises for any order of events: what does not fit the present phase is ignored, as a late answer is.
+    """
+
+    def __init__(self, config: MemberConfig, *, rng: random.Random) -> None:
+        self._context: Final = Context(config, rng)
+        self._heartbeats: Final = Heartbeats(self._context)
+        self._commits: Final = Commits(self._context, heartbeats=self._heartbeats)
+        self._fetches: Final = OffsetFetches(self._context, heartbeats=self._heartbeats)
+        self._positions: Final = Positions(self._context, fetches=self._fetches)
+        self._discovery: Final = Discovery(self._context, on_refused=self._coordinator_refused)
+        self._reconciler: Final = Reconciler(
+            self._context, heartbeats=self._heartbeats, commits=self._commits, positions=self._positions
+        )
+        self._membership: Final = Membership(
+            self._context,
+            discovery=self._discovery,
+            heartbeats=self._heartbeats,
+            reconciler=self._reconciler,
+            positions=self._positions,
+        )
+        self._view = self._new_view(version=0)
+
+    # -------------------------------------------------------------------------------------------------------- step
+
+    def step(self, event: MemberEvent, *, now_ms: int) -> list[MemberEffect]:
+        """Take one event and return what to do, in order.
+
+        Args:
+            now_ms: monotonic milliseconds; a value below an earlier one counts as that.
+        """
+        context = self._context
+        context.now_ms = max(context.now_ms, now_ms)
+        context.effects = []
+        self._dispatch(event)
+        self._reconciler.advance()
+        self._discovery.advance(wanted=self._coordinator_wanted)
+        self._membership.advance()
+        self._positions.advance()
+        self._commits.advance()
+        self._fetches.advance()
+        self._positions.flush()
+        self._view = self._next_view()
+        return context.effects
+
+    def _dispatch(self, event: MemberEvent) -> None:
+        context = self._context
+        match event:
+            case Tick():
+                if event.app_polled_ms is not None:
+                    self._membership.seen_polling(event.app_polled_ms)
+                self._membership.check_poll_timer()
+            case SubscriptionChanged():
+                self._end_manual_assignment()
+                self._membership.subscribe(event.subscription)
+            case ManuallyAssigned():
+                self._assign_manually(event)
+            case AppPolled():
+                self._app_polled(event)
+            case ResponseReceived():
+                on_answer = context.take_answer(event.request_id)
+                if on_answer is not None:
+                    on_answer(event.response)
+            case RequestFailed():
+                on_failure, link = context.take_failure(event.request_id)
+                context.lose_link(link)
+                if on_failure is not None:
+                    on_failure(event)
+            case CoordinatorConnected():
+                self._discovery.connected(event)
+            case CoordinatorDisconnected():
+                self._discovery.disconnected(event)
+            case MetadataUpdated():
+                if event.request_id is not None:
+                    context.finish(event.request_id)
+                self._reconciler.metadata_updated(event)
+            case OffsetsListed():
+                self._positions.listed(event)
+            case ListenerDone():
+                context.listener_done(event.token, event.error)
+            case PositionSet():
+                self._positions.seek(event.partition, event.position)
+            case PositionLost():
+                self._positions.lost(event)
+            case CommitRequested():
+                self._commits.request(event)
+            case FetchOffsetsRequested():
+                self._fetches.request(event)
+            case CallAbandoned():
+                self._commits.abandon(event.call_id)
+                self._fetches.abandon(event.call_id)
+                self._membership.abandon(event.call_id)
+            case LeaveRequested():
+                self._end_manual_assignment()
+                self._membership.leave(event)
+            case _:
+                assert_never(event)
+
+    def _app_polled(self, event: AppPolled) -> None:
+        owned = self._context.owned_by_name
+        self._context.consumed.update({key: value for key, value in event.positions.items() if key in owned})
+        self._membership.polled()
+        self._reconciler.polled()
+        self._commits.polled()
+
+    @property
+    def _coordinator_wanted(self) -> bool:
+        phase = self._context.phase
+        return phase in HEARTBEATING or self._commits.coordinator_wanted or self._fetches.coordinator_wanted
+
+    def _coordinator_refused(self, error: Kip848Error) -> None:
+        self._commits.refuse_waiting(error)
+        self._fetches.refuse_waiting(error)
+
+    # ------------------------------------------------------------------------------------------- manual assignment
+
+    def _assign_manually(self, event: ManuallyAssigned) -> None:
+        """Replace a manual assignment. Ignored while subscribed: the shell refuses assign() then."""
+        context = self._context
+        if context.phase is not Phase.IDLE or context.closing:
+            return
+        self._commits.commit_consumed(event.consumed)
+        wanted = {
+            TopicIdPartition(partition.topic, partition.partition, ZERO_UUID): position
+            for partition, position in event.positions.items()
+        }
+        moved = {partition for partition in context.owned if wanted.get(partition) is not None}
+        gone = (context.owned - wanted.keys()) | moved
+        if gone:
+            self._positions.drop(gone)
+            context.emit(StopFetching(gone))
+            context.set_owned(context.owned - gone)
+        added = wanted.keys() - context.owned
+        context.set_owned(context.owned | added)
+        self._positions.prepare(added)
+        for partition in added:
+            position = wanted[partition]
+            if position is not None:
+                self._positions.seek(partition.topic_partition, position)
+        self._positions.release(added)
+        self._commits.restart_interval()
+
+    def _end_manual_assignment(self) -> None:
+        context = self._context
+        if context.phase is Phase.IDLE and context.owned:
+            context.emit(StopFetching(context.owned))
+            context.set_owned(())
+            self._positions.clear()
+
+    # ------------------------------------------------------------------------------------------------ what is read
+
+    def deadline_ms(self) -> int | None:
+        """When the next `Tick` is due: always later than the last step, or None if only an event can matter."""
+        candidates = (
+            self._membership.deadline_ms(),
+            self._reconciler.deadline_ms(),
+            self._discovery.deadline_ms(wanted=self._coordinator_wanted),
+            self._commits.deadline_ms(),
+            self._fetches.deadline_ms(),
+            self._positions.deadline_ms(),
+        )
+        return min((value for value in candidates if value is not None), default=None)
+
+    def view(self) -> MemberView:
+        """What the application's thread reads; the same object while nothing in it changed."""
+        return self._view
+
+    def _next_view(self) -> MemberView:
+        old = self._view
+        new = self._new_view(version=old.version)
+        return old if new == old else self._new_view(version=old.version + 1)
+
+    def _new_view(self, *, version: int) -> MemberView:
+        context = self._context
+        return MemberView(
+            version=version,
+            state=context.phase.state,
+            readable=self._readable(),
+            assigned=context.owned,
+            poll_wanted=self._membership.poll_wanted or self._reconciler.poll_wanted or self._commits.poll_wanted,
+            awaiting_app=context.listeners_outstanding or self._reconciler.run is not None,
+            member_id=context.member_id,
+            member_epoch=context.live_epoch,
+        )
+
+    def _readable(self) -> frozenset[TopicPartition]:
+        context = self._context
+        if context.phase is Phase.IDLE:
+            partitions = context.owned
+        elif context.phase in IN_GROUP:
+            partitions = context.owned - self._reconciler.held_back - self._reconciler.unconfirmed
+        else:
+            return frozenset()
+        return frozenset(partition.topic_partition for partition in partitions)
+
+    def snapshot(self) -> MemberSnapshot:
+        """A copy of what the member is now."""
+        context = self._context
+        statistics = context.statistics
+        return MemberSnapshot(
+            phase=context.phase,
+            state=context.phase.state,
+            member_id=context.member_id,
+            member_epoch=context.epoch,
+            live_epoch=context.live_epoch,
+            incarnation=context.incarnation,
+            target=self._reconciler.target.partitions,
+            current=self._reconciler.current.partitions,
+            owned=context.owned,
+            readable=self._view.readable,
+            ack_due=self._heartbeats.ack_due,
+            heartbeat_in_flight=self._heartbeats.in_flight,
+            heartbeat_interval_ms=self._heartbeats.interval_ms,
+            coordinator=self._discovery.node,
+            fatal_error=context.fatal_error,
+            heartbeats=statistics.heartbeats,
+            last_heartbeat_ms=statistics.last_heartbeat_ms,
+            rebalances=statistics.rebalances,
+            failed_rebalances=statistics.failed_rebalances,
+            last_rebalance_ended_ms=statistics.last_rebalance_ended_ms,
+            last_rebalance_latency_ms=statistics.last_rebalance_latency_ms,
+            rebalance_latency_total_ms=statistics.rebalance_latency_total_ms,
+            rebalance_latency_max_ms=statistics.rebalance_latency_max_ms,
+        )

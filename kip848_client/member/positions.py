@@ -1,0 +1,310 @@
+"""Where each owned partition starts: a seek, else the committed offset, else the reset policy.
+
+A partition takes part once its assigned callback is over. Partitions that become ready together are looked up
+together, and the set of a lookup never changes; an answer for a partition that was lost or sought meanwhile is dropped.
+
+Does not own: positions of partitions that are being fetched, and pause marks (the application's thread has them).
+
+Source: Kafka's ``OffsetsRequestManager``; KAFKA-17674 (a partition that was added during a lookup never takes the reset
+path because of it).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.errors import (
+    FencedError,
+    Kip848Error,
+    NoOffsetForPartitionError,
+    TopicAuthorizationError,
+    error_for_code,
+    error_name,
+)
+from kip848_client.member.backoff import Backoff
+from kip848_client.member.commit_requests import FetchResult
+from kip848_client.member.context import Context
+from kip848_client.member.events import ListOffsets, OffsetsListed, PositionLost, RequestFailed, StartFetching
+from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.offset_fetches import Lookup, OffsetFetches
+from kip848_client.member.settings import ResetPolicy
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+
+__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+_LOGICAL: Final = frozenset({LATEST_TIMESTAMP, EARLIEST_TIMESTAMP})
+_POLICY: Final = {ResetPolicy.EARLIEST: EARLIEST_TIMESTAMP, ResetPolicy.LATEST: LATEST_TIMESTAMP}
+
+
+class _Stage(enum.Enum):
+    NOT_READY = enum.auto()
+    """The assigned callback is not over."""
+    LOOK_UP = enum.auto()
+    """Wants its committed offset; no request is under way."""
+    LOOKING_UP = enum.auto()
+    RESET = enum.auto()
+    """Wants the offset of a timestamp; no request is under way."""
+    RESETTING = enum.auto()
+    START = enum.auto()
+    """The position is known, and not told yet."""
+    FETCHING = enum.auto()
+    STUCK = enum.auto()
+    """Nothing but a seek helps."""
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    partition: TopicIdPartition
+    backoff: Backoff
+    stage: _Stage = _Stage.NOT_READY
+    position: OffsetAndMetadata | None = None
+    timestamp: int = LATEST_TIMESTAMP
+    lookup: Lookup | None = None
+
+
+class Positions:
+    """One slot per owned partition."""
+
+    def __init__(self, context: Context, *, fetches: OffsetFetches) -> None:
+        self._context = context
+        self._fetches = fetches
+        self._slots: dict[TopicIdPartition, _Slot] = {}
+        self._listing: dict[int, list[_Slot]] = {}
+
+    # ------------------------------------------------------------------------------------------------------- slots
+
+    def prepare(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """These were assigned; they wait for their callback. A seek made meanwhile counts."""
+        for partition in partitions:
+            if partition not in self._slots:
+                self._slots[partition] = _Slot(partition, self._context.new_backoff())
+
+    def release(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """The callback is over: those that still wait for it may start."""
+        for partition in partitions:
+            slot = self._slots.get(partition)
+            if slot is not None and slot.stage is _Stage.NOT_READY:
+                self._begin(slot, slot.position)
+
+    def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """These are paused, because they are to be revoked; `release` lets them go on where the application is."""
+        for partition in partitions:
+            slot = self._slots.get(partition)
+            if slot is None:
+                continue
+            if slot.stage in {_Stage.FETCHING, _Stage.START}:
+                slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
+            slot.stage = _Stage.NOT_READY
+            self._forget_lookup(slot)
+
+    def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """These are gone; results for them are dropped."""
+        for partition in partitions:
+            slot = self._slots.pop(partition, None)
+            if slot is not None:
+                slot.stage = _Stage.STUCK
+                self._forget_lookup(slot)
+
+    def _forget_lookup(self, slot: _Slot) -> None:
+        lookup, slot.lookup = slot.lookup, None
+        if lookup is not None and all(other.lookup is not lookup for other in self._slots.values()):
+            self._fetches.cancel(lookup)
+
+    def clear(self) -> None:
+        """All are gone."""
+        self.drop(list(self._slots))
+        self._listing.clear()
+
+    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+        """Start there instead: an absolute offset, or -2 for the beginning and -1 for the end."""
+        slot = self._by_name(partition)
+        if slot is None:
+            return
+        if slot.stage is _Stage.NOT_READY:
+            slot.position = position
+        else:
+            self._begin(slot, position)
+
+    def lost(self, event: PositionLost) -> None:
+        """The broker has no record there any more: apply the reset policy."""
+        slot = self._by_name(event.partition)
+        if slot is None or slot.stage is not _Stage.FETCHING:
+            return
+        timestamp = _POLICY.get(self._context.config.auto_offset_reset)
+        if timestamp is None:
+            slot.stage = _Stage.STUCK
+            text = f"{event.partition} has no record at offset {event.position.offset}; seek() to one that exists"
+            self._context.surface(error_for_code(ErrorCode.OFFSET_OUT_OF_RANGE, text), key=event.partition)
+        else:
+            self._reset(slot, timestamp)
+
+    def _by_name(self, partition: TopicPartition) -> _Slot | None:
+        owned = self._context.owned_by_name.get(partition)
+        return self._slots.get(owned) if owned is not None else None
+
+    def _begin(self, slot: _Slot, position: OffsetAndMetadata | None) -> None:
+        self._forget_lookup(slot)
+        slot.backoff.reset()
+        slot.position = position
+        if position is None:
+            slot.stage = _Stage.LOOK_UP
+        elif position.offset in _LOGICAL:
+            self._reset(slot, position.offset)
+        else:
+            slot.stage = _Stage.START
+
+    def _reset(self, slot: _Slot, timestamp: int) -> None:
+        slot.backoff.reset()
+        slot.lookup = None
+        slot.stage = _Stage.RESET
+        slot.position = None
+        slot.timestamp = timestamp
+
+    # ----------------------------------------------------------------------------------------------------- advance
+
+    def advance(self) -> None:
+        """Ask for what is missing."""
+        self._look_up()
+        self._list_offsets()
+
+    def flush(self) -> None:
+        """Tell the application's thread where to fetch."""
+        ready = {slot.partition: slot for slot in self._slots.values() if slot.stage is _Stage.START}
+        if ready:
+            positions = {partition: slot.position for partition, slot in ready.items() if slot.position is not None}
+            for slot in ready.values():
+                slot.stage = _Stage.FETCHING
+            self._context.emit(StartFetching(positions))
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` would do something by time alone."""
+        return min(
+            (slot.backoff.ready_ms for slot in self._slots.values() if slot.stage in {_Stage.LOOK_UP, _Stage.RESET}),
+            default=None,
+        )
+
+    def _ready(self, stage: _Stage) -> list[_Slot]:
+        now_ms = self._context.now_ms
+        return [slot for slot in self._slots.values() if slot.stage is stage and now_ms >= slot.backoff.ready_ms]
+
+    # --------------------------------------------------------------------------------------------- committed offset
+
+    def _look_up(self) -> None:
+        slots = self._ready(_Stage.LOOK_UP)
+        if not slots:
+            return
+
+        def done(result: FetchResult | None, error: Kip848Error | None) -> None:
+            self._looked_up(lookup, slots, result, error)
+
+        lookup = Lookup(done)
+        for slot in slots:
+            slot.stage = _Stage.LOOKING_UP
+            slot.lookup = lookup
+        self._fetches.look_up(frozenset(slot.partition.topic_partition for slot in slots), lookup)
+
+    def _looked_up(
+        self, lookup: Lookup, slots: list[_Slot], result: FetchResult | None, error: Kip848Error | None
+    ) -> None:
+        waiting = [slot for slot in slots if slot.stage is _Stage.LOOKING_UP and slot.lookup is lookup]
+        if error is not None:
+            for slot in waiting:
+                self._retry(slot, _Stage.LOOK_UP)
+            # A member that was removed hears of it through its next heartbeat.
+            if waiting and not isinstance(error, FencedError) and self._context.fatal_error is None:
+                self._context.surface(error, key=("positions", type(error)))
+            return
+        assert result is not None, "a lookup ends with a result or an error"
+        unset: list[_Slot] = []
+        for slot in waiting:
+            key = slot.partition.topic_partition
+            if key in result.failed:
+                self._retry(slot, _Stage.LOOK_UP)
+            elif (position := result.offsets.get(key)) is not None:
+                slot.stage, slot.position, slot.lookup = _Stage.START, position, None
+            else:
+                unset.append(slot)
+        self._complain(
+            {
+                slot.partition.topic_partition: result.failed[key]
+                for slot in waiting
+                if (key := slot.partition.topic_partition) in result.failed
+            },
+            "committed offset",
+        )
+        self._apply_policy(unset)
+
+    def _apply_policy(self, slots: list[_Slot]) -> None:
+        if not slots:
+            return
+        timestamp = _POLICY.get(self._context.config.auto_offset_reset)
+        for slot in slots:
+            if timestamp is None:
+                self._retry(slot, _Stage.LOOK_UP)
+            else:
+                self._reset(slot, timestamp)
+        if timestamp is None:
+            missing = NoOffsetForPartitionError(str(slot.partition) for slot in slots)
+            self._context.surface(missing, key=missing.partitions)
+
+    def _retry(self, slot: _Slot, stage: _Stage) -> None:
+        slot.stage = stage
+        slot.lookup = None
+        slot.backoff.failed(self._context.now_ms)
+
+    def _complain(self, failed: dict[TopicPartition, int], what: str) -> None:
+        """Raise what the application can cure; codes that pass by themselves are only retried."""
+        codes = sorted({code for code in failed.values() if code not in RETRIABLE or what == "committed offset"})
+        for code in codes:
+            partitions = sorted(key for key, its_code in failed.items() if its_code == code)
+            names = ", ".join(str(partition) for partition in partitions)
+            text = f"{what} of {names}; still trying"
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topics = {partition.topic for partition in partitions}
+                error: Kip848Error = TopicAuthorizationError(f"{error_name(code)}: {text}", topics=topics)
+            else:
+                error = error_for_code(code, text)
+            self._context.surface(error, key=("positions", code))
+
+    # ---------------------------------------------------------------------------------------------------- reset
+
+    def _list_offsets(self) -> None:
+        slots = self._ready(_Stage.RESET)
+        if not slots:
+            return
+        request_id = self._context.expect(None, self._list_failed)
+        for slot in slots:
+            slot.stage = _Stage.RESETTING
+        self._listing[request_id] = slots
+        timestamps = {slot.partition.topic_partition: slot.timestamp for slot in slots}
+        self._context.emit(ListOffsets(request_id, timestamps, self._context.config.request_timeout_ms))
+
+    def listed(self, event: OffsetsListed) -> None:
+        """The partitions' leaders answered."""
+        self._context.finish(event.request_id)
+        failed: dict[TopicPartition, int] = {}
+        for slot in self._listing.pop(event.request_id, []):
+            if slot.stage is not _Stage.RESETTING:
+                continue
+            key = slot.partition.topic_partition
+            position = event.offsets.get(key)
+            if key not in event.errors and position is not None and position.offset >= 0:
+                slot.stage, slot.position = _Stage.START, position
+                continue
+            self._retry(slot, _Stage.RESET)
+            if key in event.errors:
+                failed[key] = event.errors[key]
+        self._complain(failed, "position")
+
+    def _list_failed(self, failure: RequestFailed) -> None:
+        for slot in self._listing.pop(failure.request_id, []):
+            if slot.stage is _Stage.RESETTING:
+                self._retry(slot, _Stage.RESET)
+        if not is_passing(failure):
+            self._context.surface(failure_error(failure), key=("positions", failure.kind))

@@ -1,0 +1,303 @@
+"""From what the application has to what the coordinator wants: one run at a time.
+
+The set algebra, over (topic id, partition), so that a topic created again under its old name counts as another::
+
+    resolved = target, as far as names are known         revoked = owned - resolved
+    added    = resolved - owned, and whatever an earlier assigned callback refused
+
+The order of a run: pause ``revoked``; commit (auto-commit only); revoked callback; take ``resolved``; assigned callback
+with ``added``, even if empty; acknowledge. A run starts only at the beginning of a poll(), because only then is every
+record that was handed out known to be processed. What arrives during a run waits for the next one.
+
+An unknown topic id is no error: the cluster is asked for it again and again, and the known part goes ahead. A new
+target waits for the first answer about its ids (one `retry.backoff.max.ms` at most), or every first assignment would
+reach the application in two steps, the first of them empty.
+
+Does not own: acknowledging (`heartbeat`), entering and leaving the group (`membership`), where to start (`positions`).
+
+Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``; KAFKA-16185, KAFKA-16460,
+KAFKA-18641, KAFKA-20145.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from kip848_client.member.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
+from kip848_client.member.commits import Commits
+from kip848_client.member.context import Context
+from kip848_client.member.events import (
+    AssignPartitions,
+    MetadataUpdated,
+    PausePartitions,
+    RequestFailed,
+    RequestMetadata,
+    RevokePartitions,
+)
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.positions import Positions
+from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.model import TopicIdPartition
+
+__all__ = ["Reconciler", "Run"]
+
+
+@dataclass(slots=True)
+class Run:
+    """One reconciliation under way, and what it was started with."""
+
+    resolved: LocalAssignment
+    partitions: frozenset[TopicIdPartition]
+    added: frozenset[TopicIdPartition]
+    revoked: frozenset[TopicIdPartition]
+    token: int | None = None
+    """Number of the listener call that is awaited."""
+
+
+class Reconciler:
+    """Holds target and current assignment, and carries out runs."""
+
+    def __init__(self, context: Context, *, heartbeats: Heartbeats, commits: Commits, positions: Positions) -> None:
+        self._context = context
+        self._heartbeats = heartbeats
+        self._commits = commits
+        self._positions = positions
+        self.target = NO_ASSIGNMENT
+        self.current = NO_ASSIGNMENT
+        self.run: Run | None = None
+        self.held_back: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but paused because they are being revoked, or because that was tried and the listener raised."""
+        self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but the assigned callback has not succeeded for them yet."""
+        self._names: dict[UUID, str] = {}
+        self._unknown: frozenset[UUID] = frozenset()
+        """Ids of the target without a name."""
+        self._resolved = NO_ASSIGNMENT
+        """The part of the target whose names are known."""
+        self._asked: frozenset[UUID] = frozenset()
+        """Ids that the cluster was asked for, and answered about."""
+        self._requested: frozenset[UUID] = frozenset()
+        self._hold_until_ms = 0
+        self._metadata_request: int | None = None
+        self._metadata_backoff = context.new_backoff()
+
+    # ------------------------------------------------------------------------------------------------------ target
+
+    def receive(self, partitions: frozenset[IdPartition]) -> bool:
+        """Take an assignment from the coordinator; True if it is another one than the target."""
+        if self.target is not NO_ASSIGNMENT and partitions == self.target.partitions:
+            return False
+        self.target = LocalAssignment(partitions, self.target.local_epoch + 1)
+        self._resolve()
+        if self._unknown - self._asked:
+            self._hold_until_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_max_ms)
+            self._metadata_backoff.reset()
+        return True
+
+    def reset(self) -> None:
+        """The member joins anew, or left: no target, nothing reconciled. What is owned is the caller's business."""
+        self.target = NO_ASSIGNMENT
+        self.current = NO_ASSIGNMENT
+        self.held_back = frozenset()
+        self.unconfirmed = frozenset()
+        self._names.clear()
+        self._asked = frozenset()
+        self._resolve()
+        self._context.orphan(self._metadata_request)
+        self._metadata_request = None
+        self._metadata_backoff.reset()
+
+    # ------------------------------------------------------------------------------------------------------- names
+
+    def _resolve(self) -> None:
+        known = frozenset(item for item in self.target.partitions if item[0] in self._names)
+        self._resolved = LocalAssignment(known, self.target.local_epoch)
+        self._unknown = frozenset(topic_id for topic_id, _ in self.target.partitions - known)
+
+    def metadata_updated(self, event: MetadataUpdated) -> None:
+        """Learn names. A name that now belongs to another id is taken from the old one."""
+        if event.request_id is not None and event.request_id == self._metadata_request:
+            self._metadata_ended()
+        self._learn(event.topic_names)
+        self._resolve()
+        if not self._unknown:
+            self._metadata_backoff.reset()
+
+    def _learn(self, topic_names: Mapping[UUID, str]) -> None:
+        wanted = {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}
+        for topic_id, name in topic_names.items():
+            if topic_id not in wanted or self._names.get(topic_id) == name:
+                continue
+            for other in [known for known, its_name in self._names.items() if its_name == name]:
+                del self._names[other]
+            self._names[topic_id] = name
+
+    def _metadata_ended(self) -> None:
+        self._metadata_request = None
+        self._asked |= self._requested
+        if self._unknown - self._asked:
+            self._metadata_backoff.reset()
+        else:
+            self._metadata_backoff.failed(self._context.now_ms)
+
+    def _metadata_failed(self, failure: RequestFailed) -> None:
+        if failure.request_id == self._metadata_request:
+            self._metadata_ended()
+
+    def _ask_for_names(self) -> None:
+        if not self._unknown or self._metadata_request is not None:
+            return
+        if self._context.now_ms < self._metadata_backoff.ready_ms:
+            return
+        self._requested = self._unknown
+        self._metadata_request = self._context.expect(None, self._metadata_failed)
+        self._context.emit(
+            RequestMetadata(self._metadata_request, self._requested, self._context.config.request_timeout_ms)
+        )
+
+    def _named(self, partitions: frozenset[IdPartition]) -> frozenset[TopicIdPartition]:
+        return frozenset(TopicIdPartition(self._names[topic_id], index, topic_id) for topic_id, index in partitions)
+
+    # -------------------------------------------------------------------------------------------------------- when
+
+    @property
+    def _holding(self) -> bool:
+        return self._context.now_ms < self._hold_until_ms and bool(self._unknown - self._asked)
+
+    @property
+    def poll_wanted(self) -> bool:
+        """Whether the next poll() should start a run."""
+        return self._context.phase is Phase.PENDING and not self._holding and self._resolved != self.current
+
+    def advance(self) -> None:
+        """What needs no poll(): asking for names, and acknowledging an assignment that changes nothing."""
+        phase = self._context.phase
+        if phase not in IN_GROUP:
+            return
+        self._ask_for_names()
+        if phase is not Phase.PENDING or self._holding or self.held_back or self.unconfirmed:
+            return
+        resolved = self._resolved
+        if self.current is NO_ASSIGNMENT or resolved == self.current or resolved.partitions != self.current.partitions:
+            return
+        if self._named(resolved.partitions) == self._context.owned:
+            self.current = resolved
+            self._heartbeats.ack_due = True
+            self._context.move("nothing_to_reconcile")
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` or `poll_wanted` would change by time alone."""
+        if self._context.phase not in IN_GROUP or not self._unknown:
+            return None
+        times = []
+        if self._metadata_request is None:
+            times.append(self._metadata_backoff.ready_ms)
+        if self._context.phase is Phase.PENDING and self._holding:
+            times.append(self._hold_until_ms)
+        return min(times, default=None)
+
+    # --------------------------------------------------------------------------------------------------------- run
+
+    def polled(self) -> None:
+        """poll() began: start a run if one is due."""
+        if not self.poll_wanted or self.run is not None:
+            return
+        resolved = self._resolved
+        partitions = self._named(resolved.partitions)
+        owned = self._context.owned
+        run = Run(
+            resolved=resolved,
+            partitions=partitions,
+            added=(partitions - owned) | (self.unconfirmed & partitions),
+            revoked=owned - partitions,
+        )
+        self.run = run
+        self.held_back |= run.revoked
+        if run.revoked:
+            self._positions.hold(run.revoked)
+            self._context.emit(PausePartitions(run.revoked))
+        if self._commits.start_before_revocation(lambda: self._committed(run)):
+            self._context.move("commit_started")
+        else:
+            self._revoke(run)
+
+    def _committed(self, run: Run) -> None:
+        if run is self.run:
+            self._revoke(run)
+
+    def _revoke(self, run: Run) -> None:
+        if not run.revoked:
+            self._assign(run)
+            return
+        self._context.move("revocation_started")
+        run.token = self._context.call_listener(
+            RevokePartitions, run.revoked, lambda error: self._revocation_ended(run, error)
+        )
+
+    def _revocation_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None:
+            self._give_up(run)
+            return
+        self._let_go(run.revoked)
+        self._assign(run)
+
+    def _let_go(self, revoked: frozenset[TopicIdPartition]) -> None:
+        self._context.set_owned(self._context.owned - revoked)
+        self._positions.drop(revoked)
+        self.held_back -= revoked
+        self.unconfirmed -= revoked
+
+    def _assign(self, run: Run) -> None:
+        self._context.set_owned(self._context.owned | run.added)
+        self._positions.prepare(run.added)
+        self.unconfirmed |= run.added
+        self._context.move("assignment_started")
+        run.token = self._context.call_listener(
+            AssignPartitions, run.added, lambda error: self._assignment_ended(run, error)
+        )
+
+    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None:
+            self._give_up(run)
+            return
+        self.run = None
+        self.unconfirmed = frozenset()
+        # Among them those that an earlier run paused, and that came back before their listener let them go.
+        self.held_back = frozenset()
+        self._positions.release(self._context.owned)
+        self.current = run.resolved
+        self._heartbeats.ack_due = True
+        self._commits.restart_interval()
+        self._prune_names()
+        self._context.move("reconciled")
+
+    def _give_up(self, run: Run) -> None:
+        """A listener raised: nothing is acknowledged, and the next poll() tries again."""
+        if run is self.run:
+            self.run = None
+            self._context.move("listener_failed")
+
+    def _prune_names(self) -> None:
+        used = {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}
+        self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in used}
+        self._asked &= used
+        self._resolve()
+
+    # ------------------------------------------------------------------------------------------------- interruption
+
+    def cancel(self) -> Run | None:
+        """Stop the run: nothing more of it is applied. Returns it if its listener call is still awaited.
+
+        The caller decides what the end of that call means; see `settle`.
+        """
+        run = self.run
+        self.run = None
+        self._commits.cancel_before_revocation()
+        return run if run is not None and run.token is not None and self._context.listener_awaited(run.token) else None
+
+    def settle(self, run: Run, *, revoked: bool) -> None:
+        """The awaited call of a cancelled run is over; what it revoked is gone."""
+        if revoked and not run.revoked.isdisjoint(self._context.owned):
+            self._let_go(run.revoked)

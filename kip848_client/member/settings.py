@@ -1,0 +1,81 @@
+"""What one member is configured with, checked. Defaults are Kafka's.
+
+Does not own: property names and their parsing (`kip848_client.config`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from kip848_client.errors import ConfigError
+
+__all__ = ["MemberConfig", "ResetPolicy"]
+
+
+class ResetPolicy(enum.Enum):
+    """Where a partition without a committed offset starts (``auto.offset.reset``)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    """Nowhere: tell the application."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """Settings of one member.
+
+    Args:
+        group_id: ``group.id``; not empty.
+        member_id: made by the shell, once per consumer, from the operating system's randomness (KIP-1082).
+        instance_id: ``group.instance.id`` of a static member, or None.
+        rack_id: ``client.rack``, or None.
+        server_assignor: ``group.remote.assignor``, or None for the coordinator's choice.
+        max_poll_interval_ms: longest time between two polls.
+        rebalance_timeout_ms: what the coordinator is told; Kafka uses max.poll.interval.ms.
+        request_timeout_ms: one request.
+        retry_backoff_ms: first wait after a failure.
+        retry_backoff_max_ms: longest wait after a failure.
+        auto_commit_interval_ms: None when ``enable.auto.commit`` is false.
+        auto_offset_reset: what to do without a committed offset.
+        unreleased_instance_retry_ms: how long UNRELEASED_INSTANCE_ID is taken as a passing error while joining. 0, as
+            in Kafka: it is fatal at once. A static member that crashed can hit its own former self; with one session
+            timeout here it waits that out.
+
+    Raises:
+        ConfigError: a value makes no sense.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    server_assignor: str | None = None
+    max_poll_interval_ms: int = 300_000
+    rebalance_timeout_ms: int = 300_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1000
+    auto_commit_interval_ms: int | None = 5000
+    auto_offset_reset: ResetPolicy = ResetPolicy.LATEST
+    unreleased_instance_retry_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.group_id.strip():
+            raise ConfigError("group.id is empty; a member needs the name of its group")
+        if not self.member_id:
+            raise ConfigError("member_id is empty; give a random UUID as text")
+        if self.instance_id is not None and not self.instance_id:
+            raise ConfigError("group.instance.id is empty; leave it out for a dynamic member")
+        for name, value, least in (
+            ("max.poll.interval.ms", self.max_poll_interval_ms, 1),
+            ("rebalance timeout", self.rebalance_timeout_ms, 1),
+            ("request.timeout.ms", self.request_timeout_ms, 1),
+            ("retry.backoff.ms", self.retry_backoff_ms, 0),
+            ("retry.backoff.max.ms", self.retry_backoff_max_ms, 0),
+            ("auto.commit.interval.ms", 0 if self.auto_commit_interval_ms is None else self.auto_commit_interval_ms, 0),
+            ("unreleased_instance_retry_ms", self.unreleased_instance_retry_ms, 0),
+        ):
+            if value < least:
+                raise ConfigError(f"{name} is {value}; it must be at least {least} ms")
