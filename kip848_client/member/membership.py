@@ -1,7 +1,7 @@
-"""Entering the group, being removed from it, leaving it, and giving up.
+"""Being a member: joining, what heartbeats bring, being removed, coming too late, failing.
 
 Every heartbeat outcome that changes what the member is ends here; so do poll(), subscribe(), unsubscribe() and the poll
-timer. What this file decides, by phase:
+timer. `release` carries out a removal, `leaving` a leave. What is decided here, by phase:
 
 ====================  =============  ====================  ===================  ======================  =============
 event                 not in group   joining, in group     leaving              releasing               fatal
@@ -20,7 +20,6 @@ Source: KIP-848; Kafka's ``AbstractMembershipManager``; KAFKA-16165, KAFKA-16933
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.error_codes import ErrorCode
@@ -41,15 +40,14 @@ from kip848_client.member.events import (
     LeaveDone,
     LeaveMode,
     LeaveRequested,
-    LosePartitions,
-    PausePartitions,
     RequestFailed,
-    RevokePartitions,
 )
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.release import Release
 from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, Phase
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
@@ -57,18 +55,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 
 __all__ = ["Membership"]
 
-LEAVE_EPOCH: Final = -1
-"""Leave for good."""
-STATIC_LEAVE_EPOCH: Final = -2
-"""A static member goes, and keeps its slot until the session ends."""
-
 _MEMBER: Final = IN_GROUP | {Phase.JOINING}
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    leave_id: int
-    deadline_ms: int
 
 
 class Membership:
@@ -88,14 +75,16 @@ class Membership:
         self._heartbeats = heartbeats
         self._reconciler = reconciler
         self._positions = positions
+        self._release = Release(context, reconciler=reconciler, on_rejoin=self._join)
+        self._leaving = Leaving(
+            context,
+            discovery=discovery,
+            heartbeats=heartbeats,
+            reconciler=reconciler,
+            positions=positions,
+            subscribe=self.subscribe,
+        )
         self._last_poll_ms = 0
-        self._polled_while_stale = False
-        self._awaited_run: Run | None = None
-        """A listener call of a dead run that must end before the lost callback may start."""
-        self._waiters: list[_Waiter] = []
-        self._leave_mode = LeaveMode.DEFAULT
-        self._leave_request: int | None = None
-        self._resubscription: Subscription | None = None
         self._joining_since_ms = 0
         self._removals = 0
         """How often in a row the member was removed before a heartbeat worked."""
@@ -107,8 +96,8 @@ class Membership:
         context = self._context
         if context.phase in FATAL or context.closing:
             return
-        if context.phase in LEAVING or self._leave_request is not None:
-            self._resubscription = subscription
+        if self._leaving.unfinished:
+            self._leaving.resubscribe(subscription)
             return
         context.subscription = subscription
         if context.phase is Phase.IDLE:
@@ -117,10 +106,8 @@ class Membership:
     @property
     def poll_wanted(self) -> bool:
         """Whether the next poll() moves the member."""
-        phase = self._context.phase
-        return phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL} or (
-            phase is Phase.STALE_RELEASE and not self._polled_while_stale and bool(self._context.subscription)
-        )
+        waiting = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
+        return waiting or self._release.poll_wanted
 
     def seen_polling(self, at_ms: int) -> None:
         """The application was inside poll() at *at_ms*."""
@@ -129,14 +116,10 @@ class Membership:
     def polled(self) -> None:
         """poll() began."""
         self.seen_polling(self._context.now_ms)
-        match self._context.phase:
-            case Phase.WAIT_FIRST_POLL | Phase.AWAITING_POLL:
-                self._context.move("polled")
-                self._join()
-            case Phase.STALE_RELEASE:
-                self._polled_while_stale = True
-            case _:
-                pass
+        self._release.polled()
+        if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+            self._context.move("polled")
+            self._join()
 
     def _join(self) -> None:
         """Start over with epoch 0; the move to JOINING was made."""
@@ -150,13 +133,9 @@ class Membership:
 
     def advance(self) -> None:
         """Send the heartbeat that is due, if there is one, and end leaves that took too long."""
-        if self._context.phase is Phase.LEAVE_DUE:
-            self._send_leave()
-        elif self._discovery.known and self._heartbeats.due():
+        if self._discovery.known and self._heartbeats.due():
             self._send_heartbeat()
-        late = [waiter for waiter in self._waiters if self._context.now_ms >= waiter.deadline_ms]
-        if late and self._context.phase not in LEAVING:
-            self._leave_over()
+        self._leaving.advance()
 
     def deadline_ms(self) -> int | None:
         """When `advance` or `check_poll_timer` would do something by time alone."""
@@ -165,8 +144,8 @@ class Membership:
             times.append(heartbeat_ms)
         if self._context.phase in _MEMBER:
             times.append(self._last_poll_ms + self._context.config.max_poll_interval_ms + 1)
-        if self._context.phase not in LEAVING:
-            times += [waiter.deadline_ms for waiter in self._waiters]
+        if (leave_ms := self._leaving.deadline_ms()) is not None:
+            times.append(leave_ms)
         return min(times, default=None)
 
     def _send_heartbeat(self) -> None:
@@ -298,12 +277,12 @@ class Membership:
         if context.phase in _MEMBER:
             context.move("fenced")
             self._removals += 1
-            self._go_out(epoch=0)
-            self._begin_release()
+            run = self._go_out(epoch=0)
+            self._release.begin(run)
         elif context.phase in LEAVING:
             context.move("fenced_while_leaving")
-            self._left()
-            self._leave_over()
+            self._leaving.left()
+            self._leaving.over()
 
     def check_poll_timer(self) -> None:
         """Leave the group if the application did not poll in time. Called when the time of its last poll is fresh."""
@@ -312,13 +291,12 @@ class Membership:
         silent_ms = context.now_ms - self._last_poll_ms
         if context.phase not in _MEMBER or silent_ms <= limit_ms:
             return
-        epoch = self._leave_epoch(LeaveMode.DEFAULT)
-        if self._discovery.known and self._can_be_named():
+        epoch = self._leaving.epoch(LeaveMode.DEFAULT)
+        if self._discovery.known and self._leaving.can_be_named():
             self._heartbeats.send_leave(epoch=epoch, on_answer=_ignore, on_failure=_ignore)
         context.move("poll_expired")
-        self._polled_while_stale = False
-        self._go_out(epoch=epoch)
-        self._begin_release()
+        run = self._go_out(epoch=epoch)
+        self._release.begin(run)
         context.surface(
             MaxPollExceededError(
                 f"poll() was not called for {silent_ms} ms, max.poll.interval.ms is {limit_ms}: the member left group "
@@ -335,198 +313,50 @@ class Membership:
         if phase in _MEMBER:
             context.fatal_error = error
             context.move("failed")
-            self._go_out(epoch=0)
-            self._begin_release()
+            run = self._go_out(epoch=0)
+            self._release.begin(run)
         elif phase in LEAVING:
             context.fatal_error = error
             context.move("failed")
-            self._left()
-            self._leave_over()
+            self._leaving.left()
+            self._leaving.over()
         else:
             return
         context.emit(Fail(error))
 
-    def _go_out(self, *, epoch: int) -> None:
-        """Nothing that is under way counts any more; what is owned is being lost."""
+    def _go_out(self, *, epoch: int) -> Run | None:
+        """Nothing that is under way counts any more. Returns the dead run, if its listener call is still awaited."""
         self._context.incarnation += 1
         self._context.epoch = epoch
-        self._awaited_run = self._reconciler.cancel()
+        run = self._reconciler.cancel()
         self._reconciler.reset()
         self._positions.clear()
         self._heartbeats.restart(removals=0)
-
-    def _begin_release(self) -> None:
-        """Lose what is owned, after the listener call that a dead run left behind."""
-        run = self._awaited_run
-        if run is None or run.token is None:
-            self._lose()
-            return
-        self._context.redirect_listener(run.token, lambda error: self._awaited_ended(run, error))
-
-    def _awaited_ended(self, run: Run, error: BaseException | None) -> None:
-        if self._awaited_run is run:
-            self._awaited_run = None
-            self._reconciler.settle(run, revoked=error is None)
-            self._lose()
-
-    def _lose(self) -> None:
-        if not self._context.owned:
-            self._released()
-            return
-        incarnation = self._context.incarnation
-        self._context.call_listener(
-            LosePartitions, self._context.owned, lambda _: self._released() if self._is(incarnation) else None
-        )
-
-    def _is(self, incarnation: int) -> bool:
-        return incarnation == self._context.incarnation
-
-    def _lose_now(self) -> None:
-        """unsubscribe() or close() inside the listener call that the release waits for: do not wait for it."""
-        run, self._awaited_run = self._awaited_run, None
-        if run is not None and run.token is not None:
-            self._reconciler.settle(run, revoked=True)
-            self._context.redirect_listener(run.token, None)
-            self._lose()
-
-    def _released(self) -> None:
-        """The lost callback is over, however it ended."""
-        context = self._context
-        context.set_owned(())
-        match context.phase:
-            case Phase.FENCED_RELEASE:
-                if not context.subscription:
-                    context.move("unsubscribed")
-                    return
-                context.move("released")
-                self._join()
-            case Phase.STALE_RELEASE:
-                context.move("released")
-                if not context.subscription:
-                    context.move("unsubscribed")
-                elif self._polled_while_stale:
-                    context.move("polled")
-                    self._join()
-            case Phase.FATAL_RELEASE:
-                context.move("released")
-            case _:
-                pass
+        return run
 
     # ----------------------------------------------------------------------------------------------------- leaving
 
     def leave(self, event: LeaveRequested) -> None:
-        """unsubscribe() or close(): answered by `LeaveDone`."""
+        """unsubscribe() or close(): answered by `LeaveDone`, at once where there is nothing to leave."""
         context = self._context
-        waiter = _Waiter(event.leave_id, event.deadline_ms)
         context.closing = context.closing or event.closing
-        self._resubscription = None
-        phase = context.phase
-        if phase in LEAVING or (phase is Phase.IDLE and self._leave_request is not None):
-            self._waiters.append(waiter)
-        elif phase in _MEMBER:
-            self._waiters.append(waiter)
-            self._leave_mode = event.mode
-            self._start_leaving()
+        if self._leaving.unfinished:
+            self._leaving.wait(event)
+        elif context.phase in _MEMBER:
+            self._leaving.start(event)
         else:
             context.subscription = Subscription()
-            self._lose_now()
-            if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
-                context.move("unsubscribed")
-            elif context.phase is Phase.FENCED_RELEASE:
-                context.move("unsubscribed")
+            self._release.hurry()
+            if context.phase is Phase.FENCED_RELEASE:
                 context.incarnation += 1
                 context.set_owned(())
+            if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
+                context.move("unsubscribed")
             context.emit(LeaveDone(event.leave_id))
 
     def abandon(self, leave_id: int) -> None:
         """Nobody waits for this leave any more; it goes on."""
-        self._waiters = [waiter for waiter in self._waiters if waiter.leave_id != leave_id]
-
-    def _start_leaving(self) -> None:
-        context = self._context
-        context.move("leave_requested")
-        run = self._reconciler.cancel()
-        if run is not None and run.token is not None:
-            # unsubscribe() inside a listener: what that listener is revoking counts as revoked.
-            self._reconciler.settle(run, revoked=True)
-            context.redirect_listener(run.token, None)
-        self._positions.clear()
-        owned = context.owned
-        if not owned:
-            self._leave_released(None)
-            return
-        context.emit(PausePartitions(owned))
-        effect = RevokePartitions if context.epoch > 0 else LosePartitions
-        context.call_listener(effect, owned, self._leave_released)
-
-    def _leave_released(self, error: BaseException | None) -> None:
-        """The listener is over; that it raised keeps nobody in the group."""
-        del error
-        if self._context.phase is Phase.LEAVE_REVOKING:
-            self._context.set_owned(())
-            self._context.subscription = Subscription()
-            self._context.move("leave_released")
-
-    def _send_leave(self) -> None:
-        context = self._context
-        silent = self._leave_mode is LeaveMode.REMAIN_IN_GROUP and context.config.instance_id is None
-        if silent or not self._discovery.known:
-            self._end_leave_unsent()
-        elif self._can_be_named():
-            epoch = self._leave_epoch(self._leave_mode)
-            incarnation = context.incarnation + 1
-            request_id = self._heartbeats.send_leave(
-                epoch=epoch,
-                on_answer=lambda _: self._leave_ended(incarnation),
-                on_failure=lambda _: self._leave_ended(incarnation),
-            )
-            context.move("left")
-            self._left(epoch=epoch)
-            self._leave_request = request_id
-        elif not self._heartbeats.in_flight:
-            # Version 0 of the protocol: the coordinator never told us who we are, so we cannot be named.
-            self._end_leave_unsent()
-
-    def _end_leave_unsent(self) -> None:
-        self._context.move("left")
-        self._left()
-        self._leave_over()
-
-    def _can_be_named(self) -> bool:
-        """With version 0 the coordinator makes the id, and does not know ours before its first answer."""
-        version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
-        return version is not None and (version > 0 or self._context.member_id_confirmed)
-
-    def _leave_epoch(self, mode: LeaveMode) -> int:
-        if self._context.config.instance_id is None or mode is LeaveMode.LEAVE_GROUP:
-            return LEAVE_EPOCH
-        return STATIC_LEAVE_EPOCH
-
-    def _left(self, *, epoch: int = LEAVE_EPOCH) -> None:
-        context = self._context
-        context.incarnation += 1
-        context.epoch = epoch
-        context.set_owned(())
-        context.subscription = Subscription()
-        self._positions.clear()
-        self._reconciler.reset()
-        self._heartbeats.restart(removals=0)
-
-    def _leave_ended(self, incarnation: int) -> None:
-        """Whatever the answer is, the leave counts as done."""
-        if self._is(incarnation):
-            self._leave_over()
-
-    def _leave_over(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        self._context.orphan(self._leave_request)
-        self._leave_request = None
-        self._leave_mode = LeaveMode.DEFAULT
-        for waiter in waiters:
-            self._context.emit(LeaveDone(waiter.leave_id))
-        subscription, self._resubscription = self._resubscription, None
-        if subscription is not None:
-            self.subscribe(subscription)
+        self._leaving.abandon(leave_id)
 
 
 def _ignore(_: object) -> None:

@@ -1,0 +1,199 @@
+"""Leaving the group of one's own will: revoked callback, leave heartbeat, answer, in that order.
+
+Nothing keeps a member that wants to leave: a listener that raises, a coordinator that is not known, an answer that is
+an error or never comes, all count as having left. The callers that wait are told by `LeaveDone`.
+
+Source: Kafka's ``AbstractMembershipManager.leaveGroup``; KIP-1092 (leave modes); KAFKA-16933, KAFKA-17518.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import (
+    LeaveDone,
+    LeaveMode,
+    LeaveRequested,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+)
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.positions import Positions
+from kip848_client.member.reconciler import Reconciler
+from kip848_client.member.states import LEAVING, Phase
+from kip848_client.model import Subscription
+from kip848_client.wire.api_keys import ApiKey
+
+__all__ = ["LEAVE_EPOCH", "STATIC_LEAVE_EPOCH", "Leaving"]
+
+LEAVE_EPOCH: Final = -1
+"""Leave for good."""
+STATIC_LEAVE_EPOCH: Final = -2
+"""A static member goes, and keeps its slot until the session ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    leave_id: int
+    deadline_ms: int
+
+
+class Leaving:
+    """The leave of one member, and who waits for it.
+
+    Args:
+        subscribe: called with a subscription that was made while the member was leaving.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        discovery: Discovery,
+        heartbeats: Heartbeats,
+        reconciler: Reconciler,
+        positions: Positions,
+        subscribe: Callable[[Subscription], None],
+    ) -> None:
+        self._context = context
+        self._discovery = discovery
+        self._heartbeats = heartbeats
+        self._reconciler = reconciler
+        self._positions = positions
+        self._subscribe = subscribe
+        self._waiters: list[_Waiter] = []
+        self._mode = LeaveMode.DEFAULT
+        self._request_id: int | None = None
+        self._resubscription: Subscription | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the member is leaving, or waits for the answer to its leave."""
+        return self._context.phase in LEAVING or self._request_id is not None
+
+    # ----------------------------------------------------------------------------------------------------- callers
+
+    def start(self, event: LeaveRequested) -> None:
+        """Begin to leave; the member is joining or in the group."""
+        self.wait(event)
+        self._mode = event.mode
+        context = self._context
+        context.move("leave_requested")
+        run = self._reconciler.cancel()
+        if run is not None and run.token is not None:
+            # unsubscribe() inside a listener: what that listener is revoking counts as revoked.
+            self._reconciler.settle(run, revoked=True)
+            context.redirect_listener(run.token, None)
+        self._positions.clear()
+        owned = context.owned
+        if not owned:
+            self._released(None)
+            return
+        context.emit(PausePartitions(owned))
+        effect = RevokePartitions if context.epoch > 0 else LosePartitions
+        context.call_listener(effect, owned, self._released)
+
+    def wait(self, event: LeaveRequested) -> None:
+        """One more caller waits for the leave under way; a subscription made meanwhile is dropped."""
+        self._waiters.append(_Waiter(event.leave_id, event.deadline_ms))
+        self._resubscription = None
+
+    def abandon(self, leave_id: int) -> None:
+        """Nobody waits under this number any more; the leave goes on."""
+        self._waiters = [waiter for waiter in self._waiters if waiter.leave_id != leave_id]
+
+    def resubscribe(self, subscription: Subscription) -> None:
+        """Remember what the application wants once the leave is over."""
+        self._resubscription = subscription
+
+    # ------------------------------------------------------------------------------------------------------- steps
+
+    def _released(self, error: BaseException | None) -> None:
+        """The listener is over; that it raised keeps nobody in the group."""
+        del error
+        if self._context.phase is Phase.LEAVE_REVOKING:
+            self._context.set_owned(())
+            self._context.subscription = Subscription()
+            self._context.move("leave_released")
+
+    def advance(self) -> None:
+        """Send the leave heartbeat if it is due, and stop waiting for its answer when time is over."""
+        if self._context.phase is Phase.LEAVE_DUE:
+            self._send()
+        late = any(self._context.now_ms >= waiter.deadline_ms for waiter in self._waiters)
+        if late and self._context.phase not in LEAVING:
+            self.over()
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` would do something by time alone."""
+        if self._context.phase in LEAVING:
+            return None
+        return min((waiter.deadline_ms for waiter in self._waiters), default=None)
+
+    def _send(self) -> None:
+        context = self._context
+        silent = self._mode is LeaveMode.REMAIN_IN_GROUP and context.config.instance_id is None
+        if silent or not self._discovery.known:
+            self._end_unsent()
+        elif self.can_be_named():
+            epoch = self.epoch(self._mode)
+            incarnation = context.incarnation + 1
+            request_id = self._heartbeats.send_leave(
+                epoch=epoch,
+                on_answer=lambda _: self._answered(incarnation),
+                on_failure=lambda _: self._answered(incarnation),
+            )
+            context.move("left")
+            self.left(epoch=epoch)
+            self._request_id = request_id
+        elif not self._heartbeats.in_flight:
+            self._end_unsent()
+
+    def _end_unsent(self) -> None:
+        self._context.move("left")
+        self.left()
+        self.over()
+
+    def can_be_named(self) -> bool:
+        """With version 0 the coordinator makes the id: before its first answer there is nothing to name us by."""
+        version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+        return version is not None and (version > 0 or self._context.member_id_confirmed)
+
+    def epoch(self, mode: LeaveMode) -> int:
+        """The epoch that says how the member leaves."""
+        if self._context.config.instance_id is None or mode is LeaveMode.LEAVE_GROUP:
+            return LEAVE_EPOCH
+        return STATIC_LEAVE_EPOCH
+
+    def left(self, *, epoch: int = LEAVE_EPOCH) -> None:
+        """The member is out; the move was made. Nothing that is under way counts any more."""
+        context = self._context
+        context.incarnation += 1
+        context.epoch = epoch
+        context.set_owned(())
+        context.subscription = Subscription()
+        self._positions.clear()
+        self._reconciler.reset()
+        self._heartbeats.restart(removals=0)
+
+    def _answered(self, incarnation: int) -> None:
+        """Whatever the answer is, the leave counts as done."""
+        if incarnation == self._context.incarnation:
+            self.over()
+
+    def over(self) -> None:
+        """Tell those who wait, and take up what the application wanted meanwhile."""
+        waiters, self._waiters = self._waiters, []
+        self._context.orphan(self._request_id)
+        self._request_id = None
+        self._mode = LeaveMode.DEFAULT
+        for waiter in waiters:
+            self._context.emit(LeaveDone(waiter.leave_id))
+        subscription, self._resubscription = self._resubscription, None
+        if subscription is not None:
+            self._subscribe(subscription)

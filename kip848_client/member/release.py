@@ -1,0 +1,100 @@
+"""Losing what is owned, after the member was removed from its group, or failed.
+
+The lost callback may have to wait: when the member was removed while the application's thread runs a listener of a
+reconciliation, what that listener revokes is revoked, and not lost as well. Whatever the callback's outcome is, the
+member goes on: a fenced one joins again, a stale one waits for poll(), a fatal one is done.
+
+Source: Kafka's ``AbstractMembershipManager.transitionToFenced``, ``transitionToStale`` and ``transitionToFatal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kip848_client.member.context import Context
+from kip848_client.member.events import LosePartitions
+from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.states import Phase
+
+__all__ = ["Release"]
+
+
+class Release:
+    """The way from owning partitions in a ``*_RELEASE`` phase to owning none.
+
+    Args:
+        on_rejoin: called after the move to JOINING.
+    """
+
+    def __init__(self, context: Context, *, reconciler: Reconciler, on_rejoin: Callable[[], None]) -> None:
+        self._context = context
+        self._reconciler = reconciler
+        self._on_rejoin = on_rejoin
+        self._awaited_run: Run | None = None
+        self._polled = False
+
+    @property
+    def poll_wanted(self) -> bool:
+        """Whether the next poll() lets a stale member join as soon as its callback is over."""
+        stale = self._context.phase is Phase.STALE_RELEASE
+        return stale and not self._polled and bool(self._context.subscription)
+
+    def polled(self) -> None:
+        """poll() began while the callback is not over."""
+        if self._context.phase is Phase.STALE_RELEASE:
+            self._polled = True
+
+    def begin(self, run: Run | None) -> None:
+        """Lose what is owned, once the listener call of *run*, a dead run, is over."""
+        self._polled = False
+        self._awaited_run = run
+        if run is None or run.token is None:
+            self._lose()
+        else:
+            self._context.redirect_listener(run.token, lambda error: self._awaited_ended(run, error))
+
+    def hurry(self) -> None:
+        """unsubscribe() or close() was called inside the listener that the release waits for: do not wait for it."""
+        run = self._awaited_run
+        if run is not None and run.token is not None:
+            self._context.redirect_listener(run.token, None)
+            self._awaited_ended(run, None)
+
+    def _awaited_ended(self, run: Run, error: BaseException | None) -> None:
+        if self._awaited_run is run:
+            self._awaited_run = None
+            self._reconciler.settle(run, revoked=error is None)
+            self._lose()
+
+    def _lose(self) -> None:
+        owned = self._context.owned
+        if not owned:
+            self._over()
+            return
+        incarnation = self._context.incarnation
+        self._context.call_listener(LosePartitions, owned, lambda _: self._lost(incarnation))
+
+    def _lost(self, incarnation: int) -> None:
+        if incarnation == self._context.incarnation:
+            self._over()
+
+    def _over(self) -> None:
+        context = self._context
+        context.set_owned(())
+        match context.phase:
+            case Phase.FENCED_RELEASE if context.subscription:
+                context.move("released")
+                self._on_rejoin()
+            case Phase.FENCED_RELEASE:
+                context.move("unsubscribed")
+            case Phase.STALE_RELEASE:
+                context.move("released")
+                if not context.subscription:
+                    context.move("unsubscribed")
+                elif self._polled:
+                    context.move("polled")
+                    self._on_rejoin()
+            case Phase.FATAL_RELEASE:
+                context.move("released")
+            case _:
+                pass
