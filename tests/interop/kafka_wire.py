@@ -88,8 +88,7 @@ class WireConnection:
             },
         )
         request_bytes = _written(header) + _written(body)
-        self._socket.sendall(struct.pack(">i", len(request_bytes)) + request_bytes)
-        response_bytes = self._received()
+        response_bytes = self.exchange_raw(request_bytes)
         response = read_payload(response_schema, response_bytes)
         return Exchange(
             api=api,
@@ -103,6 +102,11 @@ class WireConnection:
             request=as_fields(body),
             response=response,
         )
+
+    def exchange_raw(self, request_bytes: bytes) -> bytes:
+        """Send a frame as it is and wait for one frame; sizes are added and taken away here."""
+        self._socket.sendall(struct.pack(">i", len(request_bytes)) + request_bytes)
+        return self._received()
 
     def close(self) -> None:
         """Close the socket."""
@@ -140,7 +144,9 @@ def read_payload(schema: type[RequestPayload | ResponsePayload], frame: bytes) -
 def as_fields(entity: object) -> dict[str, Json]:
     """A kio message as JSON values."""
     assert dataclasses.is_dataclass(entity)
-    return {_json_name(field): _as_json(getattr(entity, field.name)) for field in dataclasses.fields(entity)}
+    return {
+        _json_name(field): _field_as_json(field, getattr(entity, field.name)) for field in dataclasses.fields(entity)
+    }
 
 
 def build(schema: type[AnyEntity], fields: Mapping[str, Json]) -> AnyEntity:
@@ -158,7 +164,13 @@ def build(schema: type[AnyEntity], fields: Mapping[str, Json]) -> AnyEntity:
 
 
 def _json_name(field: dataclasses.Field[object]) -> str:
-    return f"{field.name}_ms" if "timedelta" in field.metadata.get("kafka_type", "") else field.name
+    kind = field.metadata.get("kafka_type", "")
+    return f"{field.name}_ms" if "timedelta" in kind or "datetime" in kind else field.name
+
+
+def _field_as_json(field: dataclasses.Field[object], value: object) -> Json:
+    is_time = "datetime" in field.metadata.get("kafka_type", "")
+    return -1 if is_time and value is None else _as_json(value)  # kio reads a time of -1 as None
 
 
 def _as_json(value: object) -> Json:
@@ -196,6 +208,8 @@ def _from_json(hint: object, field: dataclasses.Field[object], value: Json) -> o
             return build(typing.cast("type[Entity]", nested), value)
         case int() if "timedelta" in kind:
             return dt.timedelta(milliseconds=value)
+        case int() if "datetime" in kind:
+            return dt.datetime.fromtimestamp(value / 1000, tz=dt.UTC) if value >= 0 else None
         case int() if kind == "error_code":
             return ErrorCode(value)
         case str() if kind == "uuid":

@@ -1,0 +1,1 @@
+"""What real brokers and earlier versions of ourselves said, kept as files."""
