@@ -30,6 +30,10 @@ def note(scene: Scene, ts_ms: int, event: str, client_id: str | None = None, **f
     )
 
 
+def seen(scene: Scene, worker: str) -> tuple[Fate, tuple[int, ...]]:
+    return scene.workers[worker].fate, scene.workers[worker].owned
+
+
 def texts(scene: Scene, actor: str) -> list[str]:
     return [line.text for line in scene.lines if line.actor == actor]
 
@@ -67,11 +71,9 @@ def test_a_killed_member_stays_on_the_picture_until_the_coordinator_removes_it()
     note(scene, 1_100, "offsets_committed", "a", offsets={"flights-0": 1, "other-0": 9})
     scene.kill("a", now_ms=1_200)
     scene.hear(Ended("a", -9, ()), now_ms=1_201)
-    assert scene.workers["a"].fate is Fate.KILLED
-    assert scene.workers["a"].owned == (0, 1)
+    assert seen(scene, "a") == (Fate.KILLED, (0, 1))
     note(scene, 4_200, "member_left", "a", reason="session_timeout")
-    assert scene.workers["a"].fate is Fate.REMOVED
-    assert scene.workers["a"].owned == ()
+    assert seen(scene, "a") == (Fate.REMOVED, ())
     scene.ledger.count("b", [CountedRun(0, 1, ["UA"])])
     (duplicate,) = scene.ledger.verdict(expected=Counter({"UA": 2}), produced={0: 2}).duplicates
     assert duplicate.reason == "a was killed before it committed them"

@@ -1,0 +1,163 @@
+"""``kip848 consume``: join a group and print what arrives: records on stdout, the life of the group on stderr.
+
+::
+
+    kip848 consume orders --bootstrap 127.0.0.1:9092 --group billing --from-beginning
+    kip848 consume orders payments --bootstrap 127.0.0.1:9092 --group billing --json --max 100
+    kip848 consume '^orders-.*' --bootstrap 127.0.0.1:9092 --group billing -X client.rack=eu-1
+
+It is a whole member of the group: it shares the partitions with the others, commits what it printed, and leaves when it
+ends. Ctrl-C and SIGTERM end it cleanly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from kip848_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kip848_client import Consumer
+
+BATCH_RECORDS: Final = 500
+POLL_S: Final = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic; '^...' is a pattern in RE2 syntax")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="brokers to start from")
+    parser.add_argument("--group", metavar="GROUP", required=True, help="the group to join")
+    parser.add_argument("--from-beginning", action="store_true", help="without a committed offset start at the oldest")
+    parser.add_argument("--max", metavar="N", type=int, help="end after N records")
+    parser.add_argument("--json", action="store_true", help="print each record as one JSON object a line")
+    parser.add_argument("--quiet", "-q", action="store_true", help="say nothing about rebalances")
+    parser.add_argument(
+        "-X", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a consumer property"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print records until there were enough of them, or a signal comes.
+
+    Raises:
+        ConfigError: an option does not parse, or the consumer refuses a property.
+        Kip848Error: whatever the consumer raises.
+    """
+    from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
+
+    if arguments.max is not None and arguments.max < 1:
+        raise ConfigError(f"--max {arguments.max}: at least one record is needed")
+    conf = consumer_conf(arguments)
+    spell = spell_json if arguments.json else spell_value
+    with stop_on_signal() as stopped, Consumer(conf) as consumer:
+        subscribe(consumer, arguments.topics, quiet=arguments.quiet)
+        printed = 0
+        while not stopped.is_set() and printed != arguments.max:
+            wanted = BATCH_RECORDS if arguments.max is None else min(BATCH_RECORDS, arguments.max - printed)
+            messages = consumer.consume(wanted, POLL_S)
+            for message in messages:
+                sys.stdout.buffer.write(spell(message) + b"\n")
+            if messages:
+                sys.stdout.buffer.flush()  # printed before it can be committed
+                printed += len(messages)
+    if not arguments.quiet:
+        print(f"{printed:,} records", file=sys.stderr)
+    return 0
+
+
+def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
+    """Build the consumer's configuration; ``-X`` wins over the defaults of this command.
+
+    Raises:
+        ConfigError: a property without ``=``.
+    """
+    conf = {
+        "bootstrap.servers": arguments.bootstrap,
+        "group.id": arguments.group,
+        "client.id": "kip848-consume",
+        "auto.offset.reset": "earliest" if arguments.from_beginning else "latest",
+    }
+    for text in arguments.properties:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"-X {text!r} is not KEY=VALUE")
+        conf[key.strip()] = value.strip()
+    return conf
+
+
+def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None:
+    """Subscribe, and say on standard error what the group gives and takes."""
+
+    def say(what: str, partitions: Sequence[Any]) -> None:
+        if not quiet:
+            names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions) or "nothing new"
+            print(f"% {what} {names} (member epoch {consumer.member_epoch})", file=sys.stderr, flush=True)
+
+    consumer.subscribe(
+        list(topics),
+        on_assign=lambda _consumer, partitions: say("assigned", partitions),
+        on_revoke=lambda _consumer, partitions: say("revoked", partitions),
+        on_lost=lambda _consumer, partitions: say("lost", partitions),
+    )
+
+
+def spell_value(message: Any) -> bytes:
+    """The value as it is; empty for a tombstone."""
+    value = message.value()
+    return bytes(value) if value is not None else b""
+
+
+def spell_json(message: Any) -> bytes:
+    """The record as one JSON object. Bytes that are not UTF-8 come as ``{"base64": "..."}``."""
+    kind, timestamp_ms = message.timestamp()
+    return json.dumps(
+        {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp_ms": timestamp_ms if kind else None,
+            "key": _readable(message.key()),
+            "value": _readable(message.value()),
+            "headers": [[name, _readable(value)] for name, value in message.headers() or ()],
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+
+
+def _readable(data: bytes | str | None) -> str | dict[str, str] | None:
+    if data is None or isinstance(data, str):
+        return data
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Turn the first SIGINT or SIGTERM into an event; a second SIGINT interrupts as usual."""
+    stopped = threading.Event()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopped.set()
+        signal.signal(number, before[number])
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,113 @@
+"""``kip848 consume``: what it prints and how it configures its consumer. Its life in a group: test_consume_in_a_group."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+from dataclasses import dataclass
+
+import pytest
+
+from kip848_client.cli import consume
+from kip848_client.errors import ConfigError
+
+
+@dataclass
+class Record:
+    data: bytes | None = b"v"
+    name: bytes | None = None
+    tags: list[tuple[str, bytes | None]] | None = None
+    time: tuple[int, int] = (1, 1_700_000_000_000)
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return 42
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.time
+
+    def key(self) -> bytes | None:
+        return self.name
+
+    def value(self) -> bytes | None:
+        return self.data
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.tags
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    consume.add_arguments(parser)
+    return parser.parse_args(["orders", "--bootstrap", "localhost:9092", "--group", "g", *arguments])
+
+
+def test_values_are_printed_as_they_are() -> None:
+    """A value that is re-encoded on the way cannot be piped into another program."""
+    assert consume.spell_value(Record(b"\xff\x00")) == b"\xff\x00"
+    assert consume.spell_value(Record(None)) == b""
+
+
+def test_a_record_as_json_has_everything() -> None:
+    """Scripts read these names."""
+    record = Record("grün".encode(), b"k", [("trace", b"1"), ("none", None)])
+    assert json.loads(consume.spell_json(record)) == {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 42,
+        "timestamp_ms": 1_700_000_000_000,
+        "key": "k",
+        "value": "grün",
+        "headers": [["trace", "1"], ["none", None]],
+    }
+
+
+def test_bytes_that_are_no_text_survive_as_json() -> None:
+    """Replacement characters would destroy a binary value without a trace."""
+    assert json.loads(consume.spell_json(Record(b"\xff")))["value"] == {"base64": "/w=="}
+
+
+def test_a_record_without_a_time_has_none_as_json() -> None:
+    """librdkafka says -1: printed as a time that would be 1969."""
+    assert json.loads(consume.spell_json(Record(time=(0, -1))))["timestamp_ms"] is None
+
+
+def test_properties_win_over_the_defaults() -> None:
+    """-X is the way to reach what has no option of its own."""
+    conf = consume.consumer_conf(parse("--from-beginning", "-X", "client.id=mine", "-X", "client.rack = a"))
+    assert conf == {
+        "bootstrap.servers": "localhost:9092",
+        "group.id": "g",
+        "client.id": "mine",
+        "client.rack": "a",
+        "auto.offset.reset": "earliest",
+    }
+
+
+def test_new_records_only_is_the_default() -> None:
+    """As every Kafka console consumer does it: the whole history comes only when asked for."""
+    assert consume.consumer_conf(parse())["auto.offset.reset"] == "latest"
+
+
+@pytest.mark.parametrize("arguments", [["-X", "nonsense"], ["-X", "=x"]])
+def test_a_property_without_a_name_is_refused(arguments: list[str]) -> None:
+    """A typing error must not be ignored."""
+    with pytest.raises(ConfigError, match="not KEY=VALUE"):
+        consume.consumer_conf(parse(*arguments))
+
+
+def test_the_first_signal_asks_to_stop_and_handlers_are_put_back() -> None:
+    """Ctrl-C must leave the group; a second one must still end a consumer that hangs."""
+    before = signal.getsignal(signal.SIGTERM)
+    with consume.stop_on_signal() as stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped.wait(5)
+        assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == before
