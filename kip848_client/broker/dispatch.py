@@ -63,8 +63,8 @@ class Dispatcher:
             )
         try:
             header, request = decode_request(data)
-        except UnsupportedVersionError as error:  # the table promises more than the messages can carry
-            raise ProtocolError(str(error)) from error
+        except (ProtocolError, UnsupportedVersionError) as error:
+            raise ProtocolError(f"{api_name(api_key)} version {api_version} cannot be read: {error}") from error
         context = RequestContext(
             connection.answered,
             api_key=api_key,

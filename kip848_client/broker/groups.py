@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -23,7 +24,13 @@ from kip848_client.broker.topics import TopicChange, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.events import to_journal
-from kip848_client.coordinator.requests import ApiRequest, GroupRequest, OffsetRetentionDue, TopicsChanged
+from kip848_client.coordinator.requests import (
+    ApiRequest,
+    GroupMessage,
+    GroupRequest,
+    OffsetRetentionDue,
+    TopicsChanged,
+)
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import IllegalStateError
@@ -39,7 +46,7 @@ from kip848_client.wire.messages.group_records import (
     encode_record_value,
 )
 from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Response
 
 __all__ = ["GroupHost"]
 
@@ -68,7 +75,7 @@ class GroupHost:
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._coordinator: Final = GroupCoordinator(config.coordinator)
+        self._coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random())
         self._group_log: Final = log
         self._topics: Final = topics
         self._clock: Final = clock
@@ -89,20 +96,21 @@ class GroupHost:
     # --- life
 
     def load(self) -> None:
-        """Give the coordinator the topics and every record of the log; then it serves.
+        """Give the coordinator every record of the log and then the topics; after that it serves.
 
         Raises:
             DataDirError: the log cannot be read.
             ProtocolError: a record of the log is not what its type says.
         """
-        self._refresh_topics()
         for key, value in self._group_log.load():
             record = decode_record(key, value)
             if isinstance(record, UnknownRecord):
                 _log.warning("broker.record_skipped record_type=%d", record.record_type)
             else:
                 self._coordinator.replay(record)
-        self._perform(self._coordinator.loaded(now_ms=self._clock.now_ms()))
+        self._refresh_topics()
+        self._coordinator.loaded(now_ms=self._clock.now_ms())
+        self._arm_timer()
 
     def close(self) -> None:
         """Stop timers and let go of everybody who waits."""
@@ -118,7 +126,7 @@ class GroupHost:
 
     # --- requests
 
-    def handle(self, message: Request[Response], context: RequestContext) -> None:
+    def handle(self, message: GroupMessage, context: RequestContext) -> None:
         """Give a group request to the coordinator; the answer goes to *context*, now or later."""
         self._next_request_id = request_id = self._next_request_id + 1
         self._waiting[request_id] = context
@@ -138,7 +146,7 @@ class GroupHost:
             self._waiting.pop(request_id, None)
             raise
 
-    def ask(self, message: Request[Response], *, api_version: int) -> Response:
+    def ask(self, message: GroupMessage, *, api_version: int) -> Response:
         """Answer a read-only request of the broker itself."""
         self._refresh_topics()
         result = self._coordinator.handle(
@@ -151,7 +159,8 @@ class GroupHost:
             now_ms=self._clock.now_ms(),
         )
         assert not result.records, "the broker's own question changed the groups"
-        return result.replies[0].response
+        response: Response = result.replies[0].response
+        return response
 
     def advance(self, move_clock: Callable[[], None]) -> None:
         """Move a `ManualClock` and do what has become due."""
@@ -172,6 +181,11 @@ class GroupHost:
         assert isinstance(response, ConsumerGroupDescribeResponse)
         described = response.groups[0]
         return None if described.error_code else snapshot_of(described)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether somebody waits for a group."""
+        return bool(self._waiters)
 
     def add_waiter(
         self,
@@ -201,7 +215,7 @@ class GroupHost:
             if context is not None:
                 context.reply(reply.response)
         for event in result.events:
-            self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._topic_name))
+            self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._coordinator.topic_name))
         self._arm_timer()
         if records and self._waiters:
             self._tell_waiters()
@@ -226,10 +240,6 @@ class GroupHost:
             version=self._image_version,
         )
         self._perform(self._coordinator.handle(TopicsChanged(image), now_ms=self._clock.now_ms()))
-
-    def _topic_name(self, topic_id: object) -> str | None:
-        topic = self._topics.get_by_id(topic_id)  # type: ignore[arg-type]
-        return None if topic is None else topic.name
 
     def _arm_timer(self) -> None:
         if isinstance(self._clock, ManualClock) or self._closed:
@@ -260,7 +270,7 @@ class GroupHost:
             if deadline_ms is None or deadline_ms > now_ms:
                 break
             self._refresh_topics()
-            self._perform(self._coordinator.expire(now_ms=now_ms))
+            self._perform(self._coordinator.expire(now_ms=now_ms, wall_ms=self._clock.wall_ms()))
         if self._retention_due_ms <= now_ms:
             self._retention_due_ms = now_ms + self._retention_interval_ms
             self._submit(OffsetRetentionDue(self._clock.wall_ms()))

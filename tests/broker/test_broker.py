@@ -1,0 +1,261 @@
+"""Life of an embedded broker: start, stop, crash, start again; what it refuses; what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.errors import (
+    BrokerError,
+    ConfigError,
+    DataDirLockedError,
+    ErrorCode,
+    IllegalStateError,
+    RequestTimeoutError,
+)
+from kip848_client.journal import MemoryJournal
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.metadata import MetadataRequest
+from tests.support.raw_connection import RawConnection
+
+
+def open_sockets() -> int:
+    """How many sockets this process holds."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+        except FileNotFoundError:  # the descriptor of the listing itself
+            continue
+    return count
+
+
+def test_a_started_broker_serves_its_topics_on_a_free_loopback_port() -> None:
+    """The first thing anybody does with it."""
+    with EmbeddedBroker({"orders": 3, "users": 1}) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            response = connection.ask(MetadataRequest(topics=None), version=12)
+        assert {topic.name: len(topic.partitions) for topic in response.topics} == {"orders": 3, "users": 1}
+        assert broker.topics() == {"orders": 3, "users": 1}
+        assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
+
+
+def test_a_stopped_broker_leaves_no_thread_and_no_socket() -> None:
+    """A test suite starts hundreds of brokers in one process."""
+    threads, sockets = threading.active_count(), open_sockets()
+    broker = EmbeddedBroker({"orders": 3}).start()
+    assert f"kip848-broker-{broker.port}" in {thread.name for thread in threading.enumerate()}
+    connections = [RawConnection(broker.bootstrap_servers) for _ in range(5)]
+    for connection in connections:
+        connection.ask(MetadataRequest(topics=None), version=12)
+    broker.stop()
+    for connection in connections:
+        assert connection.is_closed_by_peer()
+        connection.close()
+    assert (threading.active_count(), open_sockets()) == (threads, sockets)
+
+
+def test_stop_twice_and_stop_before_start_do_nothing() -> None:
+    """Clean-up code calls stop without knowing how far the start came."""
+    broker = EmbeddedBroker()
+    broker.stop()
+    broker.start()
+    broker.stop()
+    broker.stop()
+    assert not broker.running
+
+
+def test_it_works_as_an_asynchronous_context_manager() -> None:
+    """Asynchronous tests write ``async with``."""
+
+    async def use() -> str:
+        async with EmbeddedBroker({"orders": 1}) as broker:
+            return ",".join(await asyncio.to_thread(broker.topics))
+
+    assert asyncio.run(use()) == "orders"
+
+
+def test_a_running_broker_is_not_started_twice() -> None:
+    """A second start would leave the first one's thread behind."""
+    with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="runs already"):
+        broker.start()
+
+
+def test_using_a_broker_that_does_not_run_says_so() -> None:
+    """Without the message a forgotten start() looks like a hang."""
+    with pytest.raises(IllegalStateError, match="call start"):
+        EmbeddedBroker().create_topic("orders")
+
+
+def test_a_taken_port_is_a_configuration_error() -> None:
+    """Two brokers on one fixed port is the most common mistake; the message names port and way out."""
+    with EmbeddedBroker() as first:
+        with pytest.raises(ConfigError, match=rf"port {first.port} on 127\.0\.0\.1 is taken"):
+            EmbeddedBroker(port=first.port).start()
+        with RawConnection(first.bootstrap_servers) as connection:
+            assert connection.ask(MetadataRequest(topics=None), version=12).topics == ()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::"])
+def test_a_host_that_others_can_reach_is_refused(host: str) -> None:
+    """The broker has no authentication: it must not be open to a network by accident."""
+    with pytest.raises(ConfigError, match="is not loopback"):
+        EmbeddedBroker(host=host)
+    with pytest.raises(ConfigError, match="needs authentication"):
+        EmbeddedBroker(host=host, allow_remote=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"host": "example.org"}, "not an IP address"),
+        ({"port": 65536}, "between 0 and 65535"),
+        ({"node_id": -1}, "negative"),
+        ({"config": {"no.such.property": "1"}}, "not known"),
+        ({"profile": "fast"}, "profile 'fast' is unknown"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_opened(arguments: dict[str, object], message: str) -> None:
+    """A mistake in a fixture must fail where it stands."""
+    with pytest.raises(ConfigError, match=message):
+        EmbeddedBroker(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The next start of the same folder and port must not meet the remains of the failed one."""
+    threads, sockets = threading.active_count(), open_sockets()
+    with pytest.raises(ConfigError, match="'bad name'"):
+        EmbeddedBroker({"bad name": 1}, data_dir=tmp_path).start()
+    assert (threading.active_count(), open_sockets()) == (threads, sockets)
+    with EmbeddedBroker({"good": 1}, data_dir=tmp_path) as broker:
+        assert broker.topics() == {"good": 1}
+
+
+def test_topics_are_created_grown_and_deleted_from_the_test() -> None:
+    """Tests change topics under running groups; a re-created topic is another topic."""
+    with EmbeddedBroker() as broker:
+        first_id = broker.create_topic("orders", 2)
+        broker.add_partitions("orders", 5)
+        assert broker.topics() == {"orders": 5}
+        broker.delete_topic("orders")
+        assert broker.topics() == {}
+        assert broker.create_topic("orders", partitions=1) != first_id
+
+
+def test_errors_of_topic_calls_carry_kafkas_code() -> None:
+    """The test side gets the same answer as an admin client."""
+    with EmbeddedBroker({"orders": 1}) as broker:
+        with pytest.raises(BrokerError) as taken:
+            broker.create_topic("orders")
+        with pytest.raises(BrokerError) as unknown:
+            broker.delete_topic("users")
+    assert taken.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+@pytest.mark.parametrize("crash", [False, True], ids=["stop", "crash"])
+def test_a_broker_that_starts_again_has_its_port_topics_and_cluster_id(
+    tmp_path: Path, durable: bool, crash: bool
+) -> None:
+    """Clients reconnect to the address they know; another cluster id or topic id would be another cluster to them."""
+    broker = EmbeddedBroker({"orders": 2}, data_dir=tmp_path if durable else None)
+    with broker:
+        broker.add_partitions("orders", 3)
+        address = broker.bootstrap_servers
+        with RawConnection(address) as connection:
+            before = connection.ask(MetadataRequest(topics=None), version=12)
+        if crash:
+            broker.crash()
+    with broker:
+        assert broker.bootstrap_servers == address
+        with RawConnection(address) as connection:
+            assert connection.ask(MetadataRequest(topics=None), version=12) == before
+
+
+def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """Two writers would destroy each other's log."""
+    with EmbeddedBroker(data_dir=tmp_path), pytest.raises(DataDirLockedError):
+        EmbeddedBroker(data_dir=tmp_path).start()
+
+
+def test_a_crash_resets_connections_and_says_nothing() -> None:
+    """Tests of a client's behaviour when its broker dies need the death to look like one."""
+    journal = MemoryJournal()
+    broker = EmbeddedBroker(journal=journal).start()
+    with RawConnection(broker.bootstrap_servers) as connection:
+        connection.ask(MetadataRequest(topics=None), version=12)
+        broker.crash()
+        assert connection.is_closed_by_peer()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", broker.port), timeout=5)
+    assert [event.event for event in journal.events] == ["broker_started"]
+
+
+def test_start_topics_and_stop_are_journaled() -> None:
+    """The event log tells a story from its beginning."""
+    journal = MemoryJournal()
+    with EmbeddedBroker({"orders": 2}, journal=journal) as broker:
+        broker.add_partitions("orders", 3)
+        broker.delete_topic("orders")
+    assert [event.event for event in journal.events] == [
+        "topic_created",
+        "broker_started",
+        "partitions_added",
+        "topic_deleted",
+        "broker_stopped",
+    ]
+    assert journal.named("broker_started")[0].fields["topics"] == {"orders": 2}
+
+
+def test_many_brokers_run_beside_each_other() -> None:
+    """Parallel tests, and tests of several clusters, in one process."""
+    brokers = [EmbeddedBroker({f"t{number}": 1}, node_id=number).start() for number in range(5)]
+    try:
+        for number, broker in enumerate(brokers):
+            with RawConnection(broker.bootstrap_servers) as connection:
+                found = connection.ask(FindCoordinatorRequest(coordinator_keys=("g",)), version=4).coordinators[0]
+            assert (found.node_id, found.port) == (number, broker.port)
+    finally:
+        for broker in brokers:
+            broker.stop()
+
+
+def test_waiting_for_a_group_that_never_comes_ends_in_time_and_says_what_is_there() -> None:
+    """A test that waits in vain must fail with the reason, not with the runner's time limit."""
+    with EmbeddedBroker() as broker:
+        with pytest.raises(RequestTimeoutError, match=r"group 'g': state=Stable, members=2 .* there is no such group"):
+            broker.wait_for_group("g", state="Stable", members=2, timeout_s=0.02)
+
+
+def test_stop_wakes_whoever_waits_for_a_group() -> None:
+    """A waiting thread of a test that is torn down must end."""
+    broker = EmbeddedBroker().start()
+    failures: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            broker.wait_for_group("g", timeout_s=30)
+        except IllegalStateError as error:
+            failures.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    while broker._on_loop(lambda state: not state.groups.has_waiters):
+        pass
+    broker.stop()
+    waiter.join(10)
+    assert not waiter.is_alive()
+    assert "stopped" in str(failures[0])
+
+
+def test_advance_clock_needs_a_manual_clock() -> None:
+    """Silently doing nothing would make the test wait for a timer that runs on real time."""
+    with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="ManualClock"):
+        broker.advance_clock(1000)

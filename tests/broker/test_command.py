@@ -1,0 +1,156 @@
+"""``kip848 broker`` as a process: the ready file, signals, and mistakes on the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from kip848_client.cli import main
+from kip848_client.cli.broker import parse_address, parse_topics, write_whole
+from kip848_client.errors import ConfigError
+from kip848_client.journal import read_journal
+from kip848_client.wire.messages.metadata import MetadataRequest
+from tests.support.raw_connection import RawConnection
+from tests.support.waiting import wait_until
+
+TIMEOUT_S: Final = 20.0
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start ``kip848 broker`` with options; whatever still runs is killed in the end."""
+    started = []
+
+    def start_process(*options: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kip848_client", "broker", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start_process
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_ready(path: Path, process: subprocess.Popen[str]) -> str:
+    """The address in a ready file, once it is there."""
+    wait_until(lambda: path.exists() or process.poll() is not None, TIMEOUT_S, "the ready file")
+    assert process.poll() is None, process.communicate()
+    return str(json.loads(path.read_text())["bootstrap_servers"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_once_the_ready_file_is_there_and_stops_cleanly_on_a_signal(
+    start: Start, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Scripts in any language start it, wait for the file, connect, and end it with a signal."""
+    ready, log = tmp_path / "ready.json", tmp_path / "events.jsonl"
+    process = start(
+        *("--topic", "orders:3", "--topic", "users", "--ready-file", str(ready), "--journal", str(log), "--json")
+    )
+    address = wait_for_ready(ready, process)
+    with RawConnection(address) as connection:
+        topics = connection.ask(MetadataRequest(topics=None), version=12).topics
+    assert {topic.name: len(topic.partitions) for topic in topics} == {"orders": 3, "users": 1}
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert json.loads(stdout)["bootstrap_servers"] == address
+    assert stderr == ""
+    assert [event.event for event in read_journal(log)][-1] == "broker_stopped"
+
+
+def test_a_wrong_option_is_one_line_on_stderr_and_status_1(start: Start) -> None:
+    """A traceback for a misspelt property is not an answer."""
+    process = start("--set", "group.consumer.sesion.timeout.ms=1000")
+    stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert stdout == ""
+    assert stderr == (
+        "kip848 broker: broker property 'group.consumer.sesion.timeout.ms' is not known; "
+        "did you mean 'group.consumer.session.timeout.ms'?\n"
+    )
+
+
+def test_help_lists_the_commands_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help is how a person finds out what the tool can do."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "run the embedded broker" in capsys.readouterr().out
+
+
+def test_help_of_a_command_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """Options of the asked command only are loaded; they must then all be there."""
+    with pytest.raises(SystemExit):
+        main(["broker", "--help"])
+    text = capsys.readouterr().out
+    for option in ("--listen", "--topic", "--set", "--data-dir", "--profile", "--ready-file", "--journal", "--json"):
+        assert option in text
+
+
+def test_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug reports start with it."""
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("kip848 ")
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2, as everywhere."""
+    with pytest.raises(SystemExit) as ended:
+        main(["brooker"])
+    assert ended.value.code == 2
+    assert "invalid choice: 'brooker'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("127.0.0.1:9092", ("127.0.0.1", 9092)), ("[::1]:0", ("::1", 0)), ("localhost:1", ("localhost", 1))],
+)
+def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
+    """IPv6 addresses hold colons themselves."""
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["9092", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536"])
+def test_a_wrong_address_is_refused(text: str) -> None:
+    """The message shows what was given."""
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("texts", [["orders:0"], ["orders:many"], ["orders:1", "orders:2"], ["orders:-1"]])
+def test_a_wrong_topic_is_refused(texts: list[str]) -> None:
+    """A topic that is silently left out fails much later."""
+    with pytest.raises(ConfigError, match="--topic"):
+        parse_topics(texts)
+
+
+def test_the_ready_file_is_never_seen_half_written(tmp_path: Path) -> None:
+    """A script that polls for the file reads it the moment it appears."""
+    path = tmp_path / "ready.json"
+    path.write_text("from an earlier run")
+    write_whole(path, "whole\n")
+    assert path.read_text() == "whole\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["ready.json"]
+
+
+def test_a_ready_file_without_a_folder_is_refused(tmp_path: Path) -> None:
+    """The script would otherwise wait for a file that never comes."""
+    with pytest.raises(ConfigError, match="--ready-file"):
+        write_whole(tmp_path / "missing" / "ready.json", "x")

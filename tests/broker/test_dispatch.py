@@ -1,0 +1,208 @@
+"""Headers, versions and broken handlers, asked over a real connection."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.apis import find_coordinator, load_apis, metadata
+from kip848_client.errors import ErrorCode
+from kip848_client.journal import MemoryJournal
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.codec import decode_response, frame
+from kip848_client.wire.messages import message_pair
+from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.metadata import MetadataRequest
+from tests.support.raw_connection import RawConnection
+
+API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+@pytest.fixture
+def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 1}, journal=journal) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_exactly_what_has_a_file(connection: RawConnection, version: int) -> None:
+    """A client that is promised an API or version that is not there fails later, and worse (librdkafka aborts)."""
+    response = connection.ask(API_VERSIONS, version=version)
+    assert response.error_code == ErrorCode.NONE
+    assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
+        (api.api_key, api.version_min, api.version_max) for api in load_apis()
+    ]
+
+
+def test_everything_advertised_can_be_read_and_written_by_the_codec() -> None:
+    """An advertised version without a codec closes the connection of every client that picks it."""
+    for api in load_apis():
+        for message in message_pair(api.api_key):
+            assert message.WIRE.versions.first <= api.version_min, message
+            assert api.version_max <= message.WIRE.versions.last, message
+
+
+def test_real_clients_find_the_versions_without_which_they_abort(connection: RawConnection) -> None:
+    """librdkafka aborts its process if heartbeats come with Metadata below 12, and waits for ever without v1."""
+    versions = {api.api_key: api for api in connection.ask(API_VERSIONS, version=4).api_keys}
+    assert versions[ApiKey.METADATA].max_version >= 12
+    assert versions[ApiKey.CONSUMER_GROUP_HEARTBEAT].max_version >= 1
+    assert ApiKey.PRODUCE in versions
+    assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in versions
+
+
+@pytest.mark.parametrize(("version", "lowest"), [(3, 1), (4, 0)])
+def test_the_group_protocol_is_a_finalised_feature(connection: RawConnection, version: int, lowest: int) -> None:
+    """Java clients ask for group.version; below version 4 they do not take a minimum of 0 (KAFKA-17492)."""
+    response = connection.ask(API_VERSIONS, version=version)
+    assert [(item.name, item.min_version, item.max_version) for item in response.supported_features] == [
+        ("group.version", lowest, 1)
+    ]
+    assert [(item.name, item.max_version_level) for item in response.finalized_features] == [("group.version", 1)]
+
+
+def test_a_newer_api_versions_is_answered_in_version_0_with_our_range(connection: RawConnection) -> None:
+    """A client of the future has to learn which version to step down to, not to lose its connection (KIP-511)."""
+    header = struct.pack(">hhih", ApiKey.API_VERSIONS, 9, 77, -1)
+    connection.socket.sendall(frame(header + b"\x00whatever version nine has"))
+    correlation_id, response = decode_response(ApiKey.API_VERSIONS, connection.read_frame(), api_version=0)
+    assert isinstance(response, ApiVersionsResponse)
+    assert correlation_id == 77
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (18, 0, 4) in [(api.api_key, api.min_version, api.max_version) for api in response.api_keys]
+    again = frame(struct.pack(">hhih", ApiKey.API_VERSIONS, 0, 78, -1))
+    connection.socket.sendall(again)  # the connection is still good
+    assert decode_response(ApiKey.API_VERSIONS, connection.read_frame(), api_version=0)[0] == 78
+
+
+def test_a_client_name_that_kafka_refuses_is_refused(connection: RawConnection) -> None:
+    """Kafka answers INVALID_REQUEST to such names: a client tested here should learn it here."""
+    response = connection.ask(ApiVersionsRequest(client_software_name="", client_software_version="1"), version=3)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (struct.pack(">hhih", 9999, 0, 1, -1), "API key 9999 is not served here"),
+        (struct.pack(">hhih", ApiKey.LEADER_AND_ISR, 0, 1, -1), "LEADER_AND_ISR(4) is not served here"),
+        (struct.pack(">hhih", ApiKey.METADATA, 99, 1, -1), "METADATA(3) version 99 is not served here"),
+        (struct.pack(">hhih", ApiKey.API_VERSIONS, -1, 1, -1), "API_VERSIONS(18) version -1 is not served here"),
+        (b"\x00", "too short for its header"),
+        (b"GET / HTTP/1.1\r\n\r\n", "is not served here"),
+        (struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1) + b"\x7f\xff\xff\xff", "METADATA(3) version 1 cannot be read"),
+        (struct.pack(">hhih", ApiKey.METADATA, 1, 1, 2) + b"\xff\xfe\x00\x00\x00\x00", "not UTF-8"),
+    ],
+    ids=["unknown key", "key of servers", "newer version", "negative version", "one byte", "http", "lengths", "text"],
+)
+def test_what_is_no_request_closes_its_connection_and_is_journaled(
+    broker: EmbeddedBroker, journal: MemoryJournal, data: bytes, reason: str
+) -> None:
+    """There is no answer that such a peer could read; others must not notice, and a person must find out why."""
+    with RawConnection(broker.bootstrap_servers) as bad, RawConnection(broker.bootstrap_servers) as good:
+        bad.socket.sendall(frame(data))
+        assert bad.is_closed_by_peer()
+        assert good.ask(API_VERSIONS, version=4).error_code == ErrorCode.NONE
+    reasons = [str(event.fields["reason"]) for event in journal.named("connection_refused")]
+    assert len(reasons) == 1
+    assert reason in reasons[0]
+
+
+def test_requests_behind_a_parked_fetch_are_answered_after_it(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """One connection carries fetches and everything else; an answer that overtakes breaks it."""
+    topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
+    fetch = FetchRequest(
+        max_wait_ms=150,
+        min_bytes=1,
+        topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=0, fetch_offset=0),)),),
+    )
+    connection.send(fetch, version=16)
+    connection.send(API_VERSIONS, version=4)
+    connection.send(MetadataRequest(topics=None), version=12)
+    assert connection.read(fetch).error_code == ErrorCode.NONE
+    assert connection.read(API_VERSIONS).error_code == ErrorCode.NONE
+    assert connection.read(MetadataRequest()).topics[0].name == "orders"
+
+
+def test_a_handler_that_raises_is_answered_with_unknown_server_error(
+    connection: RawConnection,
+    journal: MemoryJournal,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A bug in one API must cost the caller an error, not the broker, and must be found in log and journal."""
+
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("kip848_client.broker.apis.find_coordinator.FindCoordinatorResponse", broken)
+    with caplog.at_level(logging.ERROR, logger="kip848_client.broker"):
+        response = connection.ask(FindCoordinatorRequest(key="g"), version=2)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert journal.named("request_failed")[0].fields == {
+        "api": "FIND_COORDINATOR(10)",
+        "error": "ZeroDivisionError: a bug",
+    }
+    assert "broker.request_failed" in caplog.text
+    assert connection.ask(API_VERSIONS, version=4).error_code == ErrorCode.NONE
+
+
+def test_a_broken_handler_without_room_for_an_error_loses_its_connection(
+    broker: EmbeddedBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty answer would tell the client that there are no topics; a closed connection makes it ask again."""
+    monkeypatch.setattr(metadata, "_topics", lambda *_: 1 // 0)
+    connection.send(MetadataRequest(topics=None), version=12)
+    assert connection.is_closed_by_peer()
+    with RawConnection(broker.bootstrap_servers) as other:
+        assert other.ask(API_VERSIONS, version=4).error_code == ErrorCode.NONE
+
+
+def test_an_answer_that_cannot_be_encoded_is_an_error_of_its_request_only(
+    connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value out of range in one answer must not end the broker's loop."""
+    monkeypatch.setattr(find_coordinator, "_KEY_TYPES", {1: "x" * 70_000})
+    response = connection.ask(FindCoordinatorRequest(key="g", key_type=1), version=2)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_group_is_coordinated_by_this_broker(
+    broker: EmbeddedBroker, connection: RawConnection, version: int
+) -> None:
+    """Versions 0 to 3 and 4 to 6 have different layouts; a client of either must find its way."""
+    if version < 4:
+        response = connection.ask(FindCoordinatorRequest(key="g"), version=version)
+        found = [(response.node_id, response.host, response.port)]
+    else:
+        response = connection.ask(FindCoordinatorRequest(coordinator_keys=("g", "h")), version=version)
+        assert [item.key for item in response.coordinators] == ["g", "h"]
+        found = [(item.node_id, item.host, item.port) for item in response.coordinators]
+    assert set(found) == {(1, "127.0.0.1", broker.port)}
+
+
+def test_the_coordinator_of_transactions_is_refused_with_a_reason(connection: RawConnection) -> None:
+    """A transactional producer must fail at once and say why, not look for a coordinator for ever."""
+    response = connection.ask(FindCoordinatorRequest(coordinator_keys=("t",), key_type=1), version=4)
+    assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+    assert "groups only" in (response.coordinators[0].error_message or "")

@@ -1,0 +1,343 @@
+"""A group coordinator with its log, driven by hand: send a heartbeat, move the clock, look.
+
+After every step the same records are replayed, each batch twice, into a second coordinator, whose state must be equal
+to the live one. `verify_log` does the same from the whole log, from the log twice, and from the compacted log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
+from kip848_client.coordinator import (
+    ApiRequest,
+    ConfigChanged,
+    CoordinatorConfig,
+    CoordinatorRecord,
+    CoordinatorResult,
+    GroupCoordinator,
+    GroupEvent,
+    GroupMessage,
+    GroupRequest,
+    GroupSnapshot,
+    MemberSnapshot,
+    TopicInfo,
+    TopicsChanged,
+    TopicsImage,
+)
+from kip848_client.coordinator.offset_store import CommittedOffset
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    GroupMetadataKey,
+    OffsetCommitKey,
+)
+from kip848_client.wire.schema import Response
+
+WALL_MS_AT_START = 1_700_000_000_000
+
+Owned = Mapping[str, Iterable[int]]
+"""Topic name -> partitions."""
+
+_RECORD_NAMES = {
+    OffsetCommitKey: "offset",
+    GroupMetadataKey: "classic",
+    ConsumerGroupMetadataKey: "epoch",
+    ConsumerGroupMemberMetadataKey: "member",
+    ConsumerGroupTargetAssignmentMetadataKey: "target_epoch",
+    ConsumerGroupTargetAssignmentMemberKey: "target",
+    ConsumerGroupCurrentMemberAssignmentKey: "current",
+    ConsumerGroupRegularExpressionKey: "regex",
+}
+
+FAST = CoordinatorConfig(
+    consumer_session_timeout_ms=45_000, consumer_min_session_timeout_ms=100, consumer_heartbeat_interval_ms=5_000
+)
+"""Kafka's timeouts, so that scenarios read as KIP-848 tells them."""
+
+
+class FailedAppend(Exception):
+    """The log refused a batch, because the test told it to."""
+
+
+@dataclass
+class Harness:
+    """See the module."""
+
+    config: CoordinatorConfig = FAST
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: dict(SERVER_ASSIGNORS))
+    group_id: str = "g"
+    now_ms: int = 0
+    fail_next_append: bool = False
+
+    def __post_init__(self) -> None:
+        self.log: list[CoordinatorRecord] = []
+        self.events: list[GroupEvent] = []
+        self.results: list[CoordinatorResult] = []
+        self.image = TopicsImage()
+        self._topic_count = 0
+        self._request_count = 0
+        self.coordinator = self._new_coordinator()
+        self._follower = self._new_coordinator()
+
+    # Doing
+
+    def create_topic(self, name: str, *, partitions: int) -> UUID:
+        """Create a topic and tell the coordinator; ids are 1, 2, 3, ... in order of creation."""
+        self._topic_count += 1
+        topic_id = UUID(int=self._topic_count)
+        self._set_topics((*self.image.topics, TopicInfo(name, topic_id, partitions)))
+        return topic_id
+
+    def add_partitions(self, name: str, *, partitions: int) -> None:
+        """Set a topic's number of partitions."""
+        self._set_topics(
+            tuple(replace(t, partition_count=partitions) if t.name == name else t for t in self.image.topics)
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        self._set_topics(tuple(topic for topic in self.image.topics if topic.name != name))
+
+    def set_group_config(self, **overrides: str) -> None:
+        """Override settings of the group: dots of the names written as underscores."""
+        self.step(ConfigChanged(self.group_id, {name.replace("_", "."): value for name, value in overrides.items()}))
+
+    def join(
+        self,
+        member_id: str,
+        topics: Iterable[str] | None = (),
+        *,
+        instance: str | None = None,
+        regex: str | None = None,
+        rebalance_timeout_ms: int = 5_000,
+        assignor: str | None = None,
+        rack: str | None = None,
+        version: int = 1,
+        client_id: str = "client",
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Send the full heartbeat with epoch 0 that starts a membership."""
+        return self.heartbeat(
+            member_id,
+            0,
+            owned={},
+            topics=topics,
+            instance=instance,
+            regex=regex,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            assignor=assignor,
+            rack=rack,
+            version=version,
+            client_id=client_id,
+        )
+
+    def heartbeat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        owned: Owned | None = None,
+        topics: Iterable[str] | None = None,
+        instance: str | None = None,
+        regex: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        assignor: str | None = None,
+        rack: str | None = None,
+        version: int = 1,
+        client_id: str = "client",
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Send a heartbeat with exactly these fields; what is not given is null."""
+        message = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance,
+            rack_id=rack,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            subscribed_topic_names=None if topics is None else tuple(topics),
+            subscribed_topic_regex=regex,
+            server_assignor=assignor,
+            topic_partitions=None
+            if owned is None
+            else tuple(
+                TopicPartitions(topic_id=self.topic_id(name), partitions=tuple(sorted(partitions)))
+                for name, partitions in owned.items()
+            ),
+        )
+        response = self.send(message, version=version, client_id=client_id)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        return response
+
+    def send(self, message: GroupMessage, *, version: int, client_id: str = "client") -> Response:
+        """Send any request and return its reply."""
+        self._request_count += 1
+        request = ApiRequest(
+            request_id=self._request_count,
+            api_version=version,
+            message=message,
+            wall_ms=self.wall_ms,
+            client_id=client_id,
+            client_host="/127.0.0.1",
+        )
+        result = self.step(request)
+        (reply,) = result.replies
+        assert reply.request_id == request.request_id
+        return reply.response
+
+    def advance(self, ms: int) -> list[CoordinatorResult]:
+        """Move the clock, firing timers at their time. Returns the results that had records."""
+        until_ms = self.now_ms + ms
+        fired = []
+        while (deadline_ms := self.coordinator.deadline_ms()) is not None and deadline_ms <= until_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            result = self._finish(self.coordinator.expire(now_ms=self.now_ms, wall_ms=self.wall_ms))
+            if result.records:
+                fired.append(result)
+        self.now_ms = until_ms
+        return fired
+
+    def step(self, event: GroupRequest) -> CoordinatorResult:
+        """Hand in any event and finish its result as a shell does."""
+        return self._finish(self.coordinator.handle(event, now_ms=self.now_ms))
+
+    def restart(self) -> None:
+        """Replace the coordinator by one that is loaded from the log."""
+        self.coordinator = self._load(self.log)
+        self.coordinator.loaded(now_ms=self.now_ms)
+
+    # Looking
+
+    @property
+    def wall_ms(self) -> int:
+        """Wall-clock time."""
+        return WALL_MS_AT_START + self.now_ms
+
+    @property
+    def group(self) -> GroupSnapshot:
+        """The group, which must exist."""
+        snapshot = self.coordinator.snapshot(self.group_id)
+        assert snapshot is not None, f"there is no group {self.group_id!r}"
+        return snapshot
+
+    def member(self, member_id: str) -> MemberSnapshot:
+        """One member, which must exist."""
+        return self.group.members[member_id]
+
+    def topic_id(self, name: str) -> UUID:
+        """Id of a topic that exists."""
+        return self.image.by_name[name].topic_id
+
+    def names(self, partitions: Mapping[UUID, Iterable[int]]) -> dict[str, list[int]]:
+        """Partitions by topic name."""
+        return {self.image.by_id[topic_id].name: sorted(held) for topic_id, held in sorted(partitions.items())}
+
+    def assigned(self, member_id: str) -> dict[str, list[int]]:
+        """What a member may use."""
+        return self.names(self.member(member_id).assigned)
+
+    def pending(self, member_id: str) -> dict[str, list[int]]:
+        """What a member must give up."""
+        return self.names(self.member(member_id).pending_revocation)
+
+    def target(self, member_id: str) -> dict[str, list[int]]:
+        """What a member shall own."""
+        return self.names(self.member(member_id).target)
+
+    def received(self, response: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] | None:
+        """The assignment of an answer, or None if it holds none."""
+        assignment: Assignment | None = response.assignment
+        if assignment is None:
+            return None
+        return self.names({topic.topic_id: topic.partitions for topic in assignment.topic_partitions})
+
+    def record_names(self, result: CoordinatorResult | None = None) -> list[str]:
+        """Kinds of the records of a result (the last one if none is given); a tombstone ends in ``†``."""
+        records = (self.results[-1] if result is None else result).records
+        return [_RECORD_NAMES.get(type(r.key), type(r.key).__name__) + ("" if r.value else "†") for r in records]
+
+    def verify_log(self) -> None:
+        """Load the whole log, the log twice over, and the compacted log: each must give the live state."""
+        live = self.state()
+        assert _state(self._load(self.log), self._group_ids()) == live
+        assert _state(self._load(compacted(self.log)), self._group_ids()) == live
+        if not any(isinstance(record.key, ConsumerGroupMetadataKey) and record.value is None for record in self.log):
+            assert _state(self._load([*self.log, *self.log]), self._group_ids()) == live
+
+    def state(self) -> CoordinatorStateImage:
+        """All hard state."""
+        return _state(self.coordinator, self._group_ids())
+
+    # Inside
+
+    def _finish(self, result: CoordinatorResult) -> CoordinatorResult:
+        if self.fail_next_append and result.records:
+            self.fail_next_append = False
+            raise FailedAppend
+        before = self.coordinator.groups()
+        self.log += result.records
+        for coordinator, times in ((self.coordinator, 1), (self._follower, 2)):
+            for _ in range(times):
+                for record in result.records:
+                    coordinator.replay(record)
+        self.coordinator.apply(result)
+        self.coordinator.check_invariants()
+        group_ids = {*before, *self._group_ids()}
+        assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
+        self.events += result.events
+        self.results.append(result)
+        return result
+
+    def _set_topics(self, topics: tuple[TopicInfo, ...]) -> None:
+        self.image = TopicsImage(topics, version=self.image.version + 1)
+        self.step(TopicsChanged(self.image))
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self.config, rng=random.Random(0), assignors=self.assignors)
+
+    def _load(self, log: Iterable[CoordinatorRecord]) -> GroupCoordinator:
+        coordinator = self._new_coordinator()
+        for record in log:
+            coordinator.replay(record)
+        coordinator.apply(coordinator.handle(TopicsChanged(self.image), now_ms=self.now_ms))
+        return coordinator
+
+    def _group_ids(self) -> set[str]:
+        return {self.group_id, *self.coordinator.groups()}
+
+
+@dataclass(frozen=True)
+class CoordinatorStateImage:
+    """All hard state, comparable."""
+
+    groups: Mapping[str, GroupSnapshot | None]
+    offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
+
+
+def _state(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> CoordinatorStateImage:
+    ids = sorted({*group_ids, *coordinator.groups()})
+    return CoordinatorStateImage(
+        groups={group_id: coordinator.snapshot(group_id) for group_id in ids},
+        offsets={group_id: coordinator.committed(group_id) for group_id in ids},
+    )
+
+
+def compacted(log: Iterable[CoordinatorRecord]) -> list[CoordinatorRecord]:
+    """What is left after compaction with all tombstones removed: the last value of each key, in the log's order."""
+    last: dict[object, CoordinatorRecord] = {}
+    for record in log:
+        last.pop(record.key, None)
+        last[record.key] = record
+    return [record for record in last.values() if record.value is not None]
