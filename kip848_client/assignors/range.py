@@ -1,0 +1,72 @@
+"""The `range` assignor: each topic is cut into runs, one per subscriber. Nothing else."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kip848_client.assignors.spec import (
+    GroupAssignment,
+    GroupSpec,
+    TopicPartitions,
+    check_topics,
+    common_subscription,
+)
+
+
+class RangeAssignor:
+    """Contiguous runs per topic, so that partition i of topics of equal size goes to one member (co-partitioning).
+
+    Subscribers are ordered static members first by instance id, then dynamic ones by member id; of n partitions and m
+    subscribers the first n mod m get one more. It does not look at the target in force: what keeps partitions in place
+    is a constant order, so use group.instance.id.
+
+    Source:
+        KIP-848 "Assignors"; Kafka's ``RangeAssignor``.
+    """
+
+    name = "range"
+
+    def assign(self, spec: GroupSpec) -> GroupAssignment:
+        """Compute the target of every member; see `ServerAssignor.assign`."""
+        check_topics(spec)
+        instance_ids = spec.instance_ids
+        static = sorted(
+            (member for member in spec.subscriptions if member in instance_ids), key=instance_ids.__getitem__
+        )
+        members = static + sorted(member for member in spec.subscriptions if member not in instance_ids)
+        assignment: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in members}
+        subscription = common_subscription(spec)
+        every = tuple(range(max(spec.topics.values(), default=0)))
+        if subscription is not None:
+            owners = list(assignment.values())
+            for topic_id in subscription:
+                _cut(topic_id, owners, count=spec.topics[topic_id], every=every)
+        else:
+            subscribers: dict[UUID, list[dict[UUID, tuple[int, ...]]]] = {}
+            for member_id, partitions in assignment.items():
+                for topic_id in spec.subscriptions[member_id]:
+                    subscribers.setdefault(topic_id, []).append(partitions)
+            for topic_id, owners in subscribers.items():
+                _cut(topic_id, owners, count=spec.topics[topic_id], every=every)
+        return _reuse(assignment, spec.target)
+
+
+def _cut(topic_id: UUID, owners: list[dict[UUID, tuple[int, ...]]], *, count: int, every: tuple[int, ...]) -> None:
+    floor, larger = divmod(count, len(owners))
+    start = 0
+    for partitions in owners[:larger]:
+        partitions[topic_id] = every[start : start + floor + 1]
+        start += floor + 1
+    if floor:
+        for partitions in owners[larger:]:
+            partitions[topic_id] = every[start : start + floor]
+            start += floor
+
+
+def _reuse(assignment: dict[str, dict[UUID, tuple[int, ...]]], target: GroupAssignment) -> GroupAssignment:
+    """Share what did not change with the target in force, so that the caller finds the difference by identity."""
+    result: dict[str, TopicPartitions] = {}
+    for member_id, partitions in assignment.items():
+        before = target.get(member_id)
+        result[member_id] = before if before is not None and before == partitions else partitions
+    return result

@@ -1,0 +1,91 @@
+"""What a server-side assignor is given and what it returns. No algorithm lives here.
+
+The group is handed over by columns (one mapping per attribute) and not as one object per member: a group of 10,000
+members is then described without making 10,000 objects, and parts that did not change are shared with the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+from uuid import UUID
+
+from kip848_client.errors import Kip848Error
+
+TopicPartitions: TypeAlias = Mapping[UUID, tuple[int, ...]]
+"""Topic id -> partitions, ascending and without repeats; a topic without partitions is left out. Never changed in
+place, so it may be shared."""
+
+GroupAssignment: TypeAlias = Mapping[str, TopicPartitions]
+"""Member id -> what it shall own. Holds every member, also one that owns nothing."""
+
+
+class AssignorError(Kip848Error):
+    """An assignor cannot compute a target from what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """One group, as an assignor sees it.
+
+    Args:
+        subscriptions: member id -> topic ids, ascending, without repeats; holds every member. Members with equal
+            subscriptions should share one tuple: that is recognised and makes the run faster.
+        topics: topic id -> number of partitions; holds every subscribed topic.
+        target: the target now in force; a member may be missing. A partition is in at most one member's target.
+        instance_ids: member id -> group.instance.id, static members only.
+        rack_ids: member id -> rack, where known.
+    """
+
+    subscriptions: Mapping[str, tuple[UUID, ...]]
+    topics: Mapping[UUID, int]
+    target: GroupAssignment = field(default_factory=dict)
+    instance_ids: Mapping[str, str] = field(default_factory=dict)
+    rack_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+class ServerAssignor(Protocol):
+    """A server-side assignor: pure, and a function of the spec alone (never of the order of its mappings)."""
+
+    @property
+    def name(self) -> str:
+        """The name that members ask for with group.remote.assignor."""
+        ...
+
+    def assign(self, spec: GroupSpec) -> GroupAssignment:
+        """Compute the target of every member.
+
+        Raises:
+            AssignorError: a member subscribes to a topic that `GroupSpec.topics` does not hold.
+        """
+        ...
+
+
+def common_subscription(spec: GroupSpec) -> tuple[UUID, ...] | None:
+    """The subscription that all members share, or None if they differ (or there are none)."""
+    subscriptions = iter(spec.subscriptions.values())
+    first = next(subscriptions, None)
+    if first is None:
+        return None
+    for other in subscriptions:
+        if other is not first and other != first:
+            return None
+    return first
+
+
+def check_topics(spec: GroupSpec) -> None:
+    """Refuse a spec that subscribes to a topic it does not describe.
+
+    Raises:
+        AssignorError: names the topic id and a member.
+    """
+    topics = spec.topics
+    seen: set[int] = set()
+    for member_id, topic_ids in spec.subscriptions.items():
+        if id(topic_ids) in seen:
+            continue
+        seen.add(id(topic_ids))
+        for topic_id in topic_ids:
+            if topic_id not in topics:
+                raise AssignorError(f"member {member_id!r} subscribes to topic id {topic_id}, which is not described")

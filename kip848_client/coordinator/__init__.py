@@ -1,0 +1,46 @@
+"""The reference group coordinator of KIP-848. Pure: no socket, clock or disk; `coordinator` tells how to drive it."""
+
+from __future__ import annotations
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.consumer_group import GroupState
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.events import GroupEvent, to_journal
+from kip848_client.coordinator.group_configs import GROUP_CONFIG_NAMES, GroupConfig, resolve_group_config
+from kip848_client.coordinator.group_member import MemberState
+from kip848_client.coordinator.requests import (
+    ApiRequest,
+    ConfigChanged,
+    GroupMessage,
+    GroupRequest,
+    OffsetRetentionDue,
+    TopicsChanged,
+)
+from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply
+from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
+from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+
+__all__ = [
+    "GroupCoordinator",
+    "CoordinatorConfig",
+    "GroupRequest",
+    "ApiRequest",
+    "GroupMessage",
+    "TopicsChanged",
+    "TopicsImage",
+    "TopicInfo",
+    "ConfigChanged",
+    "OffsetRetentionDue",
+    "CoordinatorResult",
+    "CoordinatorRecord",
+    "Reply",
+    "GroupEvent",
+    "to_journal",
+    "GroupSnapshot",
+    "MemberSnapshot",
+    "GroupState",
+    "MemberState",
+    "GROUP_CONFIG_NAMES",
+    "GroupConfig",
+    "resolve_group_config",
+]

@@ -1,0 +1,59 @@
+"""A result in the making. Collects; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kip848_client.coordinator.consumer_group import GroupState
+from kip848_client.coordinator.events import FactValue, GroupEvent
+from kip848_client.coordinator.group_member import GroupMember
+from kip848_client.coordinator.result import CancelTimer, CoordinatorRecord, CoordinatorResult, Reply, SoftChange
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+
+
+class Batch:
+    """Records, soft changes and facts of one event, for one group."""
+
+    __slots__ = ("events", "group_id", "records", "soft")
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.records: list[CoordinatorRecord] = []
+        self.soft: list[SoftChange] = []
+        self.events: list[GroupEvent] = []
+
+    def happened(
+        self,
+        event: str,
+        *,
+        member: GroupMember | None = None,
+        group_epoch: int,
+        fields: Mapping[str, FactValue],
+    ) -> None:
+        """Note one fact."""
+        self.events.append(
+            GroupEvent(
+                event=event,
+                group_id=self.group_id,
+                member_id=None if member is None else member.member_id,
+                client_id=None if member is None else member.metadata.client_id,
+                member_epoch=None if member is None else member.current.member_epoch,
+                group_epoch=group_epoch,
+                fields=fields,
+            )
+        )
+
+    def state_changed(self, *, old: GroupState, new: GroupState, group_epoch: int) -> None:
+        """Note a change of the group's state; nothing if it did not change."""
+        if old is not new:
+            self.happened("group_state_changed", group_epoch=group_epoch, fields={"old": str(old), "new": str(new)})
+
+    def cancel_timers(self, member_id: str) -> None:
+        """Stop every timer of a member."""
+        self.soft += [CancelTimer(TimerKey(kind, self.group_id, member_id)) for kind in TimerKind]
+
+    def result(self, *replies: Reply) -> CoordinatorResult:
+        """Close the batch."""
+        return CoordinatorResult(
+            replies=replies, records=tuple(self.records), soft=tuple(self.soft), events=tuple(self.events)
+        )

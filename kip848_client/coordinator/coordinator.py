@@ -1,0 +1,335 @@
+"""GroupCoordinator: the group coordinator without its network, clock and disk. Dispatch only; the rules are beside it.
+
+How a shell drives it (single-threaded; each result is finished before the next event is handed in)::
+
+    coordinator = GroupCoordinator(CoordinatorConfig(), rng=random.Random(seed))
+
+    # start: what the log holds, then the topics, then the timers
+    for record in log:                                  # GroupRecord; UnknownRecord is skipped with a warning
+        coordinator.replay(record)
+    finish(coordinator.handle(TopicsChanged(image), now_ms=now))
+    coordinator.loaded(now_ms=now)
+
+    # a request arrives
+    result = coordinator.handle(
+        ApiRequest(request_id=7, api_version=1, message=ConsumerGroupHeartbeatRequest(...), wall_ms=wall,
+                   client_id="c", client_host="/127.0.0.1"),
+        now_ms=now,
+    )
+    finish(result)
+
+    # a timer is due: one call handles one timer, so repeat until none is due
+    while (deadline := coordinator.deadline_ms()) is not None and deadline <= now:
+        finish(coordinator.expire(now_ms=now, wall_ms=wall))
+
+    def finish(result):                                 # see `result.CoordinatorResult`
+        log.append(result.records)                      # if this fails, drop the result: nothing has changed
+        for record in result.records:
+            coordinator.replay(record)
+        coordinator.apply(result)
+        for reply in result.replies:
+            send(reply.request_id, reply.response)
+        for event in result.events:
+            journal.write(to_journal(event, ts_ms=wall, topic_name=coordinator.topic_name))
+
+`API_KEYS` names the requests that `handle` answers. Any request of these gets exactly one reply, now or from a later
+event; whatever a client sends, wrong input is an error code in the reply and never an exception. Authorisation and
+version negotiation are the shell's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import ClassVar, Final, assert_never
+from uuid import UUID
+
+from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
+from kip848_client.coordinator import deletion, departure, describe, heartbeat, offset_commit, offset_fetch
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.events import GroupEvent
+from kip848_client.coordinator.group_configs import resolve_group_config
+from kip848_client.coordinator.group_member import MemberState
+from kip848_client.coordinator.offset_store import CommittedOffset
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.requests import (
+    ApiRequest,
+    ConfigChanged,
+    GroupRequest,
+    OffsetRetentionDue,
+    TopicsChanged,
+)
+from kip848_client.coordinator.result import (
+    ArmTimer,
+    CancelTimer,
+    CoordinatorRecord,
+    CoordinatorResult,
+    GroupConfigReplaced,
+    MetadataCheckDue,
+    MetadataChecked,
+    Reply,
+    SoftChange,
+    TargetComputed,
+    TopicsReplaced,
+)
+from kip848_client.coordinator.snapshot import GroupSnapshot, snapshot_of
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.errors import ConfigError
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+
+_NOTHING: Final = CoordinatorResult()
+
+
+class GroupCoordinator:
+    """All groups of one coordinator.
+
+    Args:
+        config: the broker's settings.
+        rng: makes member ids for clients that bring none; nothing else is random.
+        assignors: server-side assignors by name; those that *config* names must be among them.
+
+    Raises:
+        ConfigError: ``group.consumer.assignors`` names one that is not among *assignors*.
+    """
+
+    API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(
+        {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.OFFSET_DELETE,
+            ApiKey.LIST_GROUPS,
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.DELETE_GROUPS,
+        }
+    )
+
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        *,
+        rng: random.Random,
+        assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
+    ) -> None:
+        missing = [name for name in config.consumer_assignors if name not in assignors]
+        if missing:
+            raise ConfigError(
+                f"group.consumer.assignors names {', '.join(missing)}; known are {', '.join(sorted(assignors))}"
+            )
+        self._state = CoordinatorState(
+            config, rng=rng, assignors={name: assignors[name] for name in config.consumer_assignors}
+        )
+
+    # Events
+
+    def handle(self, request: GroupRequest, *, now_ms: int) -> CoordinatorResult:
+        """Decide what *request* leads to. Changes nothing.
+
+        Args:
+            now_ms: monotonic time.
+
+        Raises:
+            ConfigError: of `ConfigChanged` only; the overrides are not allowed.
+        """
+        match request:
+            case ApiRequest():
+                return self._handle_api(request, now_ms=now_ms)
+            case TopicsChanged(image):
+                return self._topics_changed(image)
+            case ConfigChanged(group_id, overrides):
+                config = resolve_group_config(overrides, config=self._state.config) if overrides else None
+                return CoordinatorResult(soft=(GroupConfigReplaced(group_id, config),))
+            case OffsetRetentionDue(wall_ms):
+                return deletion.expire_offsets(self._state, wall_ms=wall_ms)
+            case _:
+                assert_never(request)
+
+    def expire(self, *, now_ms: int, wall_ms: int) -> CoordinatorResult:
+        """Decide what the timer that is due first leads to; an empty result if none is due.
+
+        The timer stays due until the result is applied, so a failed append is tried again.
+        """
+        due = self._state.timers.first()
+        if due is None or due[1].deadline_ms > now_ms:
+            return _NOTHING
+        return departure.time_is_up(self._state, due[0], due[1], wall_ms=wall_ms)
+
+    def deadline_ms(self) -> int | None:
+        """When `expire` has something to do next, on the clock of ``now_ms``; None if never."""
+        due = self._state.timers.first()
+        return None if due is None else due[1].deadline_ms
+
+    # Changes
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Bring hard state to what *record* says; the only way that hard state changes.
+
+        Records may be replayed twice, and a compacted log leads to the same state as the whole one.
+
+        Raises:
+            IllegalStateError: tombstones in an order that no coordinator writes: the log is damaged.
+        """
+        key, value = record.key, record.value
+        state = self._state
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            state.offsets.replay(key, value)
+            return
+        if isinstance(key, GroupMetadataKey):
+            return
+        group = state.groups.get(key.group_id)
+        if group is None:
+            if value is None:
+                return
+            group = state.groups[key.group_id] = ConsumerGroup(key.group_id)
+        if not group.replay(key, value):
+            state.forget_group(key.group_id)
+
+    def apply(self, result: CoordinatorResult) -> None:
+        """Install the soft changes of *result*, after its records were appended and replayed."""
+        for change in result.soft:
+            self._apply(change)
+
+    def loaded(self, *, now_ms: int) -> None:
+        """Arm what a log does not hold, after all of it was replayed.
+
+        Every member's session starts again, as does the time to give up partitions; each group compares the topics at
+        its next heartbeat.
+        """
+        state = self._state
+        for group_id, group in state.groups.items():
+            state.metadata_check_due.add(group_id)
+            session_timeout_ms = state.group_config(group_id).session_timeout_ms
+            for member in group.members.values():
+                epoch = member.current.member_epoch
+                state.timers.arm(
+                    TimerKey(TimerKind.SESSION, group_id, member.member_id),
+                    deadline_ms=now_ms + session_timeout_ms,
+                    member_epoch=epoch,
+                )
+                if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                    state.timers.arm(
+                        TimerKey(TimerKind.REBALANCE, group_id, member.member_id),
+                        deadline_ms=now_ms + member.metadata.rebalance_timeout_ms,
+                        member_epoch=epoch,
+                    )
+
+    # Looking
+
+    def groups(self) -> tuple[str, ...]:
+        """Ids of the consumer groups, ascending."""
+        return tuple(sorted(self._state.groups))
+
+    def snapshot(self, group_id: str) -> GroupSnapshot | None:
+        """A picture of one group; None if there is no consumer group of this id."""
+        group = self._state.groups.get(group_id)
+        return None if group is None else snapshot_of(group)
+
+    def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """Committed offsets of a group: topic name -> partition -> offset."""
+        return {topic: dict(partitions) for topic, partitions in self._state.offsets.of_group(group_id).items()}
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of a topic that exists."""
+        topic = self._state.image.by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between two events; for tests and simulation. See `ConsumerGroup.check_invariants`."""
+        for group in self._state.groups.values():
+            group.check_invariants()
+
+    # Inside
+
+    def _handle_api(self, request: ApiRequest, *, now_ms: int) -> CoordinatorResult:
+        message, state = request.message, self._state
+        match message:
+            case ConsumerGroupHeartbeatRequest():
+                try:
+                    return heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
+                except Refused as refused:
+                    return _refuse_heartbeat(request, message, refused)
+            case OffsetCommitRequest():
+                return offset_commit.handle_offset_commit(state, request, message)
+            case OffsetFetchRequest():
+                return offset_fetch.handle_offset_fetch(state, request, message)
+            case ConsumerGroupDescribeRequest():
+                return describe.handle_consumer_group_describe(state, request, message)
+            case ListGroupsRequest():
+                return describe.handle_list_groups(state, request, message)
+            case DescribeGroupsRequest():
+                return describe.handle_describe_groups(state, request, message)
+            case DeleteGroupsRequest():
+                return deletion.handle_delete_groups(state, request, message)
+            case OffsetDeleteRequest():
+                return deletion.handle_offset_delete(state, request, message)
+            case _:
+                assert_never(message)
+
+    def _topics_changed(self, image: TopicsImage) -> CoordinatorResult:
+        """Mark the groups that subscribe to what changed; offsets of topics that are gone go too."""
+        state = self._state
+        changed = image.changed_since(state.image)
+        gone = [name for name in changed if name in state.image.by_name and name not in image.by_name]
+        due = tuple(
+            group_id
+            for group_id, group in sorted(state.groups.items())
+            if not changed.isdisjoint(group.subscribed_topics)
+        )
+        return CoordinatorResult(
+            records=tuple(deletion.offsets_of_topics(state, gone)),
+            soft=(TopicsReplaced(image), MetadataCheckDue(due)),
+        )
+
+    def _apply(self, change: SoftChange) -> None:
+        state = self._state
+        match change:
+            case ArmTimer(key, deadline_ms, member_epoch):
+                state.timers.arm(key, deadline_ms=deadline_ms, member_epoch=member_epoch)
+            case CancelTimer(key):
+                state.timers.cancel(key)
+            case MetadataChecked(group_id):
+                state.metadata_check_due.discard(group_id)
+            case MetadataCheckDue(group_ids):
+                state.metadata_check_due.update(group_ids)
+            case TargetComputed(group_id, now_ms):
+                state.target_computed_ms[group_id] = now_ms
+            case TopicsReplaced(image):
+                state.image = image
+            case GroupConfigReplaced(group_id, None):
+                state.group_configs.pop(group_id, None)
+            case GroupConfigReplaced(group_id, config):
+                assert config is not None
+                state.group_configs[group_id] = config
+            case _:
+                assert_never(change)
+
+
+def _refuse_heartbeat(
+    request: ApiRequest, message: ConsumerGroupHeartbeatRequest, refused: Refused
+) -> CoordinatorResult:
+    response = ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+    event = GroupEvent(
+        event="member_fenced",
+        group_id=message.group_id,
+        member_id=message.member_id,
+        client_id=request.client_id,
+        fields={"error": refused.code.name, "sent_epoch": message.member_epoch},
+    )
+    return CoordinatorResult(replies=(Reply(request.request_id, response),), events=(event,))

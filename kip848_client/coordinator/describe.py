@@ -1,0 +1,145 @@
+"""Looking at groups: ConsumerGroupDescribe, ListGroups and DescribeGroups. Reads only.
+
+A *simple* group has offsets and no members: consumers that assign partitions themselves commit to it. To these APIs it
+is a classic group that is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.group_member import GroupMember
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorResult, Reply
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.target_assignment import choose_assignor
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages import consumer_group_describe, describe_groups
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+_MEMBER_TYPE_CONSUMER: Final = 1
+_GROUP_ID_NOT_FOUND_VERSION: Final = 6
+"""From this version on DescribeGroups answers GROUP_ID_NOT_FOUND instead of the state Dead (KIP-1043)."""
+
+
+def handle_consumer_group_describe(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupDescribeRequest
+) -> CoordinatorResult:
+    """Answer one ConsumerGroupDescribe; each group has its own error."""
+    groups = tuple(_describe(state, group_id) for group_id in message.group_ids)
+    return CoordinatorResult(replies=(Reply(request.request_id, ConsumerGroupDescribeResponse(groups=groups)),))
+
+
+def handle_list_groups(state: CoordinatorState, request: ApiRequest, message: ListGroupsRequest) -> CoordinatorResult:
+    """Answer one ListGroups. Filters ignore case, and a group must pass both; what they do not know matches nothing."""
+    states = {text.strip().lower() for text in message.states_filter}
+    types = {text.strip().lower() for text in message.types_filter}
+    groups = tuple(
+        group
+        for group in _listed(state)
+        if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
+    )
+    return CoordinatorResult(replies=(Reply(request.request_id, ListGroupsResponse(groups=groups)),))
+
+
+def handle_describe_groups(
+    state: CoordinatorState, request: ApiRequest, message: DescribeGroupsRequest
+) -> CoordinatorResult:
+    """Answer one DescribeGroups, which knows classic groups only."""
+    groups = tuple(_describe_classic(state, group_id, api_version=request.api_version) for group_id in message.groups)
+    return CoordinatorResult(replies=(Reply(request.request_id, DescribeGroupsResponse(groups=groups)),))
+
+
+def is_simple_group(state: CoordinatorState, group_id: str) -> bool:
+    """Whether there are offsets of this id and no group."""
+    return group_id not in state.groups and state.offsets.has_group(group_id)
+
+
+def _listed(state: CoordinatorState) -> Iterator[ListedGroup]:
+    simple = {group_id for group_id in state.offsets.group_ids() if group_id not in state.groups}
+    for group_id in sorted(simple | state.groups.keys()):
+        if group_id in simple:
+            yield ListedGroup(group_id=group_id, protocol_type="", group_state="Empty", group_type="classic")
+        else:
+            yield ListedGroup(
+                group_id=group_id,
+                protocol_type="consumer",
+                group_state=str(state.groups[group_id].state),
+                group_type="consumer",
+            )
+
+
+def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe.DescribedGroup:
+    if not group_id.strip():
+        return consumer_group_describe.DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    group = state.groups.get(group_id)
+    if group is None:
+        what = "is not a consumer group" if is_simple_group(state, group_id) else "not found"
+        return consumer_group_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {what}.",
+            group_state=str(GroupState.DEAD),
+        )
+    return consumer_group_describe.DescribedGroup(
+        group_id=group_id,
+        group_state=str(group.state),
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=choose_assignor(group, assignors=state.assignors).name,
+        members=tuple(_member(state, group, group.members[member_id]) for member_id in group.sorted_member_ids),
+    )
+
+
+def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) -> consumer_group_describe.Member:
+    metadata = member.metadata
+    return consumer_group_describe.Member(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=member.current.member_epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=metadata.subscribed_topic_names,
+        subscribed_topic_regex=metadata.subscribed_topic_regex,
+        assignment=_assignment(state, member.current.assigned),
+        target_assignment=_assignment(state, group.target_of(member.member_id)),
+        member_type=_MEMBER_TYPE_CONSUMER,
+    )
+
+
+def _assignment(
+    state: CoordinatorState, partitions: Mapping[UUID, Iterable[int]]
+) -> consumer_group_describe.Assignment:
+    by_id = state.image.by_id
+    return consumer_group_describe.Assignment(
+        topic_partitions=tuple(
+            consumer_group_describe.TopicPartitions(
+                topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=tuple(sorted(partitions[topic_id]))
+            )
+            for topic_id in sorted(partitions)
+            if topic_id in by_id
+        )
+    )
+
+
+def _describe_classic(state: CoordinatorState, group_id: str, *, api_version: int) -> describe_groups.DescribedGroup:
+    if is_simple_group(state, group_id):
+        return describe_groups.DescribedGroup(group_id=group_id, group_state="Empty")
+    if api_version < _GROUP_ID_NOT_FOUND_VERSION:
+        return describe_groups.DescribedGroup(group_id=group_id, group_state=str(GroupState.DEAD))
+    what = "is not a classic group" if group_id in state.groups else "not found"
+    return describe_groups.DescribedGroup(
+        group_id=group_id,
+        group_state=str(GroupState.DEAD),
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_message=f"Group {group_id} {what}.",
+    )

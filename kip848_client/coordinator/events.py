@@ -1,0 +1,64 @@
+"""What happened in a group, as facts for the event log. Cheap to make: nothing is rendered until it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+from uuid import UUID
+
+from kip848_client.journal import JournalEvent, JsonValue, Source
+
+Partitions: TypeAlias = Mapping[UUID, Iterable[int]]
+FactValue: TypeAlias = str | int | Sequence[str] | Mapping[str, int] | Partitions | Mapping[str, Partitions] | None
+"""A scalar, names, numbers by name, partitions by topic id, or those by member id. Topic ids become names when the
+event is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """One fact. `event` and the keys of `fields` are those of ``journal.EVENTS``."""
+
+    event: str
+    group_id: str
+    member_id: str | None = None
+    client_id: str | None = None
+    member_epoch: int | None = None
+    group_epoch: int | None = None
+    fields: Mapping[str, FactValue] = field(default_factory=dict)
+
+
+def to_journal(
+    event: GroupEvent, *, ts_ms: int, topic_name: Callable[[UUID], str | None], source: Source = "coordinator"
+) -> JournalEvent:
+    """Render *event* as a line of the event log.
+
+    Args:
+        ts_ms: milliseconds since 1970.
+        topic_name: name of a topic id; None if the topic is gone, then the id stands for it.
+    """
+    return JournalEvent(
+        ts_ms=ts_ms,
+        source=source,
+        event=event.event,
+        group_id=event.group_id,
+        member_id=event.member_id,
+        client_id=event.client_id,
+        member_epoch=event.member_epoch,
+        group_epoch=event.group_epoch,
+        fields={name: _to_json(value, topic_name) for name, value in event.fields.items()},
+    )
+
+
+def _to_json(value: FactValue, topic_name: Callable[[UUID], str | None]) -> JsonValue:
+    if value is None or isinstance(value, str | int):
+        return value
+    if not isinstance(value, Mapping):
+        return list(value)
+    rendered: dict[str, JsonValue] = {}
+    for key, inner in value.items():
+        if isinstance(key, UUID):
+            rendered[topic_name(key) or str(key)] = [*sorted(cast("Iterable[int]", inner))]
+        else:
+            rendered[key] = _to_json(cast("FactValue", inner), topic_name)
+    return dict(sorted(rendered.items()))

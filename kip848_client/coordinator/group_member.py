@@ -1,0 +1,99 @@
+"""One member as the coordinator knows it: frozen values, exactly what its records hold. No decisions.
+
+A member has two parts, as it has two records: what it told about itself (`MemberMetadata`) and how far it has come
+(`CurrentAssignment`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, TypeAlias
+from uuid import UUID
+
+PartitionEpochs: TypeAlias = Mapping[UUID, Mapping[int, int]]
+"""Topic id -> partition -> assignment epoch: the epoch at which the partition was given to its member (KIP-1251).
+A topic without partitions is left out. Never changed in place."""
+
+NO_PARTITIONS: Final[PartitionEpochs] = MappingProxyType({})
+
+JOIN_EPOCH: Final = 0
+"""Epoch in a heartbeat of a member that joins, or joins again."""
+LEAVE_EPOCH: Final = -1
+"""Epoch in a heartbeat of a member that leaves for good."""
+STATIC_LEAVE_EPOCH: Final = -2
+"""Epoch in a heartbeat of a static member that leaves and will be back; and of that member until it is."""
+
+
+class MemberState(enum.IntEnum):
+    """Where a member stands on its way to the target. The numbers are those on disk."""
+
+    STABLE = 0
+    """It owns its target of `member_epoch`."""
+    UNREVOKED_PARTITIONS = 1
+    """It was told to give partitions up and has not confirmed it. It stays at its epoch until then."""
+    UNRELEASED_PARTITIONS = 2
+    """It is at the target's epoch, but some of its partitions are still with other members."""
+    UNKNOWN = 127
+    """Written by a newer coordinator: the member must give up everything and join again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMetadata:
+    """What a member told about itself.
+
+    Args:
+        subscribed_topic_names: ascending, each once.
+        subscribed_topic_regex: RE2 pattern, or None.
+        server_assignor: the server-side assignor it prefers, or None.
+    """
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+
+    def subscribes_like(self, other: MemberMetadata) -> bool:
+        """Whether both have the same names and the same pattern."""
+        return (
+            self.subscribed_topic_names == other.subscribed_topic_names
+            and self.subscribed_topic_regex == other.subscribed_topic_regex
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    """How far a member has come.
+
+    Args:
+        member_epoch: the epoch it is at; 0 before its first target, `STATIC_LEAVE_EPOCH` while it is away.
+        previous_member_epoch: the epoch before; a heartbeat that lost its answer still carries it.
+        assigned: what it may use now.
+        pending_revocation: what it must give up and has not confirmed; still its own.
+    """
+
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: PartitionEpochs = field(default_factory=dict)
+    pending_revocation: PartitionEpochs = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a consumer group."""
+
+    member_id: str
+    metadata: MemberMetadata
+    current: CurrentAssignment
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it owns its whole target of *epoch*."""
+        current = self.current
+        return current.member_epoch == epoch and current.state is MemberState.STABLE

@@ -1,0 +1,384 @@
+"""ConsumerGroupHeartbeat of a member that joins or stays: find it, update it, move the group, move the member, answer.
+
+The three steps are those of KIP-848: (1) what the member says of itself may bump the group epoch; (2) a target older
+than the group epoch is computed anew; (3) the member takes one step towards it. All records of a heartbeat are one
+atomic batch. Leaving is in `departure`, the arithmetic of step 3 in `current_assignment`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator import records
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.current_assignment import (
+    MustRejoinError,
+    OwnedPartitions,
+    Target,
+    reconcile,
+)
+from kip848_client.coordinator.departure import leave
+from kip848_client.coordinator.group_member import (
+    JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    CurrentAssignment,
+    GroupMember,
+    MemberMetadata,
+    MemberState,
+    PartitionEpochs,
+)
+from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
+from kip848_client.coordinator.membership import FoundMember, fenced, find_member, returned
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import (
+    ArmTimer,
+    CancelTimer,
+    CoordinatorResult,
+    MetadataChecked,
+    Reply,
+    TargetComputed,
+)
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.target_assignment import choose_assignor, compute_target
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    TopicPartitions as WireTopicPartitions,
+)
+
+
+def handle_heartbeat(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one ConsumerGroupHeartbeat.
+
+    Raises:
+        Refused: the code for the answer; nothing changed.
+
+    Source:
+        KIP-848 "Heartbeat Handling"; Kafka's ``GroupMetadataManager.consumerGroupHeartbeat``.
+    """
+    validate_heartbeat(message, api_version=request.api_version, assignors=state.assignors)
+    if message.member_epoch < 0:
+        return leave(state, request, message)
+    return _Heartbeat(state, request, message, now_ms=now_ms).run()
+
+
+class _Heartbeat:
+    """One heartbeat on its way through the three steps."""
+
+    def __init__(
+        self, state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
+    ) -> None:
+        self._state = state
+        self._request = request
+        self._message = message
+        self._now_ms = now_ms
+        self._batch = Batch(message.group_id)
+        self._group = self._find_group()
+        self._owned = _owned_partitions(message)
+        self._group_epoch = self._group.group_epoch
+        self._target_epoch = self._group.target_epoch
+
+    def run(self) -> CoordinatorResult:
+        group, message = self._group, self._message
+        found = find_member(self._state, group, message, owned=self._owned)
+        member = found.member
+        if found.replaced is not None:
+            self._write_replacement(found.replaced, member)
+        metadata = self._updated_metadata(member.metadata)
+        subscription_changed = not metadata.subscribes_like(member.metadata)
+        updated = member
+        if metadata is not member.metadata or found.is_new:
+            updated = replace(member, metadata=metadata)
+            if found.is_new or metadata != member.metadata:
+                self._batch.records.append(
+                    records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
+                )
+        self._move_group(found, updated)
+        target = self._move_target(found, updated)
+        current = self._move_member(found, updated, target=target, subscription_changed=subscription_changed)
+        updated = replace(updated, current=current) if current is not updated.current else updated
+        self._arm_timers(updated, changed=current is not member.current)
+        self._note(found, updated)
+        has_new_assignment = not _same_partitions(current.assigned, member.current.assigned)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=current.member_epoch,
+            heartbeat_interval_ms=self._state.group_config(group.group_id).heartbeat_interval_ms,
+            assignment=_assignment(current.assigned) if has_new_assignment or _asks_for_assignment(message) else None,
+        )
+        return self._batch.result(Reply(self._request.request_id, response))
+
+    # Who it is
+
+    def _find_group(self) -> ConsumerGroup:
+        group_id = self._message.group_id
+        group = self._state.groups.get(group_id)
+        if group is not None:
+            return group
+        if self._message.member_epoch != JOIN_EPOCH:
+            return self._state.existing_group(group_id)
+        if self._state.offsets.has_group(group_id):
+            # Offsets without a group are a simple classic group; the offsets stay.
+            self._batch.records.append(records.classic_group_tombstone(group_id))
+        return ConsumerGroup(group_id)
+
+    # Step 1
+
+    def _updated_metadata(self, before: MemberMetadata) -> MemberMetadata:
+        """Apply the fields that are given: null, and -1 for the timeout, mean unchanged."""
+        message, request = self._message, self._request
+        names, regex = message.subscribed_topic_names, message.subscribed_topic_regex
+        if (
+            names is None
+            and regex is None
+            and message.server_assignor is None
+            and message.rack_id is None
+            and message.rebalance_timeout_ms == -1
+            and message.instance_id in (None, before.instance_id)
+            and request.client_id == before.client_id
+            and request.client_host == before.client_host
+        ):
+            return before
+        after = MemberMetadata(
+            instance_id=before.instance_id if message.instance_id is None else message.instance_id,
+            rack_id=before.rack_id if message.rack_id is None else message.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=(
+                before.rebalance_timeout_ms if message.rebalance_timeout_ms == -1 else message.rebalance_timeout_ms
+            ),
+            subscribed_topic_names=before.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+            subscribed_topic_regex=before.subscribed_topic_regex if regex is None else regex or None,
+            server_assignor=before.server_assignor if message.server_assignor is None else message.server_assignor,
+        )
+        return before if after == before else after
+
+    def _move_group(self, found: FoundMember, updated: GroupMember) -> None:
+        """Bump the group epoch if what the target depends on has changed."""
+        state, group = self._state, self._group
+        stored = None if found.is_new else (found.replaced or found.member).metadata
+        reason = self._reason_to_bump(found.member.metadata, updated.metadata, stored=stored)
+        if reason is None and group.group_id not in state.metadata_check_due:
+            return
+        topics = group.subscribed_topics_after(old=stored, new=updated.metadata)
+        metadata_hash = state.metadata_hash(topics)
+        if reason is None and metadata_hash != group.metadata_hash:
+            reason = "topics_changed"
+        self._batch.soft.append(MetadataChecked(group.group_id))
+        if reason is None:
+            return
+        self._group_epoch = group.group_epoch + 1
+        self._batch.records.append(
+            records.group_epoch_record(group.group_id, epoch=self._group_epoch, metadata_hash=metadata_hash)
+        )
+        self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
+
+    def _reason_to_bump(
+        self, before: MemberMetadata, after: MemberMetadata, *, stored: MemberMetadata | None
+    ) -> str | None:
+        group = self._group
+        if not group.group_epoch:
+            return "group_created"  # a join is never answered with epoch 0
+        if after is stored:
+            return None
+        if before.subscribed_topic_names != after.subscribed_topic_names:
+            return "subscription_changed"
+        regex = after.subscribed_topic_regex
+        if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
+            return "subscription_changed"  # a pattern that nobody had before matches nothing until it is resolved
+        assignors = self._state.assignors
+        if choose_assignor(group, assignors=assignors) is not choose_assignor(
+            group, assignors=assignors, old=stored, new=after
+        ):
+            return "assignor_changed"
+        return None
+
+    # Step 2
+
+    def _move_target(self, found: FoundMember, updated: GroupMember) -> TopicPartitions:
+        """Compute a new target if the group epoch is ahead of it; the member's own target after that."""
+        group, state = self._group, self._state
+        own_before = group.target_of((found.replaced or updated).member_id)
+        if self._group_epoch <= group.target_epoch or not self._may_compute():
+            return own_before
+        computed = compute_target(state, group, member=updated, replaced=found.replaced)
+        batch = self._batch
+        batch.records += [
+            records.target_record(group.group_id, member_id=member_id, target=computed.assignment[member_id])
+            for member_id in computed.changed
+        ]
+        batch.records.append(
+            records.target_epoch_record(group.group_id, epoch=self._group_epoch, timestamp_ms=self._request.wall_ms)
+        )
+        batch.soft.append(TargetComputed(group.group_id, self._now_ms))
+        batch.happened(
+            "target_assignment_computed",
+            group_epoch=self._group_epoch,
+            fields={"assignor": computed.assignor_name, "members": computed.assignment},
+        )
+        self._target_epoch = self._group_epoch
+        return computed.assignment[updated.member_id]
+
+    def _may_compute(self) -> bool:
+        """Whether the assignment interval has passed; the first target of a group never waits."""
+        computed_ms = self._state.target_computed_ms.get(self._group.group_id)
+        if computed_ms is None or not self._group.target_epoch:
+            return True
+        interval_ms = self._state.group_config(self._group.group_id).assignment_interval_ms
+        return self._now_ms - computed_ms >= interval_ms
+
+    # Step 3
+
+    def _move_member(
+        self, found: FoundMember, updated: GroupMember, *, target: TopicPartitions, subscription_changed: bool
+    ) -> CurrentAssignment:
+        group = self._group
+        own_ids = (updated.member_id, None if found.replaced is None else found.replaced.member_id)
+        start = updated.current
+        if start.member_epoch == STATIC_LEAVE_EPOCH:
+            start = returned(start)
+        if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not subscription_changed:
+            return start
+
+        def is_free(topic_id: uuid.UUID, partition: int) -> bool:
+            holder = group.holders(topic_id).get(partition)
+            return holder is None or holder in own_ids
+
+        try:
+            current = reconcile(
+                start,
+                Target(
+                    epoch=self._target_epoch,
+                    partitions=target,
+                    subscribed_topic_ids=frozenset(self._state.topic_ids(group, updated.metadata)),
+                    is_free=is_free,
+                ),
+                owned=self._owned,
+                subscription_changed=subscription_changed,
+            )
+        except MustRejoinError:
+            raise fenced(
+                f"The state of member {updated.member_id} is unknown to this coordinator. The member must abandon all "
+                "its partitions and rejoin."
+            ) from None
+        if current is not start or start is not updated.current:
+            self._batch.records.append(
+                records.current_record(group.group_id, member_id=updated.member_id, current=current)
+            )
+        return current
+
+    # Around it
+
+    def _write_replacement(self, replaced: GroupMember, member: GroupMember) -> None:
+        """Move a static member's place to its new id, before anything of its heartbeat is applied."""
+        group, batch = self._group, self._batch
+        batch.records += [
+            records.current_tombstone(group.group_id, member_id=replaced.member_id),
+            records.target_tombstone(group.group_id, member_id=replaced.member_id),
+            records.member_metadata_tombstone(group.group_id, member_id=replaced.member_id),
+            records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=member.metadata),
+            records.target_record(
+                group.group_id, member_id=member.member_id, target=group.target_of(replaced.member_id)
+            ),
+            records.current_record(group.group_id, member_id=member.member_id, current=member.current),
+        ]
+        batch.cancel_timers(replaced.member_id)
+        batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
+
+    def _arm_timers(self, member: GroupMember, *, changed: bool) -> None:
+        group_id, member_id, epoch = self._group.group_id, member.member_id, member.current.member_epoch
+        soft = self._batch.soft
+        session_timeout_ms = self._state.group_config(group_id).session_timeout_ms
+        soft.append(
+            ArmTimer(
+                TimerKey(TimerKind.SESSION, group_id, member_id),
+                deadline_ms=self._now_ms + session_timeout_ms,
+                member_epoch=epoch,
+            )
+        )
+        if not changed:
+            return
+        key = TimerKey(TimerKind.REBALANCE, group_id, member_id)
+        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            deadline_ms = self._now_ms + member.metadata.rebalance_timeout_ms
+            soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
+        else:
+            soft.append(CancelTimer(key))
+
+    def _note(self, found: FoundMember, updated: GroupMember) -> None:
+        """Facts for the event log; none for a heartbeat that changed nothing."""
+        batch = self._batch
+        if not batch.records:
+            return
+        group, current, metadata = self._group, updated.current, updated.metadata
+        if self._message.member_epoch == JOIN_EPOCH:
+            batch.happened(
+                "member_joined",
+                member=updated,
+                group_epoch=self._group_epoch,
+                fields={"topics": list(metadata.subscribed_topic_names), "instance_id": metadata.instance_id},
+            )
+        elif not metadata.subscribes_like(found.member.metadata):
+            batch.happened(
+                "subscription_changed",
+                member=updated,
+                group_epoch=self._group_epoch,
+                fields={"topics": list(metadata.subscribed_topic_names), "regex": metadata.subscribed_topic_regex},
+            )
+        if current is not found.member.current:
+            batch.happened(
+                "member_assignment_changed",
+                member=updated,
+                group_epoch=self._group_epoch,
+                fields={
+                    "state": current.state.name,
+                    "assigned": current.assigned,
+                    "pending_revocation": current.pending_revocation,
+                },
+            )
+        batch.state_changed(
+            old=group.state,
+            new=group.state_after(
+                updated, group_epoch=self._group_epoch, target_epoch=self._target_epoch, replaced=found.replaced
+            ),
+            group_epoch=self._group_epoch,
+        )
+
+
+def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
+    if message.topic_partitions is None:
+        return None
+    return {topic.topic_id: frozenset(topic.partitions) for topic in message.topic_partitions if topic.partitions}
+
+
+def _asks_for_assignment(message: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the answer must repeat the assignment: a join, or a request with every field."""
+    return message.member_epoch == JOIN_EPOCH or (
+        message.rebalance_timeout_ms != -1
+        and message.topic_partitions is not None
+        and (message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None)
+    )
+
+
+def _same_partitions(one: PartitionEpochs, other: PartitionEpochs) -> bool:
+    return one is other or (
+        one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
+    )
+
+
+def _assignment(assigned: PartitionEpochs) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            WireTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(assigned[topic_id])))
+            for topic_id in sorted(assigned)
+        )
+    )

@@ -1,0 +1,189 @@
+"""OffsetCommit: who may commit what, and the records of it."""
+
+from __future__ import annotations
+
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
+from kip848_client.coordinator.membership import unknown_member
+from kip848_client.coordinator.offset_store import CommittedOffset, offset_record
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorResult, Reply
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.topics import TopicInfo
+from kip848_client.errors import ErrorCode
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_TOPIC_IDS_VERSION = 10
+
+
+def handle_offset_commit(
+    state: CoordinatorState, request: ApiRequest, message: OffsetCommitRequest
+) -> CoordinatorResult:
+    """Answer one OffsetCommit. The member's rights are checked once for all partitions: all are stored, or none.
+
+    A topic that does not exist and metadata that is too long concern only their partitions.
+
+    Source:
+        Kafka's ``OffsetMetadataManager.commitOffset``; KIP-848; KIP-1251 (a lagging epoch is enough for partitions
+        that the member had at that epoch already).
+    """
+    topics = [(topic, _find_topic(state, topic, api_version=request.api_version)) for topic in message.topics]
+    batch = Batch(message.group_id)
+    refused = ErrorCode.NONE
+    if any(found is not None for _, found in topics):
+        try:
+            _check_member(state, request, message, topics)
+        except Refused as refusal:
+            refused = refusal.code
+    answered = tuple(
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=_commit_partition(
+                        state, request, message, batch, found=found, partition=partition, refused=refused
+                    ),
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic, found in topics
+    )
+    _note(state, batch, message, refused=refused)
+    return batch.result(Reply(request.request_id, OffsetCommitResponse(topics=answered)))
+
+
+def check_commit(member: GroupMember, *, epoch: int, topics: list[tuple[TopicInfo, tuple[int, ...]]]) -> bool:
+    """Whether *member* may commit *topics* with *epoch*.
+
+    The member's own epoch covers every partition, owned or not. An older epoch covers partitions that the member
+    still holds and was given no later than that.
+    """
+    current = member.current
+    if epoch >= current.member_epoch:
+        return epoch == current.member_epoch
+    return all(
+        _given_by(current.assigned, topic, partition=partition, epoch=epoch)
+        or _given_by(current.pending_revocation, topic, partition=partition, epoch=epoch)
+        for topic, partitions in topics
+        for partition in partitions
+    )
+
+
+def _given_by(held: PartitionEpochs, topic: TopicInfo, *, partition: int, epoch: int) -> bool:
+    given = held.get(topic.topic_id, {}).get(partition)
+    return given is not None and given <= epoch
+
+
+def _find_topic(state: CoordinatorState, topic: OffsetCommitRequestTopic, *, api_version: int) -> TopicInfo | None:
+    if api_version >= _TOPIC_IDS_VERSION:
+        return state.image.by_id.get(topic.topic_id)
+    return state.image.by_name.get(topic.name)
+
+
+def _check_member(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: OffsetCommitRequest,
+    topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
+) -> None:
+    """Raise `Refused` unless the sender may commit.
+
+    A group that does not exist, or has no members, takes offsets from anybody who claims no epoch: consumers that
+    assign partitions themselves, and administrators.
+    """
+    epoch = message.generation_id_or_member_epoch
+    group: ConsumerGroup | None = state.groups.get(message.group_id)
+    if group is None:
+        if epoch < 0:
+            return
+        if request.api_version >= 9:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} not found.")
+        raise Refused(ErrorCode.ILLEGAL_GENERATION, f"Group {message.group_id} not found.")
+    if epoch < 0 and not group.members:
+        return
+    member = group.members.get(message.member_id)
+    if member is None:
+        raise unknown_member(group, member_id=message.member_id)
+    if request.api_version < 9:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
+        )
+    committed = [
+        (found, tuple(partition.partition_index for partition in topic.partitions))
+        for topic, found in topics
+        if found is not None
+    ]
+    if not check_commit(member, epoch=epoch, topics=committed):
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
+        )
+
+
+def _commit_partition(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: OffsetCommitRequest,
+    batch: Batch,
+    *,
+    found: TopicInfo | None,
+    partition: OffsetCommitRequestPartition,
+    refused: ErrorCode,
+) -> ErrorCode:
+    """Store one offset; the code for its answer."""
+    if found is None:
+        by_id = request.api_version >= _TOPIC_IDS_VERSION
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused:
+        return refused
+    metadata = partition.committed_metadata or ""
+    if len(metadata) > state.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    retention_ms = message.retention_time_ms
+    committed = CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=metadata,
+        commit_timestamp_ms=request.wall_ms,
+        expire_timestamp_ms=-1 if retention_ms < 0 else request.wall_ms + retention_ms,
+        topic_id=found.topic_id if retention_ms < 0 else ZERO_UUID,  # record version 1 has no room for it
+    )
+    batch.records.append(
+        offset_record(message.group_id, topic=found.name, partition=partition.partition_index, committed=committed)
+    )
+    return ErrorCode.NONE
+
+
+def _note(state: CoordinatorState, batch: Batch, message: OffsetCommitRequest, *, refused: ErrorCode) -> None:
+    offsets = {
+        f"{topic.name or _name(state, topic)}-{partition.partition_index}": partition.committed_offset
+        for topic in message.topics
+        for partition in topic.partitions
+    }
+    group = state.groups.get(message.group_id)
+    member = None if group is None else group.members.get(message.member_id)
+    group_epoch = 0 if group is None else group.group_epoch
+    if refused:
+        batch.happened(
+            "commit_refused", member=member, group_epoch=group_epoch, fields={"error": refused.name, "offsets": offsets}
+        )
+    elif batch.records:
+        batch.happened("offsets_committed", member=member, group_epoch=group_epoch, fields={"offsets": offsets})
+
+
+def _name(state: CoordinatorState, topic: OffsetCommitRequestTopic) -> str:
+    found = state.image.by_id.get(topic.topic_id)
+    return str(topic.topic_id) if found is None else found.name

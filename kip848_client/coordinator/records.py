@@ -1,0 +1,164 @@
+"""The records of a consumer group, made from values. Topics and partitions are written in ascending order.
+
+The order of records within a batch is decided by who writes the batch; the way back is `ConsumerGroup.replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator.group_member import CurrentAssignment, MemberMetadata, PartitionEpochs
+from kip848_client.wire.messages import group_records as wire
+from kip848_client.wire.messages.group_records import GroupRecord
+
+
+def member_metadata_record(group_id: str, *, member_id: str, metadata: MemberMetadata) -> GroupRecord:
+    """Type 5: the member and its subscription."""
+    return GroupRecord(
+        wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
+        wire.ConsumerGroupMemberMetadataValue(
+            instance_id=metadata.instance_id,
+            rack_id=metadata.rack_id,
+            client_id=metadata.client_id,
+            client_host=metadata.client_host,
+            subscribed_topic_names=metadata.subscribed_topic_names,
+            subscribed_topic_regex=metadata.subscribed_topic_regex,
+            rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+            server_assignor=metadata.server_assignor,
+        ),
+    )
+
+
+def member_metadata_tombstone(group_id: str, *, member_id: str) -> GroupRecord:
+    """Type 5: the member is gone."""
+    return GroupRecord(wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+
+
+def group_epoch_record(group_id: str, *, epoch: int, metadata_hash: int) -> GroupRecord:
+    """Type 3: the group epoch."""
+    return GroupRecord(
+        wire.ConsumerGroupMetadataKey(group_id=group_id),
+        wire.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
+    )
+
+
+def group_epoch_tombstone(group_id: str) -> GroupRecord:
+    """Type 3: the group is gone."""
+    return GroupRecord(wire.ConsumerGroupMetadataKey(group_id=group_id), None)
+
+
+def partition_metadata_tombstone(group_id: str) -> GroupRecord:
+    """Type 4: never written with a value here; a log of Kafka 4.0 may hold one."""
+    return GroupRecord(wire.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+
+
+def target_epoch_record(group_id: str, *, epoch: int, timestamp_ms: int) -> GroupRecord:
+    """Type 6: the target's epoch, after all its members' records."""
+    return GroupRecord(
+        wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        wire.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
+    )
+
+
+def target_epoch_tombstone(group_id: str) -> GroupRecord:
+    """Type 6: the group has no target."""
+    return GroupRecord(wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+
+
+def target_record(group_id: str, *, member_id: str, target: TopicPartitions) -> GroupRecord:
+    """Type 7: what the member shall own."""
+    return GroupRecord(
+        wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        wire.ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=tuple(
+                wire.TopicPartition(topic_id=topic_id, partitions=target[topic_id]) for topic_id in sorted(target)
+            )
+        ),
+    )
+
+
+def target_tombstone(group_id: str, *, member_id: str) -> GroupRecord:
+    """Type 7: the member has no target."""
+    return GroupRecord(wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+
+
+def current_record(group_id: str, *, member_id: str, current: CurrentAssignment) -> GroupRecord:
+    """Type 8: how far the member has come."""
+    return GroupRecord(
+        wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+        wire.ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=current.member_epoch,
+            previous_member_epoch=current.previous_member_epoch,
+            state=int(current.state),
+            assigned_partitions=_with_epochs(current.assigned),
+            partitions_pending_revocation=_with_epochs(current.pending_revocation),
+        ),
+    )
+
+
+def current_tombstone(group_id: str, *, member_id: str) -> GroupRecord:
+    """Type 8: the member owns nothing any more."""
+    return GroupRecord(wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+
+
+def regex_record(group_id: str, *, regex: str, topics: Iterable[str], version: int, timestamp_ms: int) -> GroupRecord:
+    """Type 16: the topics that a pattern matches."""
+    return GroupRecord(
+        wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
+        wire.ConsumerGroupRegularExpressionValue(topics=tuple(sorted(topics)), version=version, timestamp=timestamp_ms),
+    )
+
+
+def regex_tombstone(group_id: str, *, regex: str) -> GroupRecord:
+    """Type 16: nobody subscribes to the pattern any more."""
+    return GroupRecord(wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
+def classic_group_tombstone(group_id: str) -> GroupRecord:
+    """Type 2: no classic group of this name any more."""
+    return GroupRecord(wire.GroupMetadataKey(group=group_id), None)
+
+
+def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> MemberMetadata:
+    """The way back of `member_metadata_record`."""
+    return MemberMetadata(
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        subscribed_topic_names=tuple(sorted(set(value.subscribed_topic_names))),
+        subscribed_topic_regex=value.subscribed_topic_regex or None,
+        server_assignor=value.server_assignor,
+    )
+
+
+def read_target(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> TopicPartitions:
+    """The way back of `target_record`."""
+    return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in value.topic_partitions if topic.partitions}
+
+
+def read_partition_epochs(topics: tuple[wire.TopicPartitions, ...], *, member_epoch: int) -> PartitionEpochs:
+    """Partitions with their assignment epochs; without the epochs (before KIP-1251) the member's own counts."""
+    return {
+        topic.topic_id: dict.fromkeys(topic.partitions, member_epoch)
+        if topic.assignment_epochs is None
+        else dict(zip(topic.partitions, topic.assignment_epochs, strict=True))
+        for topic in topics
+        if topic.partitions
+    }
+
+
+def _with_epochs(partitions: PartitionEpochs) -> tuple[wire.TopicPartitions, ...]:
+    return tuple(_topic_with_epochs(topic_id, partitions[topic_id]) for topic_id in sorted(partitions))
+
+
+def _topic_with_epochs(topic_id: UUID, epochs: Mapping[int, int]) -> wire.TopicPartitions:
+    ascending = tuple(sorted(epochs))
+    return wire.TopicPartitions(
+        topic_id=topic_id,
+        partitions=ascending,
+        assignment_epochs=tuple([epochs[partition] for partition in ascending]),
+    )

@@ -1,0 +1,24 @@
+"""How a rule says no: one exception that becomes an error code in the answer. It never leaves the coordinator."""
+
+from __future__ import annotations
+
+from kip848_client.errors import ErrorCode, Kip848Error
+
+
+class Refused(Kip848Error):
+    """A request is refused. Nothing was changed.
+
+    Args:
+        code: Kafka's error code.
+        message: what was seen and what to do; goes to the client where the API has room for it.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def invalid_request(message: str) -> Refused:
+    """INVALID_REQUEST: the client sent what the protocol does not allow."""
+    return Refused(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,76 @@
+"""What can happen to the coordinator: requests of clients, and changes around it. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+
+GroupMessage: TypeAlias = (
+    ConsumerGroupHeartbeatRequest
+    | ConsumerGroupDescribeRequest
+    | OffsetCommitRequest
+    | OffsetFetchRequest
+    | OffsetDeleteRequest
+    | ListGroupsRequest
+    | DescribeGroupsRequest
+    | DeleteGroupsRequest
+)
+"""The requests that a group coordinator answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A decoded request of a client that the shell has authenticated and authorised.
+
+    Args:
+        request_id: chosen by the shell, unique among the requests that wait; the reply carries it.
+        api_version: version that the client spoke; some rules depend on it.
+        client_host: as Kafka writes it, for example ``/127.0.0.1``.
+        wall_ms: milliseconds since 1970, for timestamps in records.
+    """
+
+    request_id: int
+    api_version: int
+    message: GroupMessage
+    wall_ms: int
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """Topics were created, deleted, or got more partitions. Also sent once at the start."""
+
+    image: TopicsImage
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """The overrides of one group are now these (names of `group_configs.GROUP_CONFIG_NAMES`); empty means none.
+
+    They must have passed `group_configs.resolve_group_config`; what does not is refused with its ConfigError.
+    """
+
+    group_id: str
+    overrides: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRetentionDue:
+    """Look for offsets that have expired. The shell sends it every ``offsets.retention.check.interval.ms``."""
+
+    wall_ms: int
+
+
+GroupRequest: TypeAlias = ApiRequest | TopicsChanged | ConfigChanged | OffsetRetentionDue

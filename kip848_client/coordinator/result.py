@@ -1,0 +1,110 @@
+"""What the coordinator answers to one event: replies, records, soft changes, tasks and facts. Values only.
+
+The shell works through a `CoordinatorResult` in this order, and drops it whole if the append fails::
+
+    append(result.records)            # durable first
+    for record in result.records:
+        coordinator.replay(record)    # hard state
+    coordinator.apply(result)         # soft state: timers, topics image, ...
+    send(result.replies)              # nothing is seen before it is durable
+    start(result.tasks)
+    write(result.events)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kip848_client.coordinator.events import GroupEvent
+from kip848_client.coordinator.group_configs import GroupConfig
+from kip848_client.coordinator.timers import TimerKey
+from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.wire.messages.group_records import GroupRecord
+from kip848_client.wire.schema import Response
+
+CoordinatorRecord: TypeAlias = GroupRecord
+"""Key and value of one record of ``__consumer_offsets``; a value of None is a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to the request with this id."""
+
+    request_id: int
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTimer:
+    """Start a timer, or move it."""
+
+    key: TimerKey
+    deadline_ms: int
+    member_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Stop a timer, if it runs."""
+
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChecked:
+    """The group epoch accounts for the topics as they are now."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCheckDue:
+    """Topics of these groups changed: the next heartbeat of any member looks."""
+
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetComputed:
+    """A target was computed now; the next one has to wait for the assignment interval."""
+
+    group_id: str
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsReplaced:
+    """The cluster's topics are now these."""
+
+    image: TopicsImage
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigReplaced:
+    """The settings of one group are now these; None means those of the broker."""
+
+    group_id: str
+    config: GroupConfig | None
+
+
+SoftChange: TypeAlias = (
+    ArmTimer | CancelTimer | MetadataChecked | MetadataCheckDue | TargetComputed | TopicsReplaced | GroupConfigReplaced
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorResult:
+    """What one event leads to.
+
+    Args:
+        replies: answers by request id; may answer requests of earlier events, and may be empty.
+        records: one atomic batch, in the order in which Kafka writes them.
+        soft: changes of soft state, for `GroupCoordinator.apply`.
+        events: what happened, for the event log.
+    """
+
+    replies: tuple[Reply, ...] = ()
+    records: tuple[CoordinatorRecord, ...] = ()
+    soft: tuple[SoftChange, ...] = ()
+    events: tuple[GroupEvent, ...] = ()

@@ -1,0 +1,95 @@
+"""Frozen pictures of a group, for tests, displays and checkers. Built on demand; nothing refers back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState, ResolvedRegex
+from kip848_client.coordinator.group_member import MemberMetadata, MemberState, PartitionEpochs
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    """One member.
+
+    Args:
+        assigned: topic id -> partition -> assignment epoch; what it may use.
+        pending_revocation: the same; what it must give up.
+        target: topic id -> partitions; what it shall own in the end.
+    """
+
+    member_id: str
+    metadata: MemberMetadata
+    member_epoch: int
+    previous_member_epoch: int
+    state: MemberState
+    assigned: PartitionEpochs
+    pending_revocation: PartitionEpochs
+    target: TopicPartitions
+
+    @property
+    def assigned_partitions(self) -> frozenset[tuple[UUID, int]]:
+        """(topic id, partition) of `assigned`."""
+        return _flat(self.assigned)
+
+    @property
+    def pending_partitions(self) -> frozenset[tuple[UUID, int]]:
+        """(topic id, partition) of `pending_revocation`."""
+        return _flat(self.pending_revocation)
+
+    @property
+    def target_partitions(self) -> frozenset[tuple[UUID, int]]:
+        """(topic id, partition) of `target`."""
+        return frozenset((topic_id, partition) for topic_id, held in self.target.items() for partition in held)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """One consumer group. Members by id, ascending."""
+
+    group_id: str
+    state: GroupState
+    group_epoch: int
+    target_epoch: int
+    metadata_hash: int
+    members: Mapping[str, MemberSnapshot]
+    static_members: Mapping[str, str]
+    resolved_regexes: Mapping[str, ResolvedRegex]
+    subscribed_topics: frozenset[str]
+
+
+def snapshot_of(group: ConsumerGroup) -> GroupSnapshot:
+    """Take a picture of *group*."""
+    return GroupSnapshot(
+        group_id=group.group_id,
+        state=group.state,
+        group_epoch=group.group_epoch,
+        target_epoch=group.target_epoch,
+        metadata_hash=group.metadata_hash,
+        members={member_id: _member(group, member_id) for member_id in group.sorted_member_ids},
+        static_members=dict(sorted(group.static_members.items())),
+        resolved_regexes=dict(sorted(group.resolved_regexes.items())),
+        subscribed_topics=group.subscribed_topics,
+    )
+
+
+def _member(group: ConsumerGroup, member_id: str) -> MemberSnapshot:
+    member = group.members[member_id]
+    current = member.current
+    return MemberSnapshot(
+        member_id=member_id,
+        metadata=member.metadata,
+        member_epoch=current.member_epoch,
+        previous_member_epoch=current.previous_member_epoch,
+        state=current.state,
+        assigned={topic_id: dict(epochs) for topic_id, epochs in current.assigned.items()},
+        pending_revocation={topic_id: dict(epochs) for topic_id, epochs in current.pending_revocation.items()},
+        target=dict(group.target_of(member_id)),
+    )
+
+
+def _flat(partitions: PartitionEpochs) -> frozenset[tuple[UUID, int]]:
+    return frozenset((topic_id, partition) for topic_id, epochs in partitions.items() for partition in epochs)

@@ -1,0 +1,91 @@
+"""Deadlines by key, in the order of time. Soft state: lost with the process and armed again after a load.
+
+Knows nothing about what a timer is for.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from typing import NamedTuple
+
+
+class TimerKind(enum.StrEnum):
+    """What happens when the time is up."""
+
+    SESSION = "session"
+    """The member sent no heartbeat: it is removed."""
+    REBALANCE = "rebalance"
+    """The member did not give up its partitions: it is removed."""
+
+
+class TimerKey(NamedTuple):
+    """One timer; arming it again replaces it."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str
+
+
+class ArmedTimer(NamedTuple):
+    """A timer that runs."""
+
+    deadline_ms: int
+    member_epoch: int
+    """The member's epoch when it was armed."""
+
+
+class Timers:
+    """Armed timers. Re-arming is the hot path and costs one dictionary write.
+
+    The heap holds one entry per key, at a time that is never later than the deadline; an entry that comes up early
+    is put back at the real deadline.
+    """
+
+    def __init__(self) -> None:
+        self._armed: dict[TimerKey, ArmedTimer] = {}
+        self._queued: dict[TimerKey, int] = {}
+        self._heap: list[tuple[int, int, TimerKey]] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._armed)
+
+    def get(self, key: TimerKey) -> ArmedTimer | None:
+        """The timer of *key* if it runs."""
+        return self._armed.get(key)
+
+    def arm(self, key: TimerKey, *, deadline_ms: int, member_epoch: int) -> None:
+        """Start the timer of *key*, or move it."""
+        self._armed[key] = ArmedTimer(deadline_ms, member_epoch)
+        queued = self._queued.get(key)
+        if queued is None or deadline_ms < queued:
+            self._queue(key, deadline_ms)
+
+    def cancel(self, key: TimerKey) -> None:
+        """Stop the timer of *key*, if it runs."""
+        self._armed.pop(key, None)
+
+    def first(self) -> tuple[TimerKey, ArmedTimer] | None:
+        """The timer that is due next."""
+        heap = self._heap
+        while heap:
+            queued_ms, _, key = heap[0]
+            if self._queued.get(key) != queued_ms:
+                heapq.heappop(heap)  # queued again for an earlier time since
+                continue
+            timer = self._armed.get(key)
+            if timer is None:
+                heapq.heappop(heap)
+                del self._queued[key]
+            elif timer.deadline_ms > queued_ms:
+                heapq.heappop(heap)
+                self._queue(key, timer.deadline_ms)
+            else:
+                return key, timer
+        return None
+
+    def _queue(self, key: TimerKey, at_ms: int) -> None:
+        self._queued[key] = at_ms
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_ms, self._sequence, key))

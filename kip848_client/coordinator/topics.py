@@ -1,0 +1,70 @@
+"""The topics of the cluster as the coordinator knows them: a frozen image, replaced as a whole. No subscriptions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic. A topic that was deleted and created again has another id."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """Every topic there is, at one moment.
+
+    Args:
+        topics: any order; names and ids are unique.
+        version: grows with every change of the topics, also over a restart of the broker if its topics survive it.
+            It tells when the answer to a pattern is out of date.
+    """
+
+    topics: tuple[TopicInfo, ...] = ()
+    version: int = 0
+    by_name: Mapping[str, TopicInfo] = field(init=False, repr=False, compare=False)
+    by_id: Mapping[UUID, TopicInfo] = field(init=False, repr=False, compare=False)
+    partition_counts: Mapping[UUID, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {topic.name: topic for topic in self.topics})
+        object.__setattr__(self, "by_id", {topic.topic_id: topic for topic in self.topics})
+        counts = {topic.topic_id: topic.partition_count for topic in self.topics}
+        object.__setattr__(self, "partition_counts", counts)
+        assert len(self.by_name) == len(self.by_id) == len(self.topics), "topic names and ids must be unique"
+
+    def changed_since(self, before: TopicsImage) -> frozenset[str]:
+        """Names of the topics that were created, deleted, created again or changed their number of partitions."""
+        names = self.by_name.keys() | before.by_name.keys()
+        return frozenset(name for name in names if self.by_name.get(name) != before.by_name.get(name))
+
+    def ids_of(self, names: Iterable[str]) -> tuple[UUID, ...]:
+        """Ids of those of *names* that exist, ascending."""
+        by_name = self.by_name
+        return tuple(sorted(by_name[name].topic_id for name in names if name in by_name))
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Digest of what a target depends on: name, id and partition count of those of *names* that exist.
+
+        Returns:
+            A signed 64-bit integer; 0 if none exists. Equal for equal content whatever the order. Kafka stores such a
+            hash in the same field but computes it differently, which costs one more epoch when a log changes hands.
+        """
+        by_name = self.by_name
+        found = sorted(by_name[name].name for name in names if name in by_name)
+        if not found:
+            return 0
+        digest = hashlib.blake2b(digest_size=8)
+        for name in found:
+            topic = by_name[name]
+            encoded = name.encode()
+            digest.update(len(encoded).to_bytes(4, "big") + encoded + topic.topic_id.bytes)
+            digest.update(topic.partition_count.to_bytes(4, "big"))
+        return int.from_bytes(digest.digest(), "big", signed=True)
