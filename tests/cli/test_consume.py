@@ -1,4 +1,4 @@
-"""``kip848 consume``: what it prints and how it configures its consumer. Its life in a group: test_consume_in_a_group."""
+"""``kip848 consume``: what it prints and how it configures its consumer."""
 
 from __future__ import annotations
 
