@@ -1,0 +1,380 @@
+"""The folder behind a broker: what is there after it was closed, killed, torn or damaged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker.log import DataDir, Repair
+from kip848_client.broker.topics import TopicRegistry
+from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError, DataDirLockedError, ErrorCode
+from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
+
+
+def a_batch(*values: bytes, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
+    return build_batch(
+        [Record(value=value, timestamp=1000) for value in values],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+    )
+
+
+def ids() -> Callable[[], uuid.UUID]:
+    numbers = iter(range(100, 10_000))
+    return lambda: uuid.UUID(int=next(numbers))
+
+
+def values_in(registry: TopicRegistry, topic: str, partition: int = 0) -> list[bytes | None]:
+    found = registry.get(topic)
+    assert found is not None
+    log = found.partitions[partition]
+    data = log.read(log.log_start_offset, 10**9)
+    return [record.value for at, _ in batches_of(data, check_crc=True) for record in records_of(data, at)]
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_topics_and_records_are_there_again(tmp_path: Path) -> None:
+    """Broken: a broker with a data folder forgets everything when it is restarted."""
+    folder = DataDir.open(tmp_path / "new" / "folder")
+    registry = TopicRegistry(folder, new_id=ids())
+    orders = registry.create("orders", 2, configs={"retention.ms": "5"})
+    registry.create("empty", 1)
+    registry.append(orders, 0, a_batch(b"a", b"b"))
+    registry.append(orders, 1, a_batch(b"c", producer=(7, 0, 0)))
+    registry.add_partitions("orders", 3)
+    registry.append(orders, 2, a_batch(b"d"))
+    registry.set_configs("empty", {"cleanup.policy": "compact"})
+    folder.close()
+
+    folder = DataDir.open(tmp_path / "new" / "folder")
+    again = TopicRegistry(folder, new_id=ids())
+
+    assert [(topic.name, topic.topic_id, topic.partition_count, topic.configs) for topic in again] == [
+        ("empty", uuid.UUID(int=101), 1, {"cleanup.policy": "compact"}),
+        ("orders", uuid.UUID(int=100), 3, {"retention.ms": "5"}),
+    ]
+    assert [values_in(again, "orders", partition) for partition in range(3)] == [[b"a", b"b"], [b"c"], [b"d"]]
+    topic = again.get("orders")
+    assert topic is not None
+    assert again.append(topic, 1, a_batch(b"c", producer=(7, 0, 0))).duplicate is True
+    assert folder.repairs == []
+    folder.close()
+
+
+def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
+    """Broken: records that were deleted come back with a restart."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 1)
+    for value in (b"a", b"b", b"c"):
+        registry.append(topic, 0, a_batch(value))
+    registry.delete_records(topic, 0, 2)
+    folder.close()
+
+    folder = DataDir.open(tmp_path)
+    again = TopicRegistry(folder)
+
+    assert values_in(again, "orders") == [b"c"]
+    folder.close()
+
+
+def test_a_deleted_topic_leaves_no_file_and_its_name_starts_empty(tmp_path: Path) -> None:
+    """Broken: a re-created topic shows the records of its predecessor, or the disk fills up."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder, new_id=ids())
+    first = registry.create("orders", 1)
+    registry.append(first, 0, a_batch(b"old"))
+
+    registry.delete("orders")
+    assert list((tmp_path / "topics").iterdir()) == []
+    second = registry.create("orders", 1)
+    registry.append(second, 0, a_batch(b"new"))
+    folder.close()
+
+    folder = DataDir.open(tmp_path)
+    again = TopicRegistry(folder)
+    assert values_in(again, "orders") == [b"new"]
+    found = again.get("orders")
+    assert found is not None
+    assert found.topic_id == second.topic_id != first.topic_id
+    folder.close()
+
+
+def test_files_of_a_deletion_that_was_interrupted_are_removed(tmp_path: Path) -> None:
+    """Broken: files of topics that nobody knows stay for ever."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 1)
+    registry.append(topic, 0, a_batch(b"a"))
+    folder.close()
+    orphan = tmp_path / "topics" / str(uuid.UUID(int=5))
+    orphan.mkdir()
+    (orphan / "0.log").write_bytes(b"whatever")
+
+    DataDir.open(tmp_path).close()
+
+    assert [child.name for child in (tmp_path / "topics").iterdir()] == [str(topic.topic_id)]
+
+
+def test_two_brokers_cannot_use_one_folder(tmp_path: Path) -> None:
+    """Broken: two brokers overwrite each other's records."""
+    folder = DataDir.open(tmp_path)
+
+    with pytest.raises(DataDirLockedError, match=rf"another broker uses this folder \(process {os.getpid()}\)"):
+        DataDir.open(tmp_path)
+
+    folder.close()
+    folder.close()
+    DataDir.open(tmp_path).close()
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    """Broken: a wrong --data-dir ends in a traceback."""
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(DataDirError, match="cannot be used as a data folder"):
+        DataDir.open(tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize("damaged", ["cluster.log", "coordinator.log", "records"])
+def test_damage_in_the_middle_names_the_file_and_gives_the_folder_free(tmp_path: Path, damaged: str) -> None:
+    """Broken: damaged data is served, or the broker cannot even be started on a repaired folder."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 1)
+    registry.create("more", 1)
+    for value in (b"a", b"b"):
+        registry.append(topic, 0, a_batch(value))
+        folder.coordinator_log.append([(value, value)])
+    folder.close()
+    path = tmp_path / "topics" / str(topic.topic_id) / "0.log" if damaged == "records" else tmp_path / damaged
+    content = bytearray(path.read_bytes())
+    whole = bytes(content)
+    content[8 + 12 + 2] ^= 1
+    path.write_bytes(content)
+
+    def load() -> None:
+        folder = DataDir.open(tmp_path)
+        try:
+            TopicRegistry(folder)
+            list(folder.coordinator_log.load())
+        finally:
+            folder.close()
+
+    with pytest.raises(DataDirCorruptError, match="does not match its checksum") as error:
+        load()
+
+    assert (error.value.file, error.value.position) == (str(path), 8)
+    path.write_bytes(whole)
+    load()
+
+
+def test_entries_that_are_whole_but_make_no_sense_are_refused(tmp_path: Path) -> None:
+    """Broken: a folder of a newer version is half understood, and then written to."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 3)
+    folder.append_batch(topic.topic_id, 0, a_batch(b"a")[:-1])
+    folder.append_batch(topic.topic_id, 1, a_batch(b"a"))
+    folder.append_batch(topic.topic_id, 1, a_batch(b"a"))
+    folder._append_record(topic.topic_id, 2, b"\x09?")
+    folder._cluster.append(b'{"entry": "something_new", "topic_id": "00000000-0000-0000-0000-000000000005"}')
+    folder.coordinator_log._file.append(b"\0\0\0\x05ab")
+
+    for partition, says in enumerate(["claims", "begins at offset 0, the log ends at 1", "unknown kind of entry 9"]):
+        with pytest.raises(DataDirCorruptError, match=says):
+            folder.load_partition(topic.topic_id, partition)
+    with pytest.raises(DataDirCorruptError, match="does not hold coordinator records"):
+        list(folder.coordinator_log.load())
+    folder.close()
+    with pytest.raises(DataDirCorruptError, match="was it written by a newer version"):
+        DataDir.open(tmp_path)
+
+
+def test_a_torn_tail_at_any_byte_loses_only_what_was_not_acknowledged(tmp_path: Path) -> None:
+    """Broken: a broker that was killed in the middle of a write does not start, or loses earlier records."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 1)
+    registry.append(topic, 0, a_batch(b"kept"))
+    path = tmp_path / "topics" / str(topic.topic_id) / "0.log"
+    acknowledged = path.stat().st_size
+    registry.append(topic, 0, a_batch(b"torn"))
+    folder.close()
+    whole = path.read_bytes()
+
+    for cut in range(acknowledged, len(whole)):
+        path.write_bytes(whole[:cut])
+        folder = DataDir.open(tmp_path)
+        again = TopicRegistry(folder)
+        torn = cut - acknowledged
+
+        assert values_in(again, "orders") == [b"kept"]
+        assert folder.repairs == ([Repair(str(path), torn)] if torn else [])
+        found = again.get("orders")
+        assert found is not None
+        assert again.append(found, 0, a_batch(b"next")).base_offset == 1
+        folder.close()
+
+
+def test_a_batch_that_cannot_be_written_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: consumers read records that are gone after the next restart."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 1)
+
+    def full(*args: object) -> None:
+        raise DataDirError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "append_batch", full)
+        with pytest.raises(BrokerError, match="the disk is full") as error:
+            registry.append(topic, 0, a_batch(b"a", producer=(1, 0, 0)))
+
+    assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert values_in(registry, "orders") == []
+    assert registry.append(topic, 0, a_batch(b"a", producer=(1, 0, 0))).duplicate is False
+    folder.close()
+
+
+def test_many_partitions_do_not_need_many_open_files(tmp_path: Path) -> None:
+    """Broken: a broker with more partitions than the limit of open files fails in the middle of a produce."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("wide", 300)
+    open_before = open_files()
+
+    for _ in range(2):
+        for partition in range(300):
+            registry.append(topic, partition, a_batch(b"v"))
+
+    assert open_files() - open_before <= 128
+    folder.close()
+    folder = DataDir.open(tmp_path)
+    again = TopicRegistry(folder)
+    assert all(values_in(again, "wide", partition) == [b"v", b"v"] for partition in range(300))
+    folder.close()
+
+
+# -- the coordinator's records and small facts
+
+
+def test_coordinator_records_come_back_in_order_and_a_decision_as_a_whole(tmp_path: Path) -> None:
+    """Broken: a group is restored from half of a decision."""
+    decisions: list[list[tuple[bytes, bytes | None]]] = [
+        [(b"k1", b"v1"), (b"k2", None)],
+        [],
+        [(b"", b""), (b"k1", b"v2"), (b"k3", b"v3")],
+    ]
+    folder = DataDir.open(tmp_path)
+    for decision in decisions:
+        folder.coordinator_log.append(decision)
+    folder.close()
+    path = tmp_path / "coordinator.log"
+    whole = path.read_bytes()
+
+    folder = DataDir.open(tmp_path)
+    assert list(folder.coordinator_log.load()) == decisions[0] + decisions[2]
+    folder.close()
+    path.write_bytes(whole[:-1])
+    folder = DataDir.open(tmp_path)
+    assert list(folder.coordinator_log.load()) == decisions[0]
+    assert [repair.file for repair in folder.repairs] == [str(path)]
+    folder.close()
+
+
+def test_producer_ids_are_not_handed_out_again_after_a_restart(tmp_path: Path) -> None:
+    """Broken: a new producer takes over the sequence numbers of an old one and is refused."""
+    seen: set[int] = set()
+    for _ in range(3):
+        folder = DataDir.open(tmp_path)
+        registry = TopicRegistry(folder)
+        handed_out = [registry.new_producer_id() for _ in range(1500)]
+        assert not seen & set(handed_out)
+        seen.update(handed_out)
+        folder.close()
+    assert len(seen) == 4500
+
+
+def test_a_fact_is_made_once(tmp_path: Path) -> None:
+    """Broken: clients see another cluster id after each restart, and refuse to talk to it."""
+    made = iter(["first", "second"])
+    for _ in range(2):
+        folder = DataDir.open(tmp_path)
+        assert folder.fact("cluster_id", lambda: next(made)) == "first"
+        folder.close()
+
+
+# -- a killed process, and speed
+
+_WRITER = """
+import sys
+from kip848_client.broker.log import DataDir
+from kip848_client.broker.topics import TopicRegistry
+from kip848_client.wire.record_batch import Record, build_batch
+
+folder = DataDir.open(sys.argv[1])
+registry = TopicRegistry(folder)
+topic = registry.create("orders", 1)
+number = 0
+while True:
+    registry.append(topic, 0, build_batch([Record(value=b"%d" % number, timestamp=1)]))
+    folder.coordinator_log.append([(b"%d" % number, b"committed")])
+    print(number, flush=True)
+    number += 1
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+    """Broken: records or commits that a client was promised are gone after kill -9."""
+    process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        acknowledged = [int(process.stdout.readline()) for _ in range(200)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
+    assert process.wait(timeout=30) == -signal.SIGKILL
+
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+
+    kept = [int(value or b"") for value in values_in(registry, "orders")]
+    assert kept[: len(acknowledged)] == acknowledged
+    assert kept == list(range(len(kept)))
+    committed = [int(key) for key, _ in folder.coordinator_log.load()]
+    assert committed[: len(acknowledged)] == acknowledged
+    folder.close()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_records_are_loaded_in_less_than_a_second(tmp_path: Path) -> None:
+    """Broken: a broker with some history takes so long to start that its clients give up."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    topic = registry.create("orders", 1)
+    batch = a_batch(b"x" * 100)
+    for _ in range(100_000):
+        registry.append(topic, 0, batch)
+    folder.close()
+
+    started = time.process_time()
+    folder = DataDir.open(tmp_path)
+    log = folder.load_partition(topic.topic_id, 0)
+    took_s = time.process_time() - started
+
+    assert log.log_end_offset == 100_000
+    assert took_s < 1.0
+    folder.close()

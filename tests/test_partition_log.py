@@ -1,0 +1,460 @@
+"""The record log of one partition, against its docstrings and against a model of a few lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.partition_log import EpochEndOffset, PartitionLog, TimestampAndOffset
+from kip848_client.producer_batches import PRODUCERS_KEPT, check_batch
+from kip848_client.wire.record_batch import (
+    COMPRESSION_GZIP,
+    HEADER_SIZE,
+    Record,
+    batches_of,
+    build_batch,
+    parse_batch_header,
+    records_of,
+)
+
+REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TIMESTAMP)
+NOT_FOUND = TimestampAndOffset(-1, -1, -1)
+
+
+def a_batch(
+    *timestamps: int, producer: tuple[int, int, int] = (-1, -1, -1), attributes: int = 0, value: bytes = b"v"
+) -> bytes:
+    """A batch as a producer sends it; *producer* is (id, epoch, first sequence)."""
+    return build_batch(
+        [Record(value=value, timestamp=timestamp) for timestamp in timestamps],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        attributes=attributes,
+    )
+
+
+def a_log(*batches: Sequence[int]) -> PartitionLog:
+    """A log of batches, each given by the timestamps of its records."""
+    log = PartitionLog()
+    for timestamps in batches:
+        log.append(a_batch(*timestamps))
+    return log
+
+
+def offsets_in(data: bytes) -> list[int]:
+    return [record.offset for at, _ in batches_of(data, check_crc=True) for record in records_of(data, at)]
+
+
+def code_of(error: pytest.ExceptionInfo[BrokerError]) -> int:
+    return error.value.code
+
+
+# -- append and read
+
+
+def test_an_append_writes_offset_and_leader_epoch_and_leaves_the_rest() -> None:
+    """Broken: consumers with check.crcs refuse every batch, or see the producer's offsets."""
+    log = PartitionLog(leader_epoch=3)
+    sent = a_batch(10, 11)
+    log.append(sent)
+
+    prepared = log.append(sent)
+
+    assert (prepared.base_offset, prepared.last_offset, prepared.duplicate) == (2, 3, False)
+    header = parse_batch_header(prepared.batch)
+    assert (header.base_offset, header.leader_epoch) == (2, 3)
+    assert prepared.batch[16:] == sent[16:]
+    assert offsets_in(log.read(0, 10_000)) == [0, 1, 2, 3]
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (4, 4, 4)
+
+
+def test_prepare_alone_changes_nothing() -> None:
+    """Broken: a batch that could not be written to disk is served all the same."""
+    log = PartitionLog()
+
+    log.prepare(a_batch(1, producer=(1, 0, 0)))
+
+    assert (log.log_end_offset, log.read(0, 100)) == (0, b"")
+    assert log.prepare(a_batch(1, producer=(1, 0, 0))).duplicate is False
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 6])
+def test_an_offset_outside_the_log_is_refused(offset: int) -> None:
+    """Broken: a consumer at an offset that is gone gets silence instead of its reset policy."""
+    log = a_log([1, 2], [3, 4, 5])
+    log.delete_records(2)
+
+    with pytest.raises(BrokerError, match="which holds 2 to 5") as error:
+        log.read(offset, 100)
+
+    assert code_of(error) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(5, 100) == b""
+
+
+@dataclass
+class ModelLog:
+    """What a log is: batches of records, and a start."""
+
+    batches: list[bytes] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, batch: bytes, count: int) -> int:
+        base = self.end
+        self.batches.append(batch)
+        self.bases.append(base)
+        self.end += count
+        return base
+
+    def read(self, offset: int, max_bytes: int) -> list[int]:
+        """Base offsets of the batches that a read returns."""
+        found: list[int] = []
+        size = 0
+        for index, base in enumerate(self.bases):
+            next_base = self.bases[index + 1] if index + 1 < len(self.bases) else self.end
+            if next_base <= offset:
+                continue
+            size += len(self.batches[index])
+            if found and size > max_bytes:
+                break
+            found.append(base)
+        return found
+
+
+@given(
+    counts=st.lists(st.integers(1, 4), max_size=12),
+    reads=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=12),
+)
+def test_a_log_reads_back_what_a_simple_list_of_batches_would(counts: list[int], reads: list[tuple[int, int]]) -> None:
+    """Broken: some offsets return the wrong batch, none, or more than was asked for."""
+    log, model = PartitionLog(), ModelLog()
+    for index, count in enumerate(counts):
+        batch = a_batch(*range(count), value=b"x" * (index * 7))
+        assert log.append(batch).base_offset == model.append(batch, count)
+
+    assert log.size_bytes == sum(map(len, model.batches))
+    for offset, max_bytes in reads:
+        if offset > model.end:
+            with pytest.raises(BrokerError):
+                log.read(offset, max_bytes)
+            continue
+        data = log.read(offset, max_bytes)
+        assert [header.base_offset for _, header in batches_of(data)] == model.read(offset, max_bytes)
+        assert log.readable_bytes(offset) == len(log.read(offset, 10**9))
+        if len(data) > max_bytes:
+            assert log.read(offset, max_bytes, at_least_one=False) == b""
+
+
+@given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=8), data=st.data())
+def test_deleted_records_are_gone_and_the_others_keep_their_offsets(counts: list[int], data: st.DataObject) -> None:
+    """Broken: after records were deleted, timestamps, epochs or offsets point at the wrong records."""
+    log = PartitionLog()
+    for count in counts:
+        first = log.log_end_offset * 10
+        log.append(a_batch(*range(first, first + count * 10, 10)))
+    end = log.log_end_offset
+    start = data.draw(st.integers(0, end))
+
+    assert log.delete_records(start) == start
+
+    assert (log.log_start_offset, log.log_end_offset) == (start, end)
+    assert log.append(a_batch(10 * end)).base_offset == end
+    for offset in range(start, end + 1):
+        assert offsets_in(log.read(offset, 10**6))[-1] == end
+        assert offset in offsets_in(log.read(offset, 1))
+        assert log.offset_for_timestamp(10 * offset).offset == offset
+        assert log.epoch_at(offset) == 0
+    assert log.offset_for_timestamp(0).offset == start
+    assert log.delete_records(0) == start
+    assert log.delete_records(-1) == end + 1
+    assert log.read(end + 1, 100) == b""
+    assert log.append(a_batch(1)).base_offset == end + 1
+
+
+@pytest.mark.parametrize("before", [-2, 3])
+def test_records_that_are_not_there_cannot_be_deleted(before: int) -> None:
+    """Broken: the start of a log passes its end."""
+    log = a_log([1, 2])
+
+    with pytest.raises(BrokerError, match="holds 0 to 2") as error:
+        log.delete_records(before)
+
+    assert (code_of(error), log.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 0)
+
+
+# -- batches that are refused
+
+
+def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
+    changed = bytearray(a_batch(1, 2) if batch is None else batch)
+    changed[offset : offset + len(value)] = value
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("records", "error", "says"),
+    [
+        (b"", ErrorCode.INVALID_RECORD, "needs one record batch"),
+        (b"\0" * 16, ErrorCode.INVALID_RECORD, "needs one record batch"),
+        (_with(16, b"\1"), ErrorCode.INVALID_RECORD, "only format 2"),
+        (_with(16, b"\3"), ErrorCode.CORRUPT_MESSAGE, "format 3"),
+        (_with(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE, "length 1"),
+        (_with(8, b"\xff\xff\xff\xff"), ErrorCode.CORRUPT_MESSAGE, "length -1"),
+        (a_batch(1, 2)[:-1], ErrorCode.INVALID_RECORD, "is cut off"),
+        (a_batch(1, 2)[:40], ErrorCode.INVALID_RECORD, "is cut off"),
+        (a_batch(1) + a_batch(2), ErrorCode.INVALID_RECORD, "exactly one record batch"),
+        (_with(0, (7).to_bytes(8, "big")), ErrorCode.INVALID_RECORD, "must be 0, got 7"),
+        (_with(57, (3).to_bytes(4, "big")), ErrorCode.INVALID_RECORD, "counts 3 records"),
+        (_with(57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD, "claims -1 records"),
+        (_with(22, b"\x20"), ErrorCode.INVALID_RECORD, "control"),
+        (_with(22, b"\x08"), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
+        (a_batch(1, producer=(5, 0, -1)), ErrorCode.INVALID_RECORD, "sequence -1"),
+        (a_batch(1, value=b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes=1000"),
+    ],
+)
+def test_what_is_not_one_batch_of_a_producer_is_refused(records: bytes, error: ErrorCode, says: str) -> None:
+    """Broken: one bad producer makes a partition unreadable for every consumer."""
+    log = PartitionLog()
+
+    with pytest.raises(BrokerError, match=says) as raised:
+        log.append(records, max_bytes=1000)
+
+    assert (code_of(raised), log.log_end_offset) == (error, 0)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=HEADER_SIZE + 20).map(lambda tail: a_batch(1)[:20] + tail))
+def test_any_bytes_are_stored_or_refused_with_an_error_code(records: bytes) -> None:
+    """Broken: hostile bytes raise something that nobody expects, and the broker answers UNKNOWN_SERVER_ERROR."""
+    log = PartitionLog()
+    try:
+        check_batch(records)
+    except BrokerError:
+        with pytest.raises(BrokerError) as error:
+            log.append(records)
+        assert code_of(error) in REFUSALS
+        assert log.log_end_offset == 0
+    else:
+        log.append(records)
+        assert len(log.read(0, 10**6)) == len(records)
+        assert log.offset_of_max_timestamp().offset >= 0
+
+
+# -- idempotent producers
+
+
+def test_any_of_a_producers_last_five_batches_is_known_when_it_comes_again() -> None:
+    """Broken: an answer that was lost makes duplicates, with up to five requests in flight."""
+    log = PartitionLog()
+    batches = [a_batch(1, 2, producer=(9, 0, 2 * number)) for number in range(6)]
+    for batch in batches:
+        log.append(batch)
+
+    for number in range(1, 6):
+        again = log.append(batches[number])
+        assert (again.duplicate, again.base_offset, again.last_offset) == (True, 2 * number, 2 * number + 1)
+    with pytest.raises(BrokerError) as error:
+        log.append(batches[0])
+
+    assert code_of(error) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 12
+
+
+def test_a_gap_in_the_sequence_is_refused_and_filled_later() -> None:
+    """Broken: records overtake each other when a request is lost on the way."""
+    log = PartitionLog()
+    log.append(a_batch(1, producer=(9, 0, 0)))
+
+    with pytest.raises(BrokerError, match="sent sequence 2, expected 1") as error:
+        log.append(a_batch(1, producer=(9, 0, 2)))
+
+    assert code_of(error) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(a_batch(1, producer=(9, 0, 1))).base_offset == 1
+    assert log.append(a_batch(1, producer=(9, 0, 2))).base_offset == 2
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_sequence_0() -> None:
+    """Broken: a zombie producer writes on after its successor has taken over."""
+    log = PartitionLog()
+    log.append(a_batch(1, producer=(9, 1, 40)))
+
+    with pytest.raises(BrokerError, match="its current epoch is 1") as fenced:
+        log.append(a_batch(1, producer=(9, 0, 41)))
+    with pytest.raises(BrokerError, match="expected 0") as not_first:
+        log.append(a_batch(1, producer=(9, 2, 41)))
+
+    assert code_of(fenced) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code_of(not_first) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(a_batch(1, producer=(9, 2, 0))).duplicate is False
+
+
+def test_sequence_numbers_wrap() -> None:
+    """Broken: a producer that lives long enough fails for ever after two billion records."""
+    log = PartitionLog()
+    log.append(a_batch(1, 2, producer=(9, 0, 2**31 - 1)))
+
+    assert log.append(a_batch(1, producer=(9, 0, 1))).base_offset == 2
+    assert log.append(a_batch(1, 2, producer=(9, 0, 2**31 - 1))).duplicate is True
+
+
+def test_producers_do_not_disturb_each_other_and_the_most_silent_is_forgotten() -> None:
+    """Broken: memory grows with every producer that ever wrote."""
+    log = PartitionLog()
+    first, second = a_batch(1, producer=(1, 0, 0)), a_batch(1, producer=(2, 0, 0))
+    log.append(first)
+    log.append(second)
+    assert log.append(first).duplicate is True
+    log.append(a_batch(1, producer=(1, 0, 1)))
+
+    for producer_id in range(10, 10 + PRODUCERS_KEPT - 1):
+        log.append(a_batch(1, producer=(producer_id, 0, 0)))
+
+    assert log.append(first).duplicate is True
+    assert log.append(second).duplicate is False
+
+
+# -- timestamps
+
+
+def test_a_timestamp_finds_the_first_record_that_is_not_older() -> None:
+    """Broken: offsets_for_times starts a replay too late, or far too early."""
+    log = a_log([100, 300, 200], [50, 60], [400, 500])
+
+    found = [log.offset_for_timestamp(timestamp)[:2] for timestamp in (0, 100, 101, 201, 301, 450, 500)]
+
+    assert found == [(100, 0), (100, 0), (300, 1), (300, 1), (400, 5), (500, 6), (500, 6)]
+    assert log.offset_for_timestamp(501) == NOT_FOUND
+    assert PartitionLog().offset_for_timestamp(0) == NOT_FOUND
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=4), max_size=8),
+    timestamp=st.integers(0, 55),
+    compression=st.sampled_from([0, COMPRESSION_GZIP]),
+)
+def test_timestamps_agree_with_a_walk_over_all_records(
+    batches: list[list[int]], timestamp: int, compression: int
+) -> None:
+    """Broken: the index over batches skips one that holds the record."""
+    log = PartitionLog()
+    for timestamps in batches:
+        log.append(a_batch(*timestamps, attributes=compression))
+    records = list(enumerate(time_ms for timestamps in batches for time_ms in timestamps))
+
+    first = next(((time_ms, offset, 0) for offset, time_ms in records if time_ms >= timestamp), NOT_FOUND)
+    latest = max(records, key=lambda record: (record[1], -record[0]), default=None)
+
+    assert log.offset_for_timestamp(timestamp) == first
+    assert log.offset_of_max_timestamp() == (NOT_FOUND if latest is None else (latest[1], latest[0], 0))
+
+
+@pytest.mark.parametrize("codec", [2, 3, 4])
+def test_a_batch_that_cannot_be_opened_is_named_by_its_first_readable_offset(codec: int) -> None:
+    """Broken: with snappy, lz4 or zstd a replay by time misses records or fails."""
+    log = a_log([10, 20])
+    log.append(_with(22, bytes([codec]), batch=a_batch(30, 40, 50)))
+
+    assert log.offset_for_timestamp(35) == TimestampAndOffset(50, 2, 0)
+    assert log.offset_of_max_timestamp() == TimestampAndOffset(50, 2, 0)
+    log.delete_records(3)
+    assert log.offset_for_timestamp(35) == TimestampAndOffset(50, 3, 0)
+
+
+# -- leader epochs
+
+
+def test_the_end_of_each_leader_epoch_is_known() -> None:
+    """Broken: a consumer cannot tell that its position was truncated, or is told so without reason."""
+    log = PartitionLog(leader_epoch=1)
+    log.append(a_batch(1, 2))
+    log.set_leader_epoch(3)
+    log.append(a_batch(3))
+    log.set_leader_epoch(4)
+    log.set_leader_epoch(6)
+
+    ends = {epoch: log.offset_for_leader_epoch(epoch) for epoch in range(-1, 8)}
+
+    assert ends == {
+        -1: EpochEndOffset(-1, -1),
+        0: EpochEndOffset(0, 0),
+        1: EpochEndOffset(1, 2),
+        2: EpochEndOffset(1, 2),
+        3: EpochEndOffset(3, 3),
+        4: EpochEndOffset(3, 3),
+        5: EpochEndOffset(3, 3),
+        6: EpochEndOffset(6, 3),
+        7: EpochEndOffset(-1, -1),
+    }
+    assert [log.epoch_at(offset) for offset in range(4)] == [1, 1, 3, 6]
+
+
+def test_a_leader_epoch_does_not_go_back() -> None:
+    """Broken: two leaders write under one epoch and nobody can tell their records apart."""
+    log = PartitionLog(leader_epoch=2)
+
+    with pytest.raises(ValueError, match="leader epoch 1 is below the current 2"):
+        log.set_leader_epoch(1)
+
+
+# -- restore
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=10))
+def test_a_restored_log_is_the_log_that_was(appends: list[tuple[int, bool]]) -> None:
+    """Broken: after a restart offsets, epochs, timestamps or duplicates are no longer what they were."""
+    log, stored, sequence = PartitionLog(), [], 0
+    for count, new_epoch in appends:
+        if new_epoch:
+            log.set_leader_epoch(log.leader_epoch + 1)
+        stored.append(log.append(a_batch(*range(count), producer=(4, 0, sequence))).batch)
+        sequence += count
+
+    restored = PartitionLog()
+    for batch in stored:
+        restored.restore(batch)
+
+    assert restored.read(0, 10**6) == log.read(0, 10**6)
+    assert restored.log_end_offset == log.log_end_offset
+    assert [restored.epoch_at(offset) for offset in range(sequence)] == [log.epoch_at(n) for n in range(sequence)]
+    if appends:
+        last = a_batch(*range(appends[-1][0]), producer=(4, 0, sequence - appends[-1][0]))
+        assert restored.append(last).duplicate is True
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        (b"", "needs 61"),
+        (a_batch(1) + b"x", "takes up"),
+        (_with(0, (5).to_bytes(8, "big")), "begins at offset 5, the log ends at 0"),
+        (_with(16, b"\1"), "format 1"),
+    ],
+)
+def test_a_stored_batch_that_does_not_fit_is_refused(batch: bytes, says: str) -> None:
+    """Broken: a damaged folder is served as if it were whole."""
+    with pytest.raises(BrokerError, match=says) as error:
+        PartitionLog().restore(batch)
+
+    assert code_of(error) == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_log_of_100_000_batches_is_appended_and_read_without_walking_it() -> None:
+    """Broken: a fetch or a search by time takes longer the more records there are, and the broker stalls."""
+    log = PartitionLog()
+    batch = a_batch(5, value=b"x" * 100)
+    for _ in range(100_000):
+        log.append(batch)
+
+    started = time.process_time()
+    for offset in range(0, 100_000, 100):
+        log.read(offset, 10_000)
+        log.offset_for_timestamp(5)
+
+    # A walk over the batches would take minutes; a thousand searches take milliseconds.
+    assert time.process_time() - started < 2.0
