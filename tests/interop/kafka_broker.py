@@ -242,9 +242,16 @@ class KafkaBroker:
                 start_new_session=True,  # its own process group, killed as a whole; Ctrl-C is for pytest
             )
         # atexit does not run when a test's time limit ends the process. The watcher's standard input is a pipe that
-        # we alone hold: when we die in whatever way, `read` sees its end and the broker's process group is killed.
+        # we alone hold: when we die in whatever way, `read` sees its end, the broker is killed and its folder removed.
         self._watcher = subprocess.Popen(
-            ["/bin/sh", "-c", f"read -r _; kill -9 -{self._process.pid}"],
+            [
+                "/bin/sh",
+                "-c",
+                'read -r _; kill -9 "-$1"; rm -rf "$2"',
+                "watcher",
+                str(self._process.pid),
+                str(self._folder),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
