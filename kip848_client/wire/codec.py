@@ -123,7 +123,9 @@ def decode_request(data: bytes | memoryview) -> tuple[RequestHeader, Request[Any
     version = header.api_version
     if spec.flexible.first <= version <= spec.flexible.last and spec.versions.first <= version <= spec.versions.last:
         position = _skip_header_tags(data, position)
-    return header, decode_body(cls, version, data, position)
+    # Apache Kafka does not look behind the last field, and librdkafka's request for all topics (Metadata 9 and later
+    # with a null list) has three bytes there.
+    return header, decode_body(cls, version, data, position, allow_trailing=True)
 
 
 def encode_response(message: Response, *, api_version: int, correlation_id: int) -> bytes:

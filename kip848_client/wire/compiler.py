@@ -103,8 +103,13 @@ def encode_body(message: Message, version: int, pieces: list[bytes]) -> None:
         raise explain_value(message, version) from failure
 
 
-def decode_body(cls: type[MessageT], version: int, data: bytes, position: int) -> MessageT:
+def decode_body(
+    cls: type[MessageT], version: int, data: bytes, position: int, *, allow_trailing: bool = False
+) -> MessageT:
     """Read a *cls* in *version* from *data*, from *position* to its end exactly.
+
+    Args:
+        allow_trailing: ignore bytes after the last field instead of refusing them.
 
     Raises:
         UnsupportedVersionError: we do not speak that version.
@@ -123,7 +128,7 @@ def decode_body(cls: type[MessageT], version: int, data: bytes, position: int) -
         raise ProtocolError(f"{cls.__name__} v{version} has a string that is not UTF-8: {failure}") from failure
     except ProtocolError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes: {failure}") from failure
-    if position != end:
+    if position != end and not allow_trailing:
         raise ProtocolError(f"{cls.__name__} v{version} is followed by {end - position} bytes that belong to nothing")
     return cast("MessageT", message)
 
