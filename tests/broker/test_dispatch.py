@@ -204,5 +204,5 @@ def test_every_group_is_coordinated_by_this_broker(
 def test_the_coordinator_of_transactions_is_refused_with_a_reason(connection: RawConnection) -> None:
     """A transactional producer must fail at once and say why, not look for a coordinator for ever."""
     response = connection.ask(FindCoordinatorRequest(coordinator_keys=("t",), key_type=1), version=4)
-    assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+    assert response.coordinators[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert "groups only" in (response.coordinators[0].error_message or "")

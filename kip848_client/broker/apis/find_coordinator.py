@@ -18,14 +18,18 @@ API_KEY: Final = ApiKey.FIND_COORDINATOR
 VERSIONS: Final = (0, 6)
 
 _GROUP: Final = 0
+_TRANSACTION: Final = 1
 _KEY_TYPES: Final = {1: "transactions", 2: "share groups"}
+
+_REFUSED_TRANSACTIONS: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""The one code that every client's init_transactions() takes as final; librdkafka retries INVALID_REQUEST for ever."""
 
 
 def handle(broker: BrokerState, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """Answer with this broker's address; INVALID_REQUEST for what it does not coordinate."""
+    """Answer with this broker's address, or an error for what it does not coordinate."""
     error_code, error_message = ErrorCode.NONE, None
     if request.key_type != _GROUP:
-        error_code = ErrorCode.INVALID_REQUEST
+        error_code = _REFUSED_TRANSACTIONS if request.key_type == _TRANSACTION else ErrorCode.INVALID_REQUEST
         kind = _KEY_TYPES.get(request.key_type, f"key type {request.key_type}")
         error_message = f"this broker coordinates groups only, not {kind}"
     if error_code:
