@@ -263,13 +263,17 @@ class ConsumerGroup:
                         assert other == member.member_id, (
                             f"partition {partition} of {topic_id} is held by {other!r} and {member.member_id!r}"
                         )
-                        assert self.holders(topic_id).get(partition) == member.member_id
-                        assert current.member_epoch < 0 or epoch <= current.member_epoch
+                        assert current.member_epoch < 0 or epoch <= current.member_epoch, (
+                            f"{member.member_id!r} is at {current.member_epoch} and was given {partition} at {epoch}"
+                        )
             assert not _overlap(current.assigned, current.pending_revocation), f"{member.member_id!r} holds twice"
             assert current.member_epoch <= self.target_epoch <= self.group_epoch, (
                 f"{member.member_id!r}: {current.member_epoch} <= {self.target_epoch} <= {self.group_epoch} is not so"
             )
-        assert len(held) == sum(map(len, self._holders.values())), "the index of holders keeps more than members hold"
+        index = {
+            (topic, number): holder for topic, numbers in self._holders.items() for number, holder in numbers.items()
+        }
+        assert index == held, "the index of holders differs from what the members hold"
         targets: dict[tuple[UUID, int], str] = {}
         for member_id, target in self.target.items():
             assert member_id in self.members, f"target of {member_id!r}, who is no member"

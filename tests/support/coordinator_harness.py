@@ -203,7 +203,7 @@ class Harness:
         fired = []
         while (deadline_ms := self.coordinator.deadline_ms()) is not None and deadline_ms <= until_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            result = self._finish(self.coordinator.expire(now_ms=self.now_ms, wall_ms=self.wall_ms))
+            result = self.finish(self.coordinator.expire(now_ms=self.now_ms, wall_ms=self.wall_ms))
             if result.records:
                 fired.append(result)
         self.now_ms = until_ms
@@ -211,7 +211,26 @@ class Harness:
 
     def step(self, event: GroupRequest) -> CoordinatorResult:
         """Hand in any event and finish its result as a shell does."""
-        return self._finish(self.coordinator.handle(event, now_ms=self.now_ms))
+        return self.finish(self.coordinator.handle(event, now_ms=self.now_ms))
+
+    def finish(self, result: CoordinatorResult) -> CoordinatorResult:
+        """Append, replay and apply a result, and compare the follower with the live state."""
+        if self.fail_next_append and result.records:
+            self.fail_next_append = False
+            raise FailedAppend
+        before = self.coordinator.groups()
+        self.log += result.records
+        for coordinator, times in ((self.coordinator, 1), (self._follower, 2)):
+            for _ in range(times):
+                for record in result.records:
+                    coordinator.replay(record)
+        self.coordinator.apply(result)
+        self.coordinator.check_invariants()
+        group_ids = {*before, *self._group_ids()}
+        assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
+        self.events += result.events
+        self.results.append(result)
+        return result
 
     def restart(self) -> None:
         """Replace the coordinator by one that is loaded from the log."""
@@ -281,24 +300,6 @@ class Harness:
         return _state(self.coordinator, self._group_ids())
 
     # Inside
-
-    def _finish(self, result: CoordinatorResult) -> CoordinatorResult:
-        if self.fail_next_append and result.records:
-            self.fail_next_append = False
-            raise FailedAppend
-        before = self.coordinator.groups()
-        self.log += result.records
-        for coordinator, times in ((self.coordinator, 1), (self._follower, 2)):
-            for _ in range(times):
-                for record in result.records:
-                    coordinator.replay(record)
-        self.coordinator.apply(result)
-        self.coordinator.check_invariants()
-        group_ids = {*before, *self._group_ids()}
-        assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
-        self.events += result.events
-        self.results.append(result)
-        return result
 
     def _set_topics(self, topics: tuple[TopicInfo, ...]) -> None:
         self.image = TopicsImage(topics, version=self.image.version + 1)

@@ -1,0 +1,216 @@
+"""Joining, changing a subscription, and what an answer holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.assignors import GroupAssignment, GroupSpec, RangeAssignor, UniformAssignor
+from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.errors import ErrorCode
+from tests.support.coordinator_harness import Harness
+
+
+def _two_topics() -> Harness:
+    h = Harness()
+    h.create_topic("foo", partitions=6)
+    h.create_topic("bar", partitions=3)
+    return h
+
+
+def test_the_first_member_gets_everything_with_its_join() -> None:
+    """A single consumer starts reading after one round trip."""
+    h = _two_topics()
+    response = h.join("m", ["foo", "bar"])
+    assert (response.member_epoch, response.member_id) == (1, "m")
+    assert response.heartbeat_interval_ms == 5_000
+    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5], "bar": [0, 1, 2]}
+    assert h.record_names() == ["member", "epoch", "target", "target_epoch", "current"]
+    member = h.member("m")
+    assert (member.member_epoch, member.previous_member_epoch, member.state) == (1, 0, MemberState.STABLE)
+    assert h.group.state is GroupState.STABLE
+
+
+def test_a_join_for_topics_that_do_not_exist_is_answered_with_an_empty_assignment() -> None:
+    """A consumer may start before its topic is created."""
+    h = Harness()
+    response = h.join("m", ["foo"])
+    assert (response.member_epoch, h.received(response)) == (1, {})
+
+
+def test_a_changed_subscription_bumps_the_group_and_is_served_at_once() -> None:
+    """subscribe() with another topic moves the partitions in the same round trip where nothing must be revoked."""
+    h = _two_topics()
+    h.join("m", ["foo"])
+    response = h.heartbeat("m", 1, topics=["foo", "bar"])
+    assert (response.member_epoch, h.group.group_epoch) == (2, 2)
+    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5], "bar": [0, 1, 2]}
+
+
+def test_a_dropped_topic_is_revoked_before_the_member_moves_on() -> None:
+    """A consumer that subscribes to less is asked to give the rest up, and confirms it."""
+    h = _two_topics()
+    h.join("m", ["foo", "bar"])
+    response = h.heartbeat("m", 1, topics=["bar"])
+    assert (response.member_epoch, h.received(response)) == (1, {"bar": [0, 1, 2]})
+    assert h.pending("m") == {"foo": [0, 1, 2, 3, 4, 5]}
+    response = h.heartbeat("m", 1, owned={"bar": [0, 1, 2]})
+    assert (response.member_epoch, h.received(response)) == (2, None)
+
+
+def test_a_newcomer_waits_until_others_let_go() -> None:
+    """No record is read by two members of a group."""
+    h = _two_topics()
+    h.join("a", ["foo"])
+    response = h.join("b", ["foo"])
+    assert (response.member_epoch, h.received(response)) == (2, {})
+    assert h.member("b").state is MemberState.UNRELEASED_PARTITIONS
+    assert h.assigned("a") == {"foo": [0, 1, 2, 3, 4, 5]}
+    assert h.group.state is GroupState.RECONCILING
+
+
+def test_a_heartbeat_without_news_has_no_assignment_and_writes_nothing() -> None:
+    """A quiet group costs nothing: no record, no list of partitions on the wire."""
+    h = _two_topics()
+    h.join("m", ["foo"])
+    assert h.heartbeat("m", 1).assignment is None
+    assert h.heartbeat("m", 1, owned={"foo": range(6)}).assignment is None
+    assert h.record_names() == []
+
+
+def test_a_full_request_is_answered_with_the_assignment_though_nothing_changed() -> None:
+    """A client that is not sure what it was told hears it again."""
+    h = _two_topics()
+    h.join("m", ["foo"])
+    response = h.heartbeat("m", 1, owned={"foo": range(6)}, topics=["foo"], rebalance_timeout_ms=5_000)
+    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5]}
+    assert h.record_names() == []
+
+
+@pytest.mark.parametrize("missing", ["timeout", "topics", "owned"])
+def test_a_request_that_lacks_a_field_is_not_full(missing: str) -> None:
+    """The rule is exact: clients rely on null meaning unchanged."""
+    h = _two_topics()
+    h.join("m", ["foo"])
+    response = h.heartbeat(
+        "m",
+        1,
+        owned=None if missing == "owned" else {"foo": range(6)},
+        topics=None if missing == "topics" else ["foo"],
+        rebalance_timeout_ms=-1 if missing == "timeout" else 5_000,
+    )
+    assert response.assignment is None
+
+
+def test_a_changed_rack_or_timeout_is_kept_without_a_rebalance() -> None:
+    """What does not move partitions does not disturb the group."""
+    h = _two_topics()
+    h.join("m", ["foo"])
+    for change in ({"rack": "r1"}, {"rebalance_timeout_ms": 7_000}, {"client_id": "other"}):
+        h.heartbeat("m", 1, **change)
+        assert h.record_names() == ["member"]
+    metadata = h.member("m").metadata
+    assert (metadata.rack_id, metadata.rebalance_timeout_ms) == ("r1", 7_000)
+    assert h.group.group_epoch == 1
+
+
+def test_a_subscription_sent_again_in_another_order_changes_nothing() -> None:
+    """Clients repeat their subscription after errors; that must not cause rebalances."""
+    h = _two_topics()
+    h.join("m", ["foo", "bar"])
+    h.heartbeat("m", 1, topics=["bar", "foo", "bar"])
+    assert h.record_names() == []
+    assert h.group.group_epoch == 1
+
+
+def test_a_second_member_with_a_new_preferred_assignor_changes_the_assignor_only_with_a_majority() -> None:
+    """The group uses what most members ask for."""
+    h = _two_topics()
+    h.join("a", ["foo"], assignor="range")
+    assert _assignors(h) == ["range"]
+    h.join("b", ["foo"], assignor="uniform")
+    assert _assignors(h)[-1] == "uniform", "equal votes go to the one that is configured first"
+    h.join("c", ["foo"], assignor="range")
+    assert _assignors(h)[-1] == "range"
+
+
+def test_a_change_of_the_preferred_assignor_alone_causes_a_new_target() -> None:
+    """group.remote.assignor takes effect for a running group."""
+    h = _two_topics()
+    h.join("a", ["foo"], assignor="range")
+    epoch = h.group.group_epoch
+    h.heartbeat("a", 1, assignor="uniform")
+    assert h.group.group_epoch == epoch + 1
+    assert _assignors(h)[-1] == "uniform"
+    h.heartbeat("a", 2, assignor="uniform")
+    assert h.group.group_epoch == epoch + 1
+
+
+class _BrokenAssignor:
+    """Fails while it is told to."""
+
+    name = "range"
+
+    def __init__(self) -> None:
+        self.fails = True
+
+    def assign(self, spec: GroupSpec) -> GroupAssignment:
+        if self.fails:
+            raise ZeroDivisionError("no partitions")
+        return RangeAssignor().assign(spec)
+
+
+class _JunkAssignor:
+    """Gives every member everything."""
+
+    name = "range"
+
+    def assign(self, spec: GroupSpec) -> GroupAssignment:
+        return {m: {t: tuple(range(spec.topics[t])) for t in topics} for m, topics in spec.subscriptions.items()}
+
+
+def test_a_failing_assignor_leaves_the_group_as_it_was() -> None:
+    """A bug in an assignor is told to the member that hit it; the next heartbeat tries again."""
+    broken = _BrokenAssignor()
+    h = Harness(assignors={"uniform": UniformAssignor(), "range": broken})
+    h.create_topic("foo", partitions=2)
+    h.join("a", ["foo"])
+    before = h.state()
+    assert h.heartbeat("a", 1, assignor="range").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert h.state() == before
+    broken.fails = False
+    response = h.heartbeat("a", 1, assignor="range")
+    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
+
+
+def test_an_illegal_result_of_a_foreign_assignor_is_never_installed() -> None:
+    """No assignor can make two members read one partition."""
+    h = Harness(assignors={"uniform": UniformAssignor(), "range": _JunkAssignor()})
+    h.create_topic("foo", partitions=2)
+    h.join("a", ["foo"])
+    before = h.state()
+    response = h.join("b", ["foo"], assignor="range")
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "given twice" in (response.error_message or "")
+    assert h.state() == before
+
+
+def test_many_joins_within_the_assignment_interval_share_one_target() -> None:
+    """A rolling start of a large group computes few targets (KIP-1263), and nobody is left at epoch 0."""
+    h = _two_topics()
+    h.set_group_config(consumer_assignment_interval_ms="1000")
+    first = h.join("a", ["foo"])
+    assert first.member_epoch == 1
+    for number in range(5):
+        response = h.join(f"b{number}", ["foo"])
+        assert response.member_epoch == 1
+        assert h.received(response) == {}
+    assert (h.group.group_epoch, h.group.target_epoch, h.group.state) == (6, 1, GroupState.ASSIGNING)
+    assert len(_assignors(h)) == 1
+    h.advance(1_000)
+    response = h.heartbeat("b0", 1)
+    assert (response.member_epoch, h.group.target_epoch) == (6, 6)
+    assert len(_assignors(h)) == 2
+
+
+def _assignors(h: Harness) -> list[object]:
+    return [event.fields["assignor"] for event in h.events if event.event == "target_assignment_computed"]

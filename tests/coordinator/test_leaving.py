@@ -1,0 +1,166 @@
+"""Leaving for good, leaving for a while, and static members that come back."""
+
+from __future__ import annotations
+
+from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.errors import ErrorCode
+from tests.support.coordinator_harness import Harness
+
+
+def _group() -> Harness:
+    """Members a and b, settled, with three partitions of foo each; b is static."""
+    h = Harness()
+    h.create_topic("foo", partitions=6)
+    h.join("a", ["foo"])
+    h.join("b", ["foo"], instance="i")
+    h.heartbeat("a", 1)
+    h.heartbeat("a", 1, owned={"foo": [0, 1, 2]})
+    h.heartbeat("b", 2, instance="i")
+    assert h.group.state is GroupState.STABLE
+    return h
+
+
+def test_a_member_that_leaves_is_removed_and_the_group_moves_on() -> None:
+    """close() hands the partitions over at once."""
+    h = _group()
+    response = h.heartbeat("a", -1)
+    assert (response.error_code, response.member_id, response.member_epoch) == (ErrorCode.NONE, "a", -1)
+    assert (response.heartbeat_interval_ms, response.assignment) == (0, None)
+    assert h.record_names() == ["current†", "target†", "member†", "epoch"]
+    assert (h.group.group_epoch, h.group.target_epoch, h.group.state) == (3, 2, GroupState.ASSIGNING)
+    response = h.heartbeat("b", 2, instance="i")
+    assert (response.member_epoch, h.received(response)) == (3, {"foo": [0, 1, 2, 3, 4, 5]})
+    assert h.group.state is GroupState.STABLE
+    h.verify_log()
+
+
+def test_the_last_member_that_leaves_makes_the_group_empty() -> None:
+    """An empty group is not forever computing a target that nobody needs."""
+    h = _group()
+    h.heartbeat("a", -1)
+    h.heartbeat("b", -1, instance="i")
+    assert h.record_names() == ["current†", "target†", "member†", "epoch", "target_epoch"]
+    assert (h.group.group_epoch, h.group.target_epoch, h.group.state) == (4, 4, GroupState.EMPTY)
+    assert h.coordinator.deadline_ms() is None
+    response = h.join("c", ["foo"])
+    assert (response.member_epoch, h.received(response)) == (5, {"foo": [0, 1, 2, 3, 4, 5]})
+    h.verify_log()
+
+
+def test_a_repeated_leave_changes_nothing() -> None:
+    """A leave that is sent twice, for a lost answer, does not bump the group again."""
+    h = _group()
+    h.heartbeat("a", -1)
+    before = h.state()
+    assert h.heartbeat("a", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.state() == before
+
+
+def test_a_leave_of_an_unknown_group_is_group_not_found() -> None:
+    """The client is told, and does not care."""
+    assert Harness().heartbeat("a", -1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_static_member_that_leaves_for_a_while_keeps_its_partitions() -> None:
+    """A rolling restart moves no partition."""
+    h = _group()
+    response = h.heartbeat("b", -2, instance="i")
+    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, -2)
+    assert h.record_names() == ["current"]
+    assert (h.group.group_epoch, h.member("b").member_epoch) == (2, -2)
+    assert h.assigned("b") == {"foo": [3, 4, 5]}
+    assert set(h.member("b").assigned[h.topic_id("foo")].values()) == {0}, "any epoch may commit after the return"
+    response = h.heartbeat("a", 2, owned={"foo": [0, 1, 2]}, topics=["foo"], rebalance_timeout_ms=5_000)
+    assert h.received(response) == {"foo": [0, 1, 2]}
+
+
+def test_a_static_member_comes_back_under_a_new_id_with_its_old_partitions() -> None:
+    """The new process reads on after one round trip, and no other member notices."""
+    h = _group()
+    h.heartbeat("b", -2, instance="i")
+    response = h.join("c", ["foo"], instance="i")
+    assert (response.member_epoch, h.received(response)) == (2, {"foo": [3, 4, 5]})
+    assert h.record_names() == ["current†", "target†", "member†", "member", "target", "current", "current"]
+    assert set(h.group.members) == {"a", "c"}
+    assert (h.group.group_epoch, h.group.state) == (2, GroupState.STABLE)
+    h.advance(44_999)
+    h.heartbeat("a", 2)
+    h.heartbeat("c", 2, instance="i")
+    assert h.advance(10_000) == [], "timers of the old id do nothing any more"
+    h.verify_log()
+
+
+def test_a_static_member_that_comes_back_with_another_subscription_bumps_the_group() -> None:
+    """A new version of an application may subscribe to something else."""
+    h = _group()
+    h.create_topic("bar", partitions=1)
+    h.heartbeat("b", -2, instance="i")
+    response = h.join("c", ["bar"], instance="i")
+    assert h.group.group_epoch == 3
+    assert (response.member_epoch, h.received(response)) == (3, {"bar": [0]})
+    assert h.record_names() == [
+        *["current†", "target†", "member†", "member", "target", "current"],
+        *["member", "epoch", "target", "target", "target_epoch", "current"],
+    ]
+    response = h.heartbeat("a", 2)
+    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5]}
+    h.verify_log()
+
+
+def test_a_static_member_may_come_back_under_its_own_id() -> None:
+    """A process that was only paused, or fenced, is not taken for a second one."""
+    h = _group()
+    h.heartbeat("b", -2, instance="i")
+    response = h.join("b", ["foo"], instance="i")
+    assert (response.member_epoch, h.received(response)) == (2, {"foo": [3, 4, 5]})
+    assert h.record_names() == ["current"]
+    assert (h.group.group_epoch, h.group.state) == (2, GroupState.STABLE)
+
+
+def test_a_static_member_that_leaves_while_it_revokes_has_revoked() -> None:
+    """What it was giving up is free at once."""
+    h = _group()
+    h.join("c", ["foo"])
+    h.heartbeat("b", 2, instance="i")
+    assert h.member("b").state is MemberState.UNREVOKED_PARTITIONS
+    h.heartbeat("b", -2, instance="i")
+    assert h.pending("b") == {}
+    response = h.join("d", ["foo"], instance="i")
+    assert response.member_epoch == 3
+    assert h.assigned("d") == {"foo": [3, 4]}
+    h.verify_log()
+
+
+def test_an_instance_id_in_use_is_not_given_away() -> None:
+    """Two processes configured with one group.instance.id: the second is told, the first goes on."""
+    h = _group()
+    response = h.join("c", ["foo"], instance="i")
+    assert response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert "owned by member b" in (response.error_message or "")
+    assert h.heartbeat("b", 2, instance="i").error_code == ErrorCode.NONE
+
+
+def test_an_instance_id_of_somebody_else_is_fenced_and_an_unknown_one_is_unknown() -> None:
+    """The old process of a static member learns that it was replaced."""
+    h = _group()
+    assert h.heartbeat("b", 2, instance="nobody").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.heartbeat("b", -2, instance="nobody").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.heartbeat("a", 2, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert h.heartbeat("a", -1, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert h.heartbeat("a", -2, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_does_not_come_back_is_removed_when_its_session_ends() -> None:
+    """Partitions of a machine that is gone are not blocked for ever, and not given away before."""
+    h = _group()
+    h.advance(20_000)
+    h.heartbeat("a", 2)
+    h.heartbeat("b", -2, instance="i")
+    h.advance(20_000)
+    h.heartbeat("a", 2)
+    assert h.assigned("b") == {"foo": [3, 4, 5]}
+    (removed,) = h.advance(5_000)
+    assert h.record_names(removed) == ["current†", "target†", "member†", "epoch"]
+    assert h.group.group_epoch == 3
+    response = h.heartbeat("a", 2)
+    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5]}
