@@ -1,0 +1,272 @@
+"""What the application's thread does for the member: perform its effects in order, run listeners, wait for answers.
+
+`AppThread` is the loop inside poll() and every other call that waits. Which effect is due, and what an error means, is
+decided in `member/`; what calls there are is in `group_member`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Protocol, assert_never
+
+from kip848_client.client.commit_manager import CommitManager, PendingCall
+from kip848_client.client.heartbeat_manager import AppEffect, HeartbeatRequestManager
+from kip848_client.client.listener_invoker import ListenerEffect, ListenerInvoker
+from kip848_client.client.presence import AppPresence
+from kip848_client.client.queues import AppQueue
+from kip848_client.clock import Clock
+from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
+from kip848_client.member.events import (
+    AppPolled,
+    AssignPartitions,
+    CallAbandoned,
+    Fail,
+    LosePartitions,
+    MemberEvent,
+    PausePartitions,
+    RevokePartitions,
+    StartFetching,
+    StopFetching,
+    SurfaceError,
+)
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.telemetry import LogEvent, log_event
+
+SLICE_S: Final = 0.05
+"""Longest wait that does not look up: how late a call may be when its time is over."""
+
+
+class RecordSource(Protocol):
+    """Who has the records of owned partitions: `Fetcher`, or something else for a GroupMember alone."""
+
+    def warm(self, topics: Iterable[str]) -> None:
+        """Partitions of these topics will be started soon."""
+        ...
+
+    def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        """Read these, from there on."""
+        ...
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read no further; their positions stay."""
+        ...
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are gone."""
+        ...
+
+    def let_go_all(self) -> None:
+        """All are gone."""
+        ...
+
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """The next offset of each partition that is read; everything before it is processed."""
+        ...
+
+
+class AppThread:
+    """The application's end of the two queues.
+
+    Args:
+        manager: the heartbeat thread.
+        queue, commits, presence, listeners: shared with it; see `assembly`.
+        records: who has the records.
+        clock: the member's time.
+    """
+
+    def __init__(
+        self,
+        manager: HeartbeatRequestManager,
+        *,
+        queue: AppQueue[AppEffect],
+        commits: CommitManager,
+        presence: AppPresence,
+        listeners: ListenerInvoker,
+        records: RecordSource,
+        clock: Clock,
+    ) -> None:
+        self.manager: Final = manager
+        self.commits: Final = commits
+        self.listeners: Final = listeners
+        self.records: Final = records
+        self.clock: Final = clock
+        self.errors: Final[deque[Kip848Error]] = deque()
+        """What waits to be raised, oldest first."""
+        self.fatal: Kip848Error | None = None
+        self.fatal_told = False
+        """Whether the fatal error was raised to the application."""
+        self._queue = queue
+        self._presence = presence
+        self._last_ticket = 0
+
+    def post(self, event: MemberEvent) -> None:
+        """Give the member an event; `settle` and `await_ticket` wait until it was taken."""
+        self._last_ticket = self.manager.post(event)
+
+    # --------------------------------------------------------------------------------------------------------- polling
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Cover the time that the application spends inside poll().
+
+        Raises:
+            IllegalStateError: poll() was called from inside a listener.
+        """
+        if self.listeners.running is not None:
+            raise IllegalStateError("poll() was called from inside a rebalance listener; return from it first")
+        self._presence.enter()
+        try:
+            yield
+        finally:
+            self._presence.leave(now_ms=self.clock.now_ms())
+
+    def settle(self, deadline_s: float) -> bool:
+        """Perform what the member asks for, until it asks for nothing more or time is up.
+
+        Args:
+            deadline_s: on ``time.monotonic``.
+
+        Returns:
+            True if records may be handed out.
+
+        Raises:
+            ListenerError: a listener raised.
+            Kip848Error: the member surfaced an error, a commit without a callback failed, or the member is FATAL.
+        """
+        reported = -1
+        while True:
+            self.perform_queued()
+            self.raise_due()
+            # A ticket is taken in far less than a slice: wait for it even if poll(0) has no time.
+            if not self.await_ticket(max(deadline_s, time.monotonic() + SLICE_S)):
+                return False
+            view = self.manager.view
+            left_s = deadline_s - time.monotonic()
+            if self._queue or self.commits.callbacks_due:
+                continue
+            if view.poll_wanted and view.version != reported:
+                reported = view.version
+                self.post(AppPolled(dict(self.records.positions())))
+            elif not (view.poll_wanted or view.awaiting_app):
+                return True
+            elif left_s <= 0:
+                return False
+            else:
+                self.wait(left_s)
+
+    # --------------------------------------------------------------------------------------------------------- effects
+
+    @property
+    def idle(self) -> bool:
+        """Whether no effect waits."""
+        return not self._queue
+
+    def perform_queued(self) -> None:
+        """Perform every effect in the queue, in order; their errors are kept for `raise_due`."""
+        while (effect := self._queue.first()) is not None:
+            try:
+                self._perform(effect)
+            finally:
+                # A listener that was interrupted before its end was reported is called again, rather than never ended.
+                if not isinstance(effect, ListenerEffect) or self.listeners.reported == effect.token:
+                    self._queue.done(effect)
+
+    def perform_starts(self) -> None:
+        """Perform queued starts of fetching, so that a seek that follows meets the partition as fetched."""
+        while isinstance(effect := self._queue.first(), StartFetching):
+            self._perform(effect)
+            self._queue.done(effect)
+
+    def run_commit_callbacks(self) -> None:
+        """Run callbacks of finished commits; errors of commits without one are kept for `raise_due`."""
+        while (error := self.commits.run_callbacks()) is not None:
+            self.errors.append(error)
+
+    def raise_due(self) -> None:
+        """Run callbacks of finished commits, and raise the first error that waits; others are logged."""
+        self.run_commit_callbacks()
+        errors = list(self.errors)
+        self.errors.clear()
+        for error in errors[1:]:
+            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
+        if errors:
+            self.fatal_told = self.fatal_told or errors[0] is self.fatal
+            raise errors[0]
+
+    def _perform(self, effect: AppEffect) -> None:
+        match effect:
+            case PausePartitions(partitions=partitions):
+                self.records.hold(tip.topic_partition for tip in partitions)
+            case StartFetching(positions=positions):
+                try:
+                    self.records.start(positions)
+                except Kip848Error as error:
+                    self.errors.append(error)
+            case StopFetching(partitions=partitions):
+                self.records.let_go(tip.topic_partition for tip in partitions)
+            case AssignPartitions(partitions=partitions):
+                # Now, while the committed offsets are not asked for yet: the first fetch will not wait for it.
+                self.records.warm({tip.topic for tip in partitions})
+                self._run_listener(effect)
+            case RevokePartitions() | LosePartitions():
+                self._run_listener(effect)
+            case SurfaceError(error=error):
+                self.errors.append(error)
+            case Fail(error=error):
+                self.fatal = error
+                self.errors.append(error)
+            case _:
+                assert_never(effect)
+
+    def _run_listener(self, effect: ListenerEffect) -> None:
+        gone = [tip.topic_partition for tip in effect.partitions]
+        with self._presence.outside(self.clock):
+            error = self.listeners.run(effect, let_go=lambda: self.records.let_go(gone))
+        if error is not None:
+            self.errors.append(error)
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something moves, at most *timeout_s* and at most a few slices."""
+        self._queue.wait(min(timeout_s, SLICE_S * 4))
+
+    def await_ticket(self, deadline_s: float) -> bool:
+        """Wait until the member has taken everything posted. Returns whether it has."""
+        while self.manager.processed < self._last_ticket:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or not self.manager.alive:
+                self._check_thread()
+                return False
+            self.wait(min(left_s, SLICE_S))
+        return True
+
+    def await_call(self, call: PendingCall, deadline_s: float, *, what: str) -> None:
+        """Wait for the member's answer; it keeps the deadline itself, so that ours comes one slice later.
+
+        Raises:
+            RequestTimeoutError: there was none.
+            Kip848Error: the error in the answer.
+        """
+        while not call.finished:
+            left_s = deadline_s + SLICE_S - time.monotonic()
+            if left_s <= 0:
+                self.abandon(call)
+                raise RequestTimeoutError(f"{what}: the coordinator gave no answer in time")
+            self._check_thread()
+            self.wait(left_s)
+        if call.error is not None:
+            raise call.error
+
+    def abandon(self, call: PendingCall) -> None:
+        """Stop waiting for *call*."""
+        self.commits.abandon(call)
+        self.post(CallAbandoned(call.call_id))
+
+    def _check_thread(self) -> None:
+        if not self.manager.alive and not self._queue:
+            raise IllegalStateError("the heartbeat thread has ended; close this consumer and make a new one")

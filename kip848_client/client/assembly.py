@@ -1,0 +1,128 @@
+"""Puts one member together from a checked configuration: the only place that knows every part of the shell."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sized
+from typing import Final
+
+import anyio.abc
+
+from kip848_client.client.app_thread import AppThread, RecordSource
+from kip848_client.client.commit_manager import CommitCallback, CommitManager
+from kip848_client.client.group_member import GroupMember
+from kip848_client.client.heartbeat_manager import AppEffect, HeartbeatRequestManager
+from kip848_client.client.listener_invoker import ListenerInvoker
+from kip848_client.client.observer import MemberObserver
+from kip848_client.client.presence import AppPresence
+from kip848_client.client.queues import AppQueue
+from kip848_client.client.request_sender import Connection, RequestSender
+from kip848_client.client.requests import NetworkPerformer, RequestPerformer
+from kip848_client.client.topic_metadata import TopicMetadata
+from kip848_client.clock import Clock, SystemClock
+from kip848_client.config import ConsumerConfig
+from kip848_client.journal import Journal, NullJournal
+from kip848_client.member.events import MemberEvent
+from kip848_client.member.member import Member
+from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.wire.connection import connect
+
+_ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+
+
+def build_group_member(
+    config: ConsumerConfig,
+    *,
+    records: RecordSource,
+    buffer: Sized = (),
+    on_commit: CommitCallback | None = None,
+    clock: Clock | None = None,
+    journal: Journal | None = None,
+) -> GroupMember:
+    """Make a member that has joined nothing yet. Its thread starts with the first call that needs it.
+
+    Args:
+        records: who has the records.
+        buffer: records that poll() hands out without passing through the member; see `AppPresence`.
+        on_commit: hears of every commit without a callback of its own.
+        journal: where the client's events go.
+    """
+    clock = clock or SystemClock()
+    # From the operating system, per object: a fork or a seeded process must not give two members one id (KIP-1082).
+    system_random = random.SystemRandom()
+    member = Member(member_config(config, member_id=str(uuid.uuid4())), rng=random.Random(system_random.random()))
+    observer = MemberObserver(
+        group_id=config.group_id, client_id=config.client_id, clock=clock, journal=journal or NullJournal()
+    )
+    app_queue: AppQueue[AppEffect] = AppQueue()
+    commits = CommitManager(on_commit)
+    presence = AppPresence(buffer)
+
+    def make_performer(tasks: anyio.abc.TaskGroup, report: Callable[[MemberEvent], None]) -> RequestPerformer:
+        sender = RequestSender(
+            bootstrap=[(server.host, server.port) for server in config.bootstrap_servers],
+            open_connection=_Opener(config.client_id),
+            tasks=tasks,
+            clock=clock,
+            rng=random.Random(system_random.random()),
+            backoff_ms=config.retry_backoff_ms,
+            backoff_max_ms=config.retry_backoff_max_ms,
+            setup_timeout_ms=config.connection_setup_timeout_ms,
+        )
+        metadata = TopicMetadata(sender, clock=clock, isolation_level=_ISOLATION_LEVELS[config.isolation_level])
+        return NetworkPerformer(sender=sender, metadata=metadata, tasks=tasks, observer=observer, report=report)
+
+    manager = HeartbeatRequestManager(
+        member,
+        make_performer=make_performer,
+        app_queue=app_queue,
+        commits=commits,
+        presence=presence,
+        observer=observer,
+        clock=clock,
+        name=f"kip848-heartbeat-{config.client_id}",
+    )
+    thread = AppThread(
+        manager,
+        queue=app_queue,
+        commits=commits,
+        presence=presence,
+        listeners=ListenerInvoker(report=manager.post, observer=observer),
+        records=records,
+        clock=clock,
+    )
+    return GroupMember(
+        thread,
+        default_api_timeout_ms=config.default_api_timeout_ms,
+        auto_commit=config.auto_commit_interval_ms is not None,
+    )
+
+
+def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
+    """The part of the configuration that the pure member needs."""
+    return MemberConfig(
+        group_id=config.group_id,
+        member_id=member_id,
+        instance_id=config.group_instance_id,
+        rack_id=config.client_rack,
+        server_assignor=config.group_remote_assignor,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        auto_commit_interval_ms=config.auto_commit_interval_ms,
+        auto_offset_reset=ResetPolicy(config.auto_offset_reset),
+    )
+
+
+class _Opener:
+    """One attempt to open a connection of the control plane."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+
+    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
+        """Dial, and agree on versions."""
+        return await connect(host, port, client_id=self._client_id, task_group=tasks, connect_timeout_ms=timeout_ms)

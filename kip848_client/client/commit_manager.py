@@ -1,0 +1,129 @@
+"""Futures of commits, offset fetches and leaves: who waits for which number. Rules are in `member/commits`.
+
+Calls are made on the application's thread; `complete` is called on the background thread. There a finished call is only
+marked: callbacks run, and errors are raised, on the application's thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kip848_client.errors import Kip848Error
+from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+CommitCallback: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
+
+
+@dataclass(slots=True)
+class PendingCall:
+    """One call that the member will answer.
+
+    Attributes:
+        finished: set last; once it is, the other fields do not change.
+    """
+
+    call_id: int
+    callback: CommitCallback | None = None
+    asynchronous: bool = False
+    finished: bool = False
+    error: Kip848Error | None = None
+    offsets: Offsets = field(default_factory=dict)
+
+
+class CommitManager:
+    """Hands out numbers, and keeps what they stand for until the member answers.
+
+    Args:
+        default_callback: on_commit of the configuration: told about every commit that has no callback of its own.
+    """
+
+    def __init__(self, default_callback: CommitCallback | None = None) -> None:
+        self._default_callback = default_callback
+        self._ids = itertools.count(1)
+        self._pending: dict[int, PendingCall] = {}
+        self._finished: deque[PendingCall] = deque()
+
+    def open(self, *, callback: CommitCallback | None = None, asynchronous: bool = False) -> PendingCall:
+        """Begin a call: its `call_id` goes into the event, and `finished` tells when it was answered."""
+        call = PendingCall(next(self._ids), callback=callback, asynchronous=asynchronous)
+        self._pending[call.call_id] = call
+        return call
+
+    def finish_without_request(self, call: PendingCall) -> None:
+        """There is nothing to commit: the callback of *call* hears of success with the next `run_callbacks`."""
+        self._pending.pop(call.call_id, None)
+        call.finished = True
+        if call.callback is not None:
+            self._finished.append(call)
+
+    def abandon(self, call: PendingCall) -> None:
+        """Nobody waits for *call* any more."""
+        self._pending.pop(call.call_id, None)
+
+    def complete(self, effect: CommitDone | OffsetsFetched | LeaveDone) -> bool:
+        """Mark the call that *effect* answers as finished (background thread).
+
+        Returns:
+            Whether the application has something to do because of it.
+        """
+        match effect:
+            case CommitDone(commit_id=call_id, offsets=offsets, error=error):
+                call = self._pending.pop(call_id, None)
+                if call is None:
+                    if self._default_callback is None:
+                        return False
+                    call = PendingCall(call_id, asynchronous=True)  # an automatic commit: only on_commit hears of it
+                    call.callback = self._default_callback
+            case OffsetsFetched(fetch_id=call_id, offsets=offsets, error=error):
+                call = self._pending.pop(call_id, None)
+            case LeaveDone(leave_id=call_id):
+                call, offsets, error = self._pending.pop(call_id, None), {}, None
+        if call is None:
+            return False
+        call.offsets, call.error = offsets, error
+        if call.asynchronous:
+            self._finished.append(call)
+        call.finished = True
+        return True
+
+    def fail_all(self, error: Kip848Error) -> None:
+        """Finish every open call with *error* (the background thread has died)."""
+        for call_id in list(self._pending):
+            call = self._pending.pop(call_id, None)
+            if call is not None:
+                call.error = error
+                if call.asynchronous:
+                    self._finished.append(call)
+                call.finished = True
+
+    @property
+    def asynchronous_pending(self) -> bool:
+        """Whether an asynchronous commit is not answered yet."""
+        return any(call.asynchronous for call in list(self._pending.values()))
+
+    def run_callbacks(self) -> Kip848Error | None:
+        """Run the callbacks of finished asynchronous commits, oldest first (application's thread).
+
+        Returns:
+            The first error of a commit that has no callback; it is for the caller to raise. Later ones wait for the
+            next call.
+        """
+        while self._finished:
+            call = self._finished.popleft()
+            callback = call.callback or self._default_callback
+            if callback is not None:
+                callback(call.error, call.offsets)
+            elif call.error is not None:
+                return call.error
+        return None
+
+    @property
+    def callbacks_due(self) -> bool:
+        """Whether `run_callbacks` has something to do."""
+        return bool(self._finished)

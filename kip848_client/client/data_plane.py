@@ -1,0 +1,154 @@
+"""confluent_kafka as we use it: how its consumer is made, how its errors are translated, its group-metadata bytes.
+
+One of the few homes of confluent_kafka. What is fetched when is decided in `fetcher`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+from confluent_kafka import Consumer as RecordConsumer
+from confluent_kafka import TopicPartition as PublicTopicPartition
+
+from kip848_client.config import ConfigValue, nearest_key
+from kip848_client.errors import (
+    AuthenticationError,
+    ConfigError,
+    ConnectionLostError,
+    IllegalStateError,
+    Kip848Error,
+    ProtocolError,
+    RequestTimeoutError,
+    error_for_code,
+)
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "PublicTopicPartition",
+    "RecordConsumer",
+    "create_record_consumer",
+    "group_metadata_bytes",
+    "internal",
+    "leader_epoch",
+    "public",
+    "translate",
+]
+
+_UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
+
+_CGMD_MAGIC: Final = b"CGMDv2:"
+_CGMD_NO_INSTANCE: Final = b"\x01"
+_CGMD_INSTANCE: Final = b"\x00"
+
+
+def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
+    """Make the librdkafka consumer that fetches records and is never a member.
+
+    Raises:
+        ConfigError: librdkafka refuses a key or a value; the message names the nearest known key.
+    """
+    try:
+        return confluent_kafka.Consumer(dict(conf))
+    except KafkaException as error:
+        text = _told(error)
+        unknown = _UNKNOWN_KEY.search(text)
+        if unknown is None:
+            raise ConfigError(text) from error
+        nearest = nearest_key(unknown.group(1))
+        hint = f"; did you mean {nearest}?" if nearest is not None else ""
+        raise ConfigError(f"{unknown.group(1)} is not a configuration key{hint}") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:
+    """Our exception for librdkafka's; the caller raises it, ``from`` the original if that is an exception.
+
+    Args:
+        what: what was tried, for the message.
+    """
+    kafka_error = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(kafka_error, KafkaError):
+        return Kip848Error(f"{what}: {error}")
+    text = f"{what}: {kafka_error.str()}"
+    code = kafka_error.code()
+    if code > 0:
+        return error_for_code(code, text)
+    if code in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._MSG_TIMED_OUT}:
+        return RequestTimeoutError(text)
+    if code in {KafkaError._AUTHENTICATION, KafkaError._SSL}:
+        return AuthenticationError(text)
+    if code in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}:
+        return ConnectionLostError(text)
+    if code in {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._INVALID_ARG}:
+        return IllegalStateError(text)
+    if code in {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION}:
+        return ProtocolError(text)
+    return Kip848Error(f"{text} ({kafka_error.name()})")
+
+
+def internal(partition: PublicTopicPartition) -> TopicPartition:
+    """Our name of a partition."""
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def public(partition: TopicPartition, position: OffsetAndMetadata | None = None) -> PublicTopicPartition:
+    """confluent_kafka's name of a partition, with an offset if *position* is given."""
+    if position is None:
+        return PublicTopicPartition(partition.topic, partition.partition)
+    if position.leader_epoch < 0:
+        return PublicTopicPartition(partition.topic, partition.partition, position.offset, position.metadata)
+    return PublicTopicPartition(
+        partition.topic, partition.partition, position.offset, position.metadata, position.leader_epoch
+    )
+
+
+def leader_epoch(partition: PublicTopicPartition) -> int:
+    """The leader epoch of a partition, or -1 where confluent_kafka has None (which its stubs do not say)."""
+    epoch: int | None = partition.leader_epoch
+    return -1 if epoch is None else epoch
+
+
+def group_metadata_bytes(*, group_id: str, member_epoch: int, member_id: str, instance_id: str | None) -> bytes:
+    """What ``Consumer.consumer_group_metadata()`` of librdkafka would be for this member.
+
+    ``Producer.send_offsets_to_transaction`` takes it. The layout is librdkafka's own and not documented: a test
+    compares it with what the installed librdkafka writes.
+
+    Source:
+        librdkafka ``rd_kafka_consumer_group_metadata_write``: magic, int32 generation in the machine's byte order,
+        group id, member id, then one byte 0 and the instance id, or one byte 1 without one. Strings end with NUL.
+    """
+    parts = [
+        _CGMD_MAGIC,
+        struct.pack("=i", member_epoch),
+        group_id.encode() + b"\x00",
+        member_id.encode() + b"\x00",
+    ]
+    parts.append(_CGMD_NO_INSTANCE if instance_id is None else _CGMD_INSTANCE + instance_id.encode() + b"\x00")
+    return b"".join(parts)
+
+
+def _told(error: KafkaException) -> str:
+    inner = error.args[0] if error.args else error
+    return inner.str() if isinstance(inner, KafkaError) else str(error)

@@ -1,0 +1,314 @@
+"""`GroupMember`: membership, commits and leaving of one consumer, as calls of one thread. No records.
+
+`Consumer` is a GroupMember plus a `Fetcher`; whoever reads records by other means (the Spark source) uses it alone.
+What these calls have in common, performing and waiting, is in `app_thread`; rules are in `member/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kip848_client.client.app_thread import SLICE_S, AppThread
+from kip848_client.client.commit_manager import CommitCallback, Offsets, PendingCall
+from kip848_client.client.listener_invoker import ListenerEffect, NoCallbacks, RebalanceCallbacks
+from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.member.events import (
+    CommitKind,
+    CommitRequested,
+    FetchOffsetsRequested,
+    LeaveMode,
+    LeaveRequested,
+    ManuallyAssigned,
+    MemberView,
+    PositionLost,
+    PositionSet,
+    SubscriptionChanged,
+)
+from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from kip848_client.telemetry import LogEvent, log_event
+
+_STOP_TIMEOUT_S: Final = 0.5
+"""For the heartbeat thread to end; it is a daemon, so nothing depends on it."""
+
+
+class GroupMember:
+    """One member, used by one thread at a time.
+
+    Args:
+        thread: performs effects and waits.
+        default_api_timeout_ms: for calls without a time-out of their own.
+        auto_commit: whether close() commits what was consumed.
+    """
+
+    def __init__(self, thread: AppThread, *, default_api_timeout_ms: int, auto_commit: bool) -> None:
+        self.thread: Final = thread
+        self.default_api_timeout_ms: Final = default_api_timeout_ms
+        self._auto_commit = auto_commit
+        self._subscription = Subscription()
+        self._manual: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self._closed = False
+
+    # --------------------------------------------------------------------------------------------------------- state
+
+    @property
+    def view(self) -> MemberView:
+        """State, epoch and partitions as of the last step."""
+        return self.thread.manager.view
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._closed
+
+    @property
+    def subscription(self) -> Subscription:
+        """What was subscribed to; empty if nothing is."""
+        return self._subscription
+
+    @property
+    def manual(self) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
+        """What assign() was given; empty outside manual mode."""
+        return self._manual
+
+    @property
+    def listener_effect(self) -> ListenerEffect | None:
+        """The listener call from inside which we are called, or None."""
+        return self.thread.listeners.running
+
+    def check_usable(self) -> None:
+        """Raise what makes every call but close() useless.
+
+        Raises:
+            IllegalStateError: closed.
+            Kip848Error: the fatal error of the member.
+        """
+        if self._closed:
+            raise IllegalStateError("the consumer is closed; make a new one")
+        if self.thread.fatal is not None:
+            self.thread.fatal_told = True
+            raise self.thread.fatal
+
+    # -------------------------------------------------------------------------------------------------- what is wanted
+
+    def subscribe(self, subscription: Subscription, callbacks: RebalanceCallbacks | None) -> None:
+        """Want these topics. Joining begins with the next poll.
+
+        Args:
+            subscription: not empty; empty is `unsubscribe`.
+
+        Raises:
+            IllegalStateError: partitions are assigned by hand.
+        """
+        self.check_usable()
+        assert subscription
+        if self._manual:
+            raise IllegalStateError("partitions are assigned by hand; call unassign() before subscribe()")
+        self.thread.listeners.callbacks = callbacks or NoCallbacks()
+        self._subscription = subscription
+        self.thread.post(SubscriptionChanged(subscription))
+
+    def assign(self, positions: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Read exactly these, without membership; none ends manual mode.
+
+        Raises:
+            IllegalStateError: topics are subscribed to.
+        """
+        self.check_usable()
+        if self._subscription:
+            raise IllegalStateError("topics are subscribed to; call unsubscribe() before assign()")
+        self._manual = dict(positions)
+        consumed = dict(self.thread.records.positions()) if self._auto_commit else {}
+        self.thread.post(ManuallyAssigned(dict(positions), consumed))
+        if not positions:
+            self.thread.records.let_go_all()
+
+    def unsubscribe(self, *, timeout_ms: int) -> None:
+        """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
+
+        Raises:
+            ListenerError: the revoked listener raised; the member left all the same.
+        """
+        self.check_usable()
+        self._subscription = Subscription()
+        if self._manual:
+            self.assign({})
+            return
+        self._leave(timeout_ms=timeout_ms, mode=LeaveMode.DEFAULT, closing=False)
+        if self.thread.listeners.running is None:
+            self.thread.raise_due()
+
+    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+        """Tell the member where a partition starts that is not read yet."""
+        self.thread.post(PositionSet(partition, position))
+
+    def position_lost(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+        """Tell the member that there is no record at a position; the partition is let go already."""
+        self.thread.post(PositionLost(partition, position))
+
+    # --------------------------------------------------------------------------------------------------------- polling
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take part in rebalances for at most *timeout_s*; for a GroupMember alone, as often as a consumer polls.
+
+        Returns:
+            Whether the member is at rest.
+
+        Raises:
+            ListenerError, Kip848Error: as `settle`.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        self.check_usable()
+        with self.thread.polling():
+            rest = self.thread.settle(deadline_s)
+            while (left_s := deadline_s - time.monotonic()) > 0:
+                self.thread.wait(min(left_s, SLICE_S))
+                rest = self.thread.settle(deadline_s)
+        return rest
+
+    # --------------------------------------------------------------------------------------------------------- commits
+
+    def commit_sync(self, offsets: Offsets | None, *, timeout_ms: int) -> Offsets:
+        """Commit and wait; None commits all positions. Earlier asynchronous commits end first.
+
+        Returns:
+            What was committed.
+
+        Raises:
+            CommitFailedError, BrokerError, RequestTimeoutError: it was not, or that is unknown.
+        """
+        self.check_usable()
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        chosen = dict(self.thread.records.positions() if offsets is None else offsets)
+        while self.thread.commits.asynchronous_pending and time.monotonic() < deadline_s:
+            self.thread.wait(min(SLICE_S, deadline_s - time.monotonic()))
+        self.thread.run_commit_callbacks()
+        if not chosen:
+            return {}
+        call = self.thread.commits.open()
+        self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.thread.clock.now_ms() + timeout_ms)
+        self.thread.await_call(call, deadline_s, what="commit")
+        return chosen
+
+    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+        """Commit and go on. *callback*, or on_commit of the configuration, runs in a later call; without one a failure
+        is raised by a later call.
+        """
+        self.check_usable()
+        self.thread.run_commit_callbacks()
+        chosen = dict(self.thread.records.positions() if offsets is None else offsets)
+        call = self.thread.commits.open(callback=callback, asynchronous=True)
+        if not chosen:
+            self.thread.commits.finish_without_request(call)
+            return
+        self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None)
+
+    def committed(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> Offsets:
+        """Read committed offsets; partitions without one are absent.
+
+        Raises:
+            RequestTimeoutError, BrokerError: they could not be read.
+        """
+        self.check_usable()
+        wanted = frozenset(partitions)
+        if not wanted:
+            return {}
+        call = self.thread.commits.open()
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        self.thread.post(FetchOffsetsRequested(call.call_id, wanted, self.thread.clock.now_ms() + timeout_ms))
+        self.thread.await_call(call, deadline_s, what="committed")
+        return call.offsets
+
+    # ----------------------------------------------------------------------------------------------------------- close
+
+    def close(self, *, timeout_ms: int, mode: LeaveMode, release: Callable[[], None]) -> list[BaseException]:
+        """Commit (if automatic), leave, wait for commits, stop the thread: each within what is left of the time.
+
+        Args:
+            release: closes the record source; called when no listener can need it any more.
+
+        Returns:
+            What was raised on the way, oldest first; every step ran all the same.
+        """
+        if self._closed:
+            return []
+        if self.thread.listeners.running is not None:
+            raise IllegalStateError("close() was called from inside a rebalance listener; return from it first")
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        errors: list[BaseException] = []
+        if self.thread.fatal is None and self.thread.manager.alive:
+            self._guard(errors, lambda: self._commit_on_close(timeout_ms, deadline_s))
+            self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
+            self._guard(errors, lambda: self._await_async_commits(deadline_s))
+        else:
+            self._guard(errors, self.thread.perform_queued)  # the lost listener of a member that is FATAL
+        self._closed = True
+        self._guard(errors, self.thread.run_commit_callbacks)
+        if not self.thread.manager.stop(timeout_s=max(_STOP_TIMEOUT_S, deadline_s - time.monotonic())):
+            log_event(logging.WARNING, LogEvent.HEARTBEAT_THREAD_DIED, error="did not end in time")
+        self._guard(errors, release)
+        errors.extend(error for error in self.thread.errors if error is not self.thread.fatal)
+        self.thread.errors.clear()
+        if self.thread.fatal is not None and not self.thread.fatal_told:
+            errors.insert(0, self.thread.fatal)
+        return errors
+
+    def _commit_on_close(self, timeout_ms: int, deadline_s: float) -> None:
+        positions = dict(self.thread.records.positions()) if self._auto_commit else {}
+        if not positions or (self.view.member_epoch <= 0 and not self._manual):
+            return
+        # A silent coordinator must not eat the time that the leave needs.
+        until_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
+        left_ms = int((until_s - time.monotonic()) * 1_000)
+        call = self.thread.commits.open()
+        self._request_commit(
+            call, positions, CommitKind.AUTO_CLOSE, deadline_ms=self.thread.clock.now_ms() + max(0, left_ms)
+        )
+        try:
+            self.thread.await_call(call, until_s, what="commit on close")
+        except Kip848Error as error:
+            log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
+
+    def _leave_on_close(self, deadline_s: float, mode: LeaveMode) -> None:
+        left_ms = max(0, int((deadline_s - time.monotonic()) * 1_000))
+        self._leave(timeout_ms=left_ms, mode=mode, closing=True)
+
+    def _await_async_commits(self, deadline_s: float) -> None:
+        while self.thread.commits.asynchronous_pending and (left_s := deadline_s - time.monotonic()) > 0:
+            self.thread.wait(min(SLICE_S, left_s))
+
+    def _guard(self, errors: list[BaseException], step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001  kept, and raised when everything is closed
+            errors.append(error)
+
+    # ------------------------------------------------------------------------------------------------------- internals
+
+    def _leave(self, *, timeout_ms: int, mode: LeaveMode, closing: bool) -> None:
+        call = self.thread.commits.open()
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        self.thread.post(LeaveRequested(call.call_id, self.thread.clock.now_ms() + timeout_ms, mode, closing))
+        if self.thread.listeners.running is not None:
+            return  # this listener must return first; the rest happens in the poll() around it
+        if not self.thread.await_ticket(max(deadline_s, time.monotonic() + SLICE_S)):
+            return
+        while True:
+            self.thread.perform_queued()
+            if call.finished or not self.thread.manager.alive:
+                return
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 and self.thread.idle:
+                self.thread.await_ticket(time.monotonic() + SLICE_S)
+                if self.thread.idle:
+                    log_event(logging.WARNING, LogEvent.LEAVE_TIMED_OUT, timeout_ms=timeout_ms)
+                    self.thread.abandon(call)
+                    return
+            self.thread.wait(left_s)
+
+    def _request_commit(
+        self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
+    ) -> None:
+        self.thread.post(CommitRequested(call.call_id, offsets, kind, deadline_ms))

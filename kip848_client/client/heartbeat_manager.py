@@ -1,0 +1,414 @@
+"""HeartbeatRequestManager: the one background thread of a consumer. It owns the `Member`; nobody else steps it.
+
+The thread sleeps in one event loop. It wakes when the member's deadline is reached, when an answer arrives, or when the
+application posts an event, and at no other time: a steady heartbeat costs two wake-ups. Requests are performed here;
+effects for the application's thread go into its queue, and then the one frozen `MemberView` is replaced.
+
+Does not own: any protocol rule (`member/`), connections (`request_sender`), what the application's thread does with its
+effects (`group_member`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, assert_never
+
+import anyio
+import anyio.abc
+
+from kip848_client.client.commit_manager import CommitManager
+from kip848_client.client.observer import MemberObserver
+from kip848_client.client.presence import AppPresence
+from kip848_client.client.queues import AppQueue, Inbox
+from kip848_client.client.requests import MemberRequest, RequestPerformer
+from kip848_client.clock import Clock
+from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.member.events import (
+    AssignPartitions,
+    CommitDone,
+    ConnectCoordinator,
+    Fail,
+    LeaveDone,
+    LeaveRequested,
+    ListenerDone,
+    ListOffsets,
+    LosePartitions,
+    MemberEffect,
+    MemberEvent,
+    MemberView,
+    OffsetsFetched,
+    PausePartitions,
+    RequestMetadata,
+    RevokePartitions,
+    SendRequest,
+    StartFetching,
+    StateChanged,
+    StopFetching,
+    SurfaceError,
+    Tick,
+)
+from kip848_client.telemetry import LogEvent, log_event
+
+AppEffect: TypeAlias = (
+    PausePartitions
+    | RevokePartitions
+    | AssignPartitions
+    | LosePartitions
+    | StartFetching
+    | StopFetching
+    | SurfaceError
+    | Fail
+)
+"""Effects that the application's thread performs, in order."""
+
+MakePerformer: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[MemberEvent], None]], RequestPerformer]
+"""Builds what performs requests, given the loop's task group and what steps an event that nobody asked for."""
+
+DETACHED_LEAVE_ID: Final = 0
+"""Of the leave that no application waits for; `CommitManager` counts from 1."""
+
+_STOP_GRACE_S: Final = 0.1
+"""How long stopping waits for requests that are written already, or about to be: the leave, above all."""
+
+
+class SteppedMember(Protocol):
+    """What this thread needs of `kip848_client.member.member.Member`."""
+
+    def step(self, event: MemberEvent, *, now_ms: int) -> list[MemberEffect]:
+        """Take one event; return what to do, in order."""
+        ...
+
+    def deadline_ms(self) -> int | None:
+        """When a `Tick` is due."""
+        ...
+
+    def view(self) -> MemberView:
+        """What the application's thread may read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Inbox item: end the thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Detach:
+    """Inbox item: no application is left. Leave the group without it, then end the thread."""
+
+    leave: LeaveRequested
+
+
+class HeartbeatRequestManager:
+    """Runs one member. Started by the first event that is posted.
+
+    Args:
+        member: stepped on the background thread only.
+        make_performer: called on the background thread.
+        app_queue: takes the effects for the application's thread.
+        commits: takes the ends of commits, offset fetches and leaves.
+        presence: tells when the application was last inside poll().
+        observer: told about states and requests.
+        clock: the time that the member is given.
+        name: of the thread.
+    """
+
+    def __init__(
+        self,
+        member: SteppedMember,
+        *,
+        make_performer: MakePerformer,
+        app_queue: AppQueue[AppEffect],
+        commits: CommitManager,
+        presence: AppPresence,
+        observer: MemberObserver,
+        clock: Clock,
+        name: str,
+    ) -> None:
+        self._member = member
+        self._make_performer = make_performer
+        self._app_queue = app_queue
+        self._commits = commits
+        self._presence = presence
+        self._observer = observer
+        self._clock = clock
+        self._name = name
+        self._inbox: Inbox[MemberEvent | _Stop | _Detach] = Inbox(self._wake)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._performer: RequestPerformer | None = None
+        self._stopping: anyio.Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms: int | None = None
+        self._ticked_ms = -1
+        self._detached: LeaveRequested | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+
+        # Read by the application's thread, written by this one.
+        self.view: MemberView = member.view()
+        self.mark: object = object()
+        """Replaced when the application's thread has something to look at: a new view, an effect, a finished call."""
+        self.processed = 0
+        """Highest ticket of `post` whose effects and view are visible."""
+        self.crashed: BaseException | None = None
+        """What ended the thread although nobody asked for it: a bug of this library."""
+        self.wake_ups = 0
+        """Times that the thread woke for a deadline or an answer; for tests of its thrift."""
+
+    # ------------------------------------------------------------------------------------- from the other threads
+
+    def post(self, event: MemberEvent) -> int:
+        """Give the member an event. Returns a ticket to compare with `processed`."""
+        if self._thread is None:
+            self._start()
+        return self._inbox.post(event)
+
+    def poke(self) -> None:
+        """Look at the clock again: it may have been moved by hand."""
+        self._call_soon(self._guarded(self._on_timer))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, or will with the first event."""
+        return self.crashed is None and (self._thread is None or self._thread.is_alive())
+
+    def stop(self, *, timeout_s: float) -> bool:
+        """End the thread. Requests that are being written get a moment to reach the socket.
+
+        Returns:
+            Whether the thread ended in time; it is a daemon either way.
+        """
+        if self._thread is None:
+            return True
+        self._inbox.post(_Stop())
+        return self._join(timeout_s)
+
+    def detach(self, *, timeout_s: float) -> bool:
+        """The application is gone without close(): leave the group without calling its listeners, then end."""
+        if self._thread is None or not self._thread.is_alive():
+            return True
+        deadline_ms = self._clock.now_ms() + int(timeout_s * 1_000)
+        self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
+        return self._join(timeout_s)
+
+    def _join(self, timeout_s: float) -> bool:
+        assert self._thread is not None
+        if threading.current_thread() is self._thread:
+            return False  # a garbage collection on this very thread dropped the consumer
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def _wake(self) -> None:
+        self._call_soon(self._guarded(self._drain))
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # the loop was closed meanwhile; whoever waits sees that the thread has ended
+                self._app_queue.wake()
+
+    # ------------------------------------------------------------------------------------ on the background thread
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._main, backend="asyncio")
+        except BaseException as error:  # noqa: BLE001  whatever it is, the application must hear of it
+            self._crash(error)
+        finally:
+            self._loop = None
+            self._commits.fail_all(IllegalStateError("the consumer is closed"))
+            self.mark = object()
+            self._app_queue.wake()
+
+    async def _main(self) -> None:
+        self._stopping = anyio.Event()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._performer = self._make_performer(tasks, self._step)
+                self._loop = asyncio.get_running_loop()
+                self._drain()
+                await self._stopping.wait()
+                self._disarm()
+                await self._flush()
+                tasks.cancel_scope.cancel()
+        finally:
+            if self._performer is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._performer.aclose()
+
+    async def _flush(self) -> None:
+        """Give requests that were just started the time to be written, and an immediate answer the time to come."""
+        if self._requests:
+            await asyncio.wait(self._requests, timeout=_STOP_GRACE_S)
+        for task in self._requests:
+            task.cancel()
+
+    def _drain(self) -> None:
+        taken = self._inbox.drain()
+        for ticket, item in taken:
+            match item:
+                case _Stop():
+                    self._stop_soon()
+                case _Detach(leave=leave):
+                    self._detach(leave)
+                case _:
+                    self._step(item)
+            self.processed = ticket
+        if taken:
+            self._app_queue.wake()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._armed_ms = None
+        deadline_ms = self._member.deadline_ms()
+        now_ms = self._clock.now_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.wake_ups += 1
+            self._ticked_ms = now_ms
+            self._step(Tick(app_polled_ms=self._presence.last_polled_ms(now_ms)))
+        else:
+            self._arm()
+
+    def _step(self, event: MemberEvent) -> None:
+        if self._stopping is not None and self._stopping.is_set():
+            return
+        effects = self._member.step(event, now_ms=self._clock.now_ms())
+        moved = False
+        for effect in effects:
+            moved = self._perform(effect) or moved
+        view = self._member.view()
+        if view.version != self.view.version:
+            if (view.member_id, view.member_epoch) != (self.view.member_id, self.view.member_epoch):
+                self._observer.rename(member_id=view.member_id, member_epoch=view.member_epoch)
+            self.view = view
+            moved = True
+        if moved:
+            self.mark = object()
+            self._app_queue.wake()
+        self._arm()
+
+    def _perform(self, effect: MemberEffect) -> bool:
+        """Do what *effect* says, or queue it. Returns whether the application's thread has something to look at."""
+        match effect:
+            case SendRequest() | ConnectCoordinator() | RequestMetadata() | ListOffsets():
+                self._start_request(effect)
+                return False
+            case CommitDone():
+                self._observer.commit_ended(effect.offsets, effect.error)
+                return self._commits.complete(effect)
+            case OffsetsFetched():
+                return self._commits.complete(effect)
+            case LeaveDone():
+                self._observer.left()
+                if self._detached is not None and self._detached.leave_id == effect.leave_id:
+                    self._stop_soon()
+                return self._commits.complete(effect)
+            case StateChanged():
+                self._observer.state_changed(effect)
+                return False
+            case RevokePartitions() | AssignPartitions() | LosePartitions() if self._detached is not None:
+                self._answer_for_listener(effect)
+                return False
+            case Fail(error=error):
+                self._observer.failed(error)
+            case SurfaceError(error=error):
+                self._observer.surfaced(error)
+            case StartFetching(positions=positions):
+                self._observer.fetching_started(positions)
+            case RevokePartitions() | AssignPartitions() | LosePartitions() | PausePartitions() | StopFetching():
+                pass
+            case _:
+                assert_never(effect)
+        self._app_queue.put(effect)
+        return True
+
+    def _start_request(self, effect: MemberRequest) -> None:
+        # asyncio's own task, not the task group's: steps run in callbacks of the loop, where anyio cannot start one.
+        assert self._loop is not None
+        task = self._loop.create_task(self._answer(effect), name=type(effect).__name__)
+        self._requests.add(task)
+        task.add_done_callback(self._request_ended)
+
+    async def _answer(self, effect: MemberRequest) -> None:
+        assert self._performer is not None
+        event = await self._performer.perform(effect)
+        if event is not None:
+            self.wake_ups += 1
+            self._step(event)
+
+    def _request_ended(self, task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._crash(error)
+            self._stop_soon()
+
+    # ------------------------------------------------------------------------------------------------ timer and end
+
+    def _arm(self) -> None:
+        deadline_ms = self._member.deadline_ms()
+        if deadline_ms is not None:
+            deadline_ms = max(deadline_ms, self._ticked_ms + 1)  # never spin on a deadline that a Tick did not move
+        if deadline_ms == self._armed_ms:
+            return
+        self._disarm()
+        if deadline_ms is None or self._loop is None or (self._stopping is not None and self._stopping.is_set()):
+            return
+        self._armed_ms = deadline_ms
+        delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1_000
+        self._timer = self._loop.call_later(delay_s, self._guarded(self._on_timer))
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._armed_ms = None
+
+    def _stop_soon(self) -> None:
+        if self._stopping is not None:
+            self._stopping.set()
+
+    def _detach(self, leave: LeaveRequested) -> None:
+        self._detached = leave
+        while (effect := self._app_queue.first()) is not None:
+            if isinstance(effect, (RevokePartitions, AssignPartitions, LosePartitions)):
+                self._answer_for_listener(effect)
+            self._app_queue.done(effect)
+        self._step(leave)
+
+    def _answer_for_listener(self, effect: RevokePartitions | AssignPartitions | LosePartitions) -> None:
+        assert self._loop is not None
+        self._loop.call_soon(self._guarded(lambda: self._step(ListenerDone(effect.token))))
+
+    def _guarded(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """*callback* for the loop: what it raises ends the thread, instead of a line in a log and a silent consumer."""
+
+        def guarded() -> None:
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001  a bug, wherever it is
+                self._crash(error)
+                self._stop_soon()
+
+        return guarded
+
+    def _crash(self, error: BaseException) -> None:
+        if self.crashed is None:
+            self.crashed = error
+            log_event(logging.CRITICAL, LogEvent.HEARTBEAT_THREAD_DIED, error=repr(error))
+            failure = Kip848Error(
+                f"the heartbeat thread {self._name} died of {error!r}; close this consumer and make a new one"
+            )
+            failure.__cause__ = error
+            self._app_queue.put(Fail(failure))
+            self._commits.fail_all(failure)

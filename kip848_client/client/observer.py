@@ -1,0 +1,167 @@
+"""What the shell tells about one member: log events, metrics, spans and lines of the event log. Decides nothing.
+
+Called from both threads; everything it writes to is safe for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from kip848_client.clock import Clock
+from kip848_client.journal import Journal, JournalEvent, JsonValue
+from kip848_client.member.events import StateChanged
+from kip848_client.member.states import MemberState
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.telemetry import ClientMetrics, LogEvent, log_event
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+
+_REBALANCE_CUT_SHORT: Final = {MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL}
+
+
+@dataclass(frozen=True, slots=True)
+class MemberName:
+    """Who is spoken about. `member_id` is as of the last step."""
+
+    group_id: str
+    client_id: str
+    member_id: str = ""
+    member_epoch: int = -1
+
+
+class MemberObserver:
+    """Writes about one member.
+
+    Args:
+        group_id, client_id: of the consumer.
+        clock: wall-clock time of the event log.
+        journal: the event log.
+    """
+
+    def __init__(self, *, group_id: str, client_id: str, clock: Clock, journal: Journal) -> None:
+        self._name = MemberName(group_id, client_id)
+        self._clock = clock
+        self._journal = journal
+        self._metrics = ClientMetrics(client_id=client_id, group_id=group_id)
+        self._rebalance_began_ms: int | None = None
+
+    def rename(self, *, member_id: str, member_epoch: int) -> None:
+        """From now on the member has this id and epoch."""
+        name = self._name
+        self._name = MemberName(name.group_id, name.client_id, member_id, member_epoch)
+
+    def state_changed(self, change: StateChanged) -> None:
+        """The public state moved: one log event, one line, and the metrics of rebalances."""
+        log_event(
+            logging.INFO,
+            LogEvent.STATE_CHANGED,
+            group_id=self._name.group_id,
+            from_=change.old.name,
+            to=change.new.name,
+            trigger=change.trigger,
+            member_epoch=change.member_epoch,
+        )
+        self._write("state_changed", old=change.old.name, new=change.new.name, trigger=change.trigger)
+        now_ms = self._clock.now_ms()
+        if change.new is MemberState.RECONCILING:
+            self._rebalance_began_ms = now_ms
+        elif self._rebalance_began_ms is not None:
+            if change.new in _REBALANCE_CUT_SHORT:
+                self._metrics.count("kafka.consumer.failed.rebalance.total")
+            else:
+                self._metrics.count("kafka.consumer.rebalance.total")
+                self._metrics.measure("kafka.consumer.rebalance.latency", now_ms - self._rebalance_began_ms)
+            self._rebalance_began_ms = None
+
+    def answered(self, request: object, *, ms: float) -> None:
+        """A request was answered after *ms*, with whatever code."""
+        match request:
+            case ConsumerGroupHeartbeatRequest():
+                self._metrics.count("kafka.consumer.heartbeat.total")
+                self._metrics.measure("kafka.consumer.heartbeat.response.time", ms)
+            case OffsetCommitRequest():
+                self._metrics.count("kafka.consumer.commit.total")
+                self._metrics.measure("kafka.consumer.commit.latency", ms)
+
+    def request_failed(self, what: object, *, kind: str, error: Exception) -> None:
+        """A request ended without an answer."""
+        api = type(what).__name__
+        log_event(logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
+        if isinstance(what, ConsumerGroupHeartbeatRequest):
+            self._write("heartbeat_failed", error=str(error))
+
+    def coordinator_connected(self, *, node_id: int, host: str, port: int) -> None:
+        """The coordinator's connection is up."""
+        log_event(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=f"{host}:{port} (node {node_id})")
+        self._write("coordinator_found", node_id=node_id, host=host, port=port)
+
+    def coordinator_lost(self, reason: str) -> None:
+        """The coordinator's connection broke."""
+        self._write("coordinator_lost", reason=reason)
+
+    @contextmanager
+    def listener(self, name: str, partitions: Iterable[TopicIdPartition]) -> Iterator[None]:
+        """Cover one listener call: *name* is ``assigned``, ``revoked`` or ``lost``."""
+        text = describe_partitions(partitions)
+        began = time.perf_counter()
+        try:
+            with self._metrics.span(f"kafka.consumer.partitions_{name}", partitions=text):
+                yield
+        except BaseException as error:
+            callback = f"on_partitions_{name}"
+            log_event(logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, partitions=text, error=repr(error))
+            self._write("listener_failed", callback=callback, partitions=_listed(partitions), error=repr(error))
+            raise
+        ms = (time.perf_counter() - began) * 1_000
+        self._metrics.measure(f"kafka.consumer.partition.{name}.latency", ms)
+        self._write(f"partitions_{name}", partitions=_listed(partitions), duration_ms=round(ms, 3))
+
+    def fetching_started(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        """Records of these partitions are read from these offsets on."""
+        self._write(
+            "fetching_started", positions={str(p): position.offset for p, position in sorted(positions.items())}
+        )
+
+    def commit_ended(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+        """A commit was answered, or given up."""
+        listed: JsonValue = {str(p): position.offset for p, position in sorted(offsets.items())}
+        if error is None:
+            self._write("commit_done", offsets=listed)
+        else:
+            self._write("commit_failed", offsets=listed, error=str(error))
+
+    def surfaced(self, error: Exception) -> None:
+        """An error will be raised to the application."""
+        self._write("error_surfaced", error=f"{type(error).__name__}: {error}")
+
+    def failed(self, error: Exception) -> None:
+        """The member is FATAL."""
+        log_event(logging.ERROR, LogEvent.FAILED, group_id=self._name.group_id, error=error)
+        self._write("member_failed", error=f"{type(error).__name__}: {error}")
+
+    def left(self) -> None:
+        """The leave was answered, or will not be."""
+        self._write("left_group")
+
+    def _write(self, event: str, **fields: JsonValue) -> None:
+        self._journal.write(
+            JournalEvent(
+                ts_ms=self._clock.wall_ms(),
+                source="client",
+                event=event,
+                group_id=self._name.group_id,
+                member_id=self._name.member_id,
+                client_id=self._name.client_id,
+                member_epoch=self._name.member_epoch,
+                fields=fields,
+            )
+        )
+
+
+def _listed(partitions: Iterable[TopicIdPartition]) -> list[JsonValue]:
+    return [str(partition) for partition in sorted(partitions)]

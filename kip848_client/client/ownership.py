@@ -1,0 +1,77 @@
+"""Who may use a consumer: one thread at a time, in the process that made it. Knows nothing of records or groups."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from types import TracebackType
+from typing import ClassVar
+
+from kip848_client.errors import ForkedProcessError, IllegalStateError
+
+
+class OneThread:
+    """Entered by every call of a consumer. The same thread may enter again (from a listener); another one may not.
+
+    Nobody waits: two threads inside one consumer are a mistake in the program, and are told so.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+        self.forked = False
+        """Whether this is a child process of the one that made the consumer."""
+
+    def __enter__(self) -> None:
+        if self.forked:
+            raise ForkedProcessError(
+                "this consumer was made before fork(); its threads and connections belong to the parent process. "
+                "Make a new consumer in the child"
+            )
+        me = threading.get_ident()
+        if self._owner != me:
+            if not self._lock.acquire(blocking=False):
+                raise IllegalStateError(
+                    "two threads are inside one consumer; give each thread a consumer, or calls a lock of your own"
+                )
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = None
+            self._lock.release()
+
+
+class ForkGuard:
+    """Finds out in a child process that it is one, for every living consumer.
+
+    Args:
+        gate: closed for good in the child.
+        leaked: objects that must never be destroyed in the child: librdkafka's handle would wait for threads that are
+            not there, and the event loop's sockets and selector are shared with the parent.
+    """
+
+    _living: ClassVar[weakref.WeakSet[ForkGuard]] = weakref.WeakSet()
+
+    def __init__(self, gate: OneThread, *, leaked: tuple[object, ...]) -> None:
+        self._gate = gate
+        self._leaked = leaked
+        ForkGuard._living.add(self)
+
+    @staticmethod
+    def _in_child() -> None:
+        for guard in list(ForkGuard._living):
+            guard._gate.forked = True
+            for item in guard._leaked:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=ForkGuard._in_child)

@@ -1,0 +1,52 @@
+"""When the application was last inside poll(): evidence for max.poll.interval.ms, without a clock per record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+
+from kip848_client.clock import Clock
+
+
+class AppPresence:
+    """Written by the application's thread on its slow path, read by the background thread.
+
+    Records that poll() hands out of the prefetched buffer do not pass here: that path has no time to read a clock.
+    Instead the buffer's length betrays it: if it moved since the last look, poll() was called in between. The moment is
+    then taken as now, which is late by at most the time between two looks (a heartbeat interval).
+
+    Args:
+        buffer: the prefetched records.
+    """
+
+    def __init__(self, buffer: Sized = ()) -> None:
+        self._buffer = buffer
+        self._length_seen = 0
+        self._inside = 0
+        self._left_ms: int | None = None
+
+    def enter(self) -> None:
+        """poll() began to wait or to work; while it does, it counts as being called."""
+        self._inside += 1
+
+    def leave(self, *, now_ms: int) -> None:
+        """poll() returns to the application, or calls a listener, whose time is the application's."""
+        self._left_ms = now_ms
+        self._inside -= 1
+
+    @contextmanager
+    def outside(self, clock: Clock) -> Iterator[None]:
+        """Cover a listener call: poll() waits for the application now, and not the other way round."""
+        inside, self._inside = self._inside, 0
+        self._left_ms = clock.now_ms() if inside else self._left_ms
+        try:
+            yield
+        finally:
+            self._inside = inside
+
+    def last_polled_ms(self, now_ms: int) -> int | None:
+        """The last moment that the application is known to have been inside poll(), or None for never."""
+        length = len(self._buffer)
+        moved = length != self._length_seen
+        self._length_seen = length
+        return now_ms if self._inside or moved else self._left_ms

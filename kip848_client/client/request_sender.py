@@ -1,0 +1,207 @@
+"""Connections by node, and requests over them. The only thing ever retried here is opening a connection.
+
+A request that was written is never written again: its failure goes to the caller, and the member's core decides (two
+layers that both retry multiply, and a resent delta heartbeat breaks the rule that a retry is full). Runs on the
+background thread only. Does not know what any request means.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol, TypeVar
+
+import anyio
+import anyio.abc
+import tenacity
+
+from kip848_client.clock import Clock
+from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
+from kip848_client.model import BrokerNode
+from kip848_client.wire.schema import Request, Response
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Connection(Protocol):
+    """What `kip848_client.wire.connection` offers, and what tests put in its place."""
+
+    @property
+    def api_versions(self) -> Mapping[int, tuple[int, int]]:
+        """API key -> (lowest, highest) version that the peer offers."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection broke or was closed."""
+        ...
+
+    async def send(self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None = None) -> ResponseT:
+        """Write one request and wait for its answer; closes itself on time-out, so that no late answer can arrive."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Return when the connection broke or was closed."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close; outstanding requests fail as `ConnectionLostError`."""
+        ...
+
+
+class OpenConnection(Protocol):
+    """Dials, and does everything up to the answer of ApiVersions."""
+
+    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
+        """Open one connection, in one attempt; what reads it runs in *tasks* until the connection ends."""
+        ...
+
+
+class RequestSender:
+    """Sends one request at a time to the broker that is asked for, over connections that it keeps.
+
+    Args:
+        bootstrap: the brokers to begin with; asked in turn, from a random one on.
+        open_connection: one attempt to open a connection.
+        tasks: where connections are read.
+        clock: for the time that opening may take.
+        rng: picks the first bootstrap server and spreads retries.
+        backoff_ms, backoff_max_ms: between attempts to open a connection (retry.backoff.ms, retry.backoff.max.ms).
+        setup_timeout_ms: for one attempt (socket.connection.setup.timeout.ms).
+        sleep: waits between attempts; takes seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap: Iterable[tuple[str, int]],
+        open_connection: OpenConnection,
+        tasks: anyio.abc.TaskGroup,
+        clock: Clock,
+        rng: random.Random,
+        backoff_ms: int = 100,
+        backoff_max_ms: int = 1_000,
+        setup_timeout_ms: int = 30_000,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._bootstrap: Final = tuple(bootstrap)
+        self._open_connection = open_connection
+        self._tasks = tasks
+        self._clock = clock
+        self._rng = rng
+        self._backoff_ms = backoff_ms
+        self._backoff_max_ms = backoff_max_ms
+        self._setup_timeout_ms = setup_timeout_ms
+        self._sleep = sleep
+        self._nodes: dict[int, BrokerNode] = {}
+        self._by_node: dict[int, Connection] = {}
+        self._any: Connection | None = None
+        self._turn = rng.randrange(len(self._bootstrap))
+        self._locks: dict[int | None, anyio.Lock] = {}
+        self._closed = False
+
+    def learn_nodes(self, nodes: Iterable[BrokerNode]) -> None:
+        """Remember the addresses that the cluster gives for its brokers; older ones that are absent are forgotten."""
+        self._nodes = {node.node_id: node for node in nodes}
+
+    async def any_broker(self, *, timeout_ms: int) -> Connection:
+        """The connection for requests that every broker answers; opened if there is none.
+
+        Raises:
+            ConnectionLostError: no broker could be reached in *timeout_ms*.
+            AuthenticationError: a broker refused us.
+        """
+        async with self._lock(None):
+            if self._any is None or self._any.closed:
+                attempts = max(3, len(self._bootstrap) + 1)
+                self._any = await self._open(self._next_address, attempts=attempts, timeout_ms=timeout_ms)
+            return self._any
+
+    async def node(self, node_id: int, *, timeout_ms: int) -> Connection:
+        """The connection to one broker by its id; opened if there is none.
+
+        Raises:
+            ConnectionLostError: the id is unknown, or the broker could not be reached.
+        """
+        async with self._lock(node_id):
+            known = self._by_node.get(node_id)
+            if known is not None and not known.closed:
+                return known
+            node = self._nodes.get(node_id)
+            if node is None:
+                raise ConnectionLostError(f"broker {node_id} is not in the cluster's metadata")
+            connection = await self.open(node, timeout_ms=timeout_ms)
+            self._by_node[node_id] = connection
+            return connection
+
+    async def open(self, node: BrokerNode, *, timeout_ms: int) -> Connection:
+        """Open a connection to *node* that the caller owns (the coordinator's); two attempts.
+
+        Raises:
+            ConnectionLostError, AuthenticationError, UnsupportedVersionError: as `wire.connection` raises them.
+        """
+        return await self._open(lambda: (node.host, node.port), attempts=2, timeout_ms=timeout_ms)
+
+    async def send_any(
+        self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None = None
+    ) -> ResponseT:
+        """Send to whichever broker is connected; *timeout_ms* covers opening and answering together."""
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        connection = await self.any_broker(timeout_ms=timeout_ms)
+        left_ms = max(1, deadline_ms - self._clock.now_ms())
+        return await connection.send(request, timeout_ms=left_ms, max_version=max_version)
+
+    async def aclose(self) -> None:
+        """Close every connection that is kept here; new ones are refused from now on."""
+        self._closed = True
+        connections = [*self._by_node.values(), *([self._any] if self._any is not None else [])]
+        self._by_node.clear()
+        self._any = None
+        for connection in connections:
+            await connection.aclose()
+
+    async def _open(self, address: Callable[[], tuple[str, int]], *, attempts: int, timeout_ms: int) -> Connection:
+        deadline_ms = self._clock.now_ms() + timeout_ms
+
+        def given_up(state: tenacity.RetryCallState) -> bool:
+            return state.attempt_number >= attempts or self._clock.now_ms() >= deadline_ms
+
+        def backoff_s(state: tenacity.RetryCallState) -> float:
+            grown_ms: float = min(self._backoff_max_ms, self._backoff_ms << (state.attempt_number - 1))
+            left_ms = deadline_ms - self._clock.now_ms()
+            return max(0.0, min(grown_ms * self._rng.uniform(0.8, 1.2), left_ms)) / 1_000
+
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_is_worth_another_attempt),
+            stop=given_up,
+            wait=backoff_s,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return await retrying(self._open_once, address, deadline_ms=deadline_ms)
+
+    async def _open_once(self, address: Callable[[], tuple[str, int]], *, deadline_ms: int) -> Connection:
+        if self._closed:
+            raise ConnectionLostError("the consumer is closed")
+        host, port = address()
+        left_ms = deadline_ms - self._clock.now_ms()
+        if left_ms <= 0:
+            raise RequestTimeoutError(f"no time left to connect to {host}:{port}")
+        timeout_ms = min(left_ms, self._setup_timeout_ms)
+        return await self._open_connection(host=host, port=port, timeout_ms=timeout_ms, tasks=self._tasks)
+
+    def _next_address(self) -> tuple[str, int]:
+        # Brokers that the cluster told us about come after the bootstrap list, in case that whole list has gone.
+        known = [*self._bootstrap, *((node.host, node.port) for node in self._nodes.values())]
+        address = known[self._turn % len(known)]
+        self._turn += 1
+        return address
+
+    def _lock(self, key: int | None) -> anyio.Lock:
+        return self._locks.setdefault(key, anyio.Lock())
+
+
+def _is_worth_another_attempt(error: BaseException) -> bool:
+    if isinstance(error, AuthenticationError):
+        return False
+    return isinstance(error, (ConnectionLostError, RequestTimeoutError))

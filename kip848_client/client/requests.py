@@ -1,0 +1,146 @@
+"""Performs the member's requests: each one becomes exactly one event with the answer, or with why there is none.
+
+Runs on the background thread only. Decides where a request goes by the effect's own word; retries nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, assert_never
+
+import anyio.abc
+
+from kip848_client.client.coordinator_manager import CoordinatorManager
+from kip848_client.client.observer import MemberObserver
+from kip848_client.client.request_sender import RequestSender
+from kip848_client.client.topic_metadata import TopicMetadata
+from kip848_client.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    Kip848Error,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+)
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    CoordinatorConnected,
+    CoordinatorDisconnected,
+    Destination,
+    FailureKind,
+    ListOffsets,
+    MemberEvent,
+    MetadataUpdated,
+    OffsetsListed,
+    RequestFailed,
+    RequestMetadata,
+    ResponseReceived,
+    SendRequest,
+)
+from kip848_client.wire.schema import Response
+
+MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets
+
+
+class RequestPerformer(Protocol):
+    """What the heartbeat thread needs; tests put a scripted one in its place."""
+
+    async def perform(self, effect: MemberRequest) -> MemberEvent | None:
+        """Perform one effect; return the event to step, or None if no answer is expected. Raises only for bugs."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        ...
+
+
+class NetworkPerformer:
+    """Performs over Kafka's wire.
+
+    Args:
+        sender: connections by node.
+        metadata: topic names and offsets by leader.
+        tasks: where the watch over the coordinator's connection runs.
+        observer: told about answers and failures.
+        report: steps an event that nobody asked for (a lost connection).
+    """
+
+    def __init__(
+        self,
+        *,
+        sender: RequestSender,
+        metadata: TopicMetadata,
+        tasks: anyio.abc.TaskGroup,
+        observer: MemberObserver,
+        report: Callable[[MemberEvent], None],
+    ) -> None:
+        self._sender = sender
+        self._metadata = metadata
+        self._tasks = tasks
+        self._observer = observer
+        self._report = report
+        self._coordinator = CoordinatorManager(sender, on_disconnected=self._coordinator_lost)
+
+    async def perform(self, effect: MemberRequest) -> MemberEvent | None:
+        """Perform *effect*; see `RequestPerformer`."""
+        try:
+            match effect:
+                case SendRequest():
+                    response = await self._send(effect)
+                    return ResponseReceived(effect.request_id, response) if effect.expect_answer else None
+                case ConnectCoordinator(request_id=request_id, node=node, timeout_ms=timeout_ms):
+                    versions = await self._coordinator.connect(node, timeout_ms=timeout_ms, tasks=self._tasks)
+                    self._observer.coordinator_connected(node_id=node.node_id, host=node.host, port=node.port)
+                    return CoordinatorConnected(request_id, versions)
+                case RequestMetadata(request_id=request_id, topic_ids=topic_ids, timeout_ms=timeout_ms):
+                    names = await self._metadata.names(topic_ids, timeout_ms=timeout_ms)
+                    return MetadataUpdated(names, request_id)
+                case ListOffsets(request_id=request_id, timestamps=timestamps, timeout_ms=timeout_ms):
+                    listed = await self._metadata.list_offsets(timestamps, timeout_ms=timeout_ms)
+                    return OffsetsListed(request_id, offsets=listed.offsets, errors=listed.errors)
+                case _:
+                    assert_never(effect)
+        except Kip848Error as error:
+            kind = failure_kind(error)
+            what = effect.request if isinstance(effect, SendRequest) else effect
+            self._observer.request_failed(what, kind=kind.value, error=error)
+            if isinstance(effect, SendRequest) and not effect.expect_answer:
+                return None
+            return RequestFailed(effect.request_id, kind, str(error))
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._coordinator.aclose()
+        await self._sender.aclose()
+
+    async def _send(self, effect: SendRequest) -> Response:
+        began = time.perf_counter()
+        if effect.destination is Destination.COORDINATOR:
+            response = await self._coordinator.send(
+                effect.request, timeout_ms=effect.timeout_ms, max_version=effect.max_version
+            )
+        else:
+            response = await self._sender.send_any(
+                effect.request, timeout_ms=effect.timeout_ms, max_version=effect.max_version
+            )
+        self._observer.answered(effect.request, ms=(time.perf_counter() - began) * 1_000)
+        return response
+
+    def _coordinator_lost(self, node_id: int) -> None:
+        self._observer.coordinator_lost(f"the connection to node {node_id} broke")
+        self._report(CoordinatorDisconnected(node_id))
+
+
+def failure_kind(error: Kip848Error) -> FailureKind:
+    """What the member is told about *error*."""
+    match error:
+        case AuthenticationError():
+            return FailureKind.AUTHENTICATION_FAILED
+        case RequestTimeoutError():
+            return FailureKind.TIMED_OUT
+        case ConnectionLostError():
+            return FailureKind.DISCONNECTED
+        case UnsupportedVersionError():
+            return FailureKind.UNSUPPORTED_VERSION
+        case _:
+            return FailureKind.MALFORMED

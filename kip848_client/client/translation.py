@@ -1,0 +1,150 @@
+"""Between confluent_kafka's values, which the public API speaks, and ours. Pure; no state.
+
+Does not own: what the values mean (`consumer`, `member/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kip848_client.client.commit_manager import CommitCallback, Offsets
+from kip848_client.client.data_plane import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    Message,
+    PublicTopicPartition,
+    internal,
+    leader_epoch,
+    public,
+)
+from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
+from kip848_client.listener import ConsumerRebalanceListener, RebalanceCallback
+from kip848_client.model import OffsetAndMetadata, Subscription, SubscriptionPattern, TopicPartition
+
+EARLIEST: Final = OffsetAndMetadata(-2)
+LATEST: Final = OffsetAndMetadata(-1)
+"""Positions that the member resolves by asking the partition's leader."""
+
+PublicCommitCallback = Callable[[Kip848Error | None, list[PublicTopicPartition]], object]
+
+
+def read_subscription(
+    topics: object,
+    *,
+    listener: ConsumerRebalanceListener | None,
+    callbacks: Iterable[RebalanceCallback | None],
+) -> Subscription:
+    """What subscribe() was asked for; empty if nothing.
+
+    Several patterns become one, which matches what any of them matches.
+
+    Raises:
+        ConfigError: not a list of names, a blank name, a listener that is none, or both kinds of listener.
+    """
+    given = [callback for callback in callbacks if callback is not None]
+    if listener is not None and given:
+        raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
+    if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+        raise ConfigError(f"listener must be a ConsumerRebalanceListener, got {type(listener).__name__}")
+    if not all(callable(callback) for callback in given):
+        raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
+    if isinstance(topics, SubscriptionPattern):
+        return Subscription(pattern=topics.pattern)
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise ConfigError(f"subscribe() takes a list of topics, got {topics!r}; write [{topics!r}]")
+    names, patterns = set(), []
+    for topic in topics:
+        if isinstance(topic, SubscriptionPattern):
+            patterns.append(topic.pattern)
+        elif not isinstance(topic, str) or not topic.strip():
+            raise ConfigError(f"subscribe() takes names of topics, got {topic!r}")
+        elif topic.startswith("^"):
+            patterns.append(topic)
+        else:
+            names.add(topic)
+    pattern = "|".join(f"(?:{one})" for one in patterns) if len(patterns) > 1 else "".join(patterns) or None
+    return Subscription(topics=frozenset(names), pattern=pattern)
+
+
+def assign_positions(
+    partitions: Iterable[PublicTopicPartition],
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Where assign() wants partitions to start; None for the committed offset.
+
+    Raises:
+        IllegalStateError: an offset that means nothing here.
+    """
+    return {internal(partition): start_position(partition) for partition in partitions}
+
+
+def start_position(partition: PublicTopicPartition) -> OffsetAndMetadata | None:
+    """The offset field of *partition* as a position; None if it names no place.
+
+    Raises:
+        IllegalStateError: an offset that means nothing here.
+    """
+    offset = partition.offset
+    if offset in {OFFSET_INVALID, OFFSET_STORED}:
+        return None
+    if offset == OFFSET_BEGINNING:
+        return EARLIEST
+    if offset == OFFSET_END:
+        return LATEST
+    if offset < 0:
+        raise IllegalStateError(
+            f"{internal(partition)}: offset {offset} is none; give one >= 0, OFFSET_BEGINNING or OFFSET_END"
+        )
+    return OffsetAndMetadata(offset, leader_epoch(partition))
+
+
+def seek_position(partition: PublicTopicPartition) -> tuple[TopicPartition, OffsetAndMetadata]:
+    """Partition and position of a seek().
+
+    Raises:
+        IllegalStateError: it has no offset.
+    """
+    position = start_position(partition)
+    if position is None:
+        raise IllegalStateError(f"seek() needs an offset; {internal(partition)} has none")
+    return internal(partition), position
+
+
+def commit_offsets(message: Message | None, offsets: Iterable[PublicTopicPartition] | None) -> Offsets | None:
+    """What commit() was asked to commit; None for everything handed out.
+
+    Raises:
+        IllegalStateError: both were given, or a partition has no offset.
+    """
+    if message is not None and offsets is not None:
+        raise IllegalStateError("give commit() a message or offsets, not both")
+    if message is not None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if topic is None or partition is None or offset is None or offset < 0 or message.error() is not None:
+            raise IllegalStateError("commit() takes a message that was consumed")
+        epoch = message.leader_epoch()
+        return {TopicPartition(topic, partition): OffsetAndMetadata(offset + 1, epoch if epoch is not None else -1)}
+    if offsets is None:
+        return None
+    chosen = {}
+    for given in offsets:
+        if given.offset < 0:
+            raise IllegalStateError(f"commit() needs an offset >= 0; {internal(given)} has {given.offset}")
+        chosen[internal(given)] = OffsetAndMetadata(given.offset, leader_epoch(given), given.metadata or "")
+    return chosen
+
+
+def public_offsets(offsets: Offsets) -> list[PublicTopicPartition]:
+    """Offsets as confluent_kafka's partitions, sorted."""
+    return [public(partition, position) for partition, position in sorted(offsets.items())]
+
+
+def public_callback(callback: PublicCommitCallback) -> CommitCallback:
+    """A commit callback of the application, for our values."""
+
+    def call(error: Kip848Error | None, offsets: Offsets) -> None:
+        callback(error, public_offsets(offsets))
+
+    return call

@@ -1,0 +1,393 @@
+"""`Consumer`: the public, synchronous consumer. A `GroupMember` for the group, a `Fetcher` for the records.
+
+Owns the call signatures (confluent_kafka's, so that programs port by changing an import) and the order inside poll():
+first what the group wants, then records. Rules of the protocol are in `member/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from kip848_client.client.app_thread import SLICE_S
+from kip848_client.client.assembly import build_group_member
+from kip848_client.client.data_plane import (
+    Message,
+    PublicTopicPartition,
+    create_record_consumer,
+    group_metadata_bytes,
+    internal,
+    public,
+)
+from kip848_client.client.fetcher import Fetcher
+from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
+from kip848_client.client.offset_calls import OffsetCalls
+from kip848_client.client.ownership import ForkGuard, OneThread
+from kip848_client.client.public_listener import PublicCallbacks
+from kip848_client.client.questions import ClusterQuestions
+from kip848_client.client.translation import (
+    assign_positions,
+    public_callback,
+    read_subscription,
+    start_position,
+)
+from kip848_client.clock import Clock, SystemClock
+from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.errors import IllegalStateError
+from kip848_client.journal import Journal
+from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
+from kip848_client.member.events import AssignPartitions, LeaveMode
+from kip848_client.member.states import MemberState
+from kip848_client.model import SubscriptionPattern
+from kip848_client.telemetry import LogEvent, log_event
+
+__all__ = ["Consumer"]
+
+PREFETCH_RECORDS: Final = 256
+"""What one poll() takes from librdkafka at most; all but the first wait in memory for the next calls."""
+
+ABANDON_TIMEOUT_S: Final = 1.0
+"""For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
+
+
+class Consumer(OffsetCalls, ClusterQuestions):
+    """A member of a consumer group (KIP-848) that reads the records of its partitions.
+
+    Used by one thread at a time; heartbeats go on in a thread of their own, whatever that one does. Errors are raised,
+    never returned as messages. Rebalances happen, and listeners run, inside poll(), consume(), unsubscribe() and
+    close().
+
+    Args:
+        config: Kafka's property names as librdkafka spells them; see docs/porting.md for those that differ.
+        journal: where the client writes its event log.
+
+    Raises:
+        ConfigError: a key or value is wrong; the message says what to do.
+
+    Example::
+
+        with Consumer({"bootstrap.servers": "...", "group.id": "orders", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.subscribe(["orders"])
+            for message in consumer:
+                handle(message)
+                consumer.commit(message)
+    """
+
+    def __init__(
+        self, config: Mapping[str, ConfigValue], *, journal: Journal | None = None, clock: Clock | None = None
+    ) -> None:
+        self._config = parse_consumer_config(config)
+        plane = create_record_consumer(self._config.data_plane)
+        self._fetcher = Fetcher(plane)
+        self._ready = self._fetcher.ready
+        on_commit = public_callback(self._config.on_commit) if self._config.on_commit is not None else None
+        self._group = build_group_member(
+            self._config,
+            records=self._fetcher,
+            buffer=self._ready,
+            on_commit=on_commit,
+            clock=clock or SystemClock(),
+            journal=journal,
+        )
+        self._manager: Final = self._group.thread.manager
+        self._mark: object = None
+        self._gate = OneThread()
+        self._fork_guard = ForkGuard(self._gate, leaked=(plane, self._manager))
+        self._finalizer = weakref.finalize(self, _abandon, self._manager, os.getpid())
+
+    # --------------------------------------------------------------------------------------------------------- group
+
+    def subscribe(
+        self,
+        topics: Iterable[str | SubscriptionPattern] | SubscriptionPattern,
+        listener: ConsumerRebalanceListener | None = None,
+        *,
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Join the group for these topics; replaces what was subscribed to before. Joining begins in poll().
+
+        Args:
+            topics: names, `SubscriptionPattern` objects, or names that start with ``^``, which are patterns (RE2,
+                matched by the coordinator against whole names). None of them at all is `unsubscribe`.
+            listener: told about partitions that come and go.
+            on_assign, on_revoke, on_lost: the same as callables ``(consumer, partitions)``.
+
+        Raises:
+            ConfigError: a name is blank, or both a listener and callables are given.
+            IllegalStateError: partitions are assigned by hand, or the consumer is closed.
+        """
+        with self._gate:
+            self._group.check_usable()
+            subscription = read_subscription(topics, listener=listener, callbacks=(on_assign, on_revoke, on_lost))
+            if not subscription:
+                self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
+                return
+            if listener is None and (on_assign or on_revoke or on_lost):
+                listener = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+            self._group.subscribe(subscription, PublicCallbacks(self, listener) if listener is not None else None)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
+
+        Waits for the coordinator's answer, at most default.api.timeout.ms; from inside a listener it does not wait.
+
+        Raises:
+            ListenerError: the listener raised; the consumer left all the same.
+        """
+        with self._gate:
+            self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
+            if not self._group.listener_effect:
+                self._fetcher.let_go_all()
+
+    def assign(self, partitions: list[PublicTopicPartition]) -> None:
+        """Read exactly these partitions, without membership.
+
+        Inside on_partitions_assigned it means: start them at their offsets.
+
+        Args:
+            partitions: an offset >= 0, OFFSET_BEGINNING or OFFSET_END is where to start; without one the committed
+                offset is, and then auto.offset.reset.
+
+        Raises:
+            IllegalStateError: topics are subscribed to.
+        """
+        with self._gate:
+            effect = self._group.listener_effect
+            if effect is not None:
+                if isinstance(effect, AssignPartitions):
+                    self._start_at(partitions)
+                return  # in the other callbacks the library lets go of the partitions by itself
+            self._group.assign(assign_positions(partitions))
+
+    def unassign(self) -> None:
+        """End a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
+        with self._gate:
+            if self._group.listener_effect is None:
+                self._group.assign({})
+
+    def incremental_assign(self, partitions: list[PublicTopicPartition]) -> None:
+        """Add to a manual assignment; inside on_partitions_assigned the same as `assign`."""
+        with self._gate:
+            if self._group.listener_effect is not None:
+                self.assign(partitions)
+                return
+            kept = dict.fromkeys(self._group.manual)
+            self._group.assign({**kept, **assign_positions(partitions)})
+
+    def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
+        """Take from a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
+        with self._gate:
+            if self._group.listener_effect is None:
+                gone = {internal(partition) for partition in partitions}
+                self._group.assign({p: None for p in self._group.manual if p not in gone})
+
+    def assignment(self) -> list[PublicTopicPartition]:
+        """The partitions that this consumer has now, sorted."""
+        with self._gate:
+            return [public(tip.topic_partition) for tip in sorted(self._group.view.assigned)]
+
+    # ------------------------------------------------------------------------------------------------------- records
+
+    def poll(self, timeout: float | None = -1.0) -> Message | None:
+        """Take part in rebalances, and return the next record.
+
+        Args:
+            timeout: seconds; negative or None waits for ever.
+
+        Returns:
+            A record, never an error; None if time ran out.
+
+        Raises:
+            ListenerError: a listener raised; the rebalance goes on with the next poll().
+            BrokerError: the broker refused something; ``fatal`` ones are raised from every later call, too.
+            Kip848Error: any other error of this library; see `kip848_client.errors`.
+            IllegalStateError: closed, neither subscribed nor assigned, used by two threads, or called from a listener.
+        """
+        # The fast path: nothing has moved since the last look, and a record is at hand.
+        if self._ready and self._mark is self._manager.mark and not self._gate.forked:
+            return self._ready.popleft()
+        with self._gate:
+            batch = self._next_batch(PREFETCH_RECORDS, timeout)
+            if not batch:
+                return None
+            self._ready.extend(batch)
+            return self._ready.popleft()
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
+        """Take part in rebalances, and return the next records: as soon as there is one, those that are at hand.
+
+        Unlike librdkafka's, this call does not wait for *num_messages* to be complete.
+
+        Args:
+            num_messages: at most so many; 0 to 1,000,000.
+            timeout: seconds to wait for the first one; negative or None waits for ever.
+
+        Returns:
+            Records, never errors; none if time ran out.
+
+        Raises:
+            The same as `poll`.
+        """
+        if not 0 <= num_messages <= 1_000_000:
+            raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
+        with self._gate:
+            return self._next_batch(num_messages, timeout)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Yield records for ever; ends when the consumer is closed."""
+        while not self._group.closed:
+            message = self.poll(1.0)
+            if message is not None:
+                yield message
+
+    def _next_batch(self, count: int, timeout: float | None) -> list[Message]:
+        group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
+        thread = group.thread
+        group.check_usable()
+        if not group.subscription and not group.manual:
+            raise IllegalStateError("neither subscribed nor assigned; call subscribe() first")
+        deadline_s = float("inf") if timeout is None or timeout < 0 else time.monotonic() + timeout
+        with thread.polling():
+            while True:
+                mark = manager.mark
+                if mark is not self._mark:
+                    # D3: no record is handed out before the group had its say.
+                    if not thread.settle(deadline_s):
+                        return []
+                    fetcher.keep_readable(group.view.readable)
+                    self._mark = mark  # as of before: what moved meanwhile is looked at again
+                    continue
+                if count <= len(ready) or (ready and count):
+                    return [ready.popleft() for _ in range(min(count, len(ready)))]
+                left_s = min(SLICE_S, deadline_s - time.monotonic())
+                if fetcher.idle and left_s > 0:
+                    thread.wait(left_s)
+                    left_s = 0
+                batch = fetcher.read(count, timeout_s=left_s)
+                if fetcher.eventful:
+                    self._tell(batch)
+                elif batch:
+                    if manager.mark is mark:
+                        return batch
+                    ready.extend(batch)  # what is owned moved while the records came: look before they are handed out
+                elif deadline_s <= time.monotonic():
+                    return []
+
+    def _tell(self, batch: list[Message]) -> None:
+        """Pass on what librdkafka said in place of records; *batch* is kept for the next call."""
+        self._ready.extend(batch)
+        for partition, position in self._fetcher.take_lost():
+            self._group.position_lost(partition, position)
+        error = self._fetcher.take_error()
+        if error is not None:
+            raise error
+
+    # --------------------------------------------------------------------------------------------------------- state
+
+    @property
+    def state(self) -> MemberState:
+        """What the member is doing: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
+        return self._group.view.state
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member; made by the client, the same as long as the consumer lives."""
+        return self._group.view.member_id
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch of the member; -1 outside the group."""
+        return self._group.view.member_epoch
+
+    def memberid(self) -> str:
+        """`member_id`, as confluent_kafka spells it."""
+        return self.member_id
+
+    def group_metadata(self) -> bytes:
+        """What ``producer.send_offsets_to_transaction(offsets, ...)`` needs.
+
+        Ask for it at the time of sending: the epoch moves.
+        """
+        with self._gate:
+            view = self._group.view
+            joined = view.member_epoch > 0
+            return group_metadata_bytes(
+                group_id=self._config.group_id,
+                member_epoch=view.member_epoch if joined else -1,
+                member_id=view.member_id if joined else "",
+                instance_id=self._config.group_instance_id,
+            )
+
+    consumer_group_metadata = group_metadata
+
+    def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
+        """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.
+
+        Returns by its deadline, whatever the brokers do; the leave is written even if nobody answers. A second call
+        does nothing.
+
+        Args:
+            timeout_s: seconds, >= 0.
+            mode: whether to leave the group; matters for static members most of all.
+
+        Raises:
+            ListenerError: the listener raised; everything was closed all the same.
+            Kip848Error: an asynchronous commit failed, or the member was FATAL and nobody was told.
+        """
+        if timeout_s < 0:
+            raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
+        with self._gate:
+            if self._group.closed:
+                return
+            errors = self._group.close(timeout_ms=int(timeout_s * 1_000), mode=mode, release=self._fetcher.close)
+            self._finalizer.detach()
+        for error in errors[1:]:
+            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            if exc is None:
+                raise
+            # The block's own exception matters more than what went wrong while closing after it.
+            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+
+    def __repr__(self) -> str:
+        view = self._group.view
+        state = "closed" if self._group.closed else view.state.name
+        return (
+            f"<Consumer group={self._config.group_id!r} client={self._config.client_id!r} state={state} "
+            f"member_id={view.member_id!r} member_epoch={view.member_epoch}>"
+        )
+
+    # ----------------------------------------------------------------------------------------------------- internals
+
+    def _start_at(self, partitions: list[PublicTopicPartition]) -> None:
+        for partition in partitions:
+            position = start_position(partition)
+            if position is not None:
+                self._fetcher.mark(internal(partition), position)
+                self._group.seek(internal(partition), position)
+
+
+def _abandon(manager: HeartbeatRequestManager, process_id: int) -> None:
+    """The consumer was dropped, or the interpreter ends, and nobody called close(): leave without its listeners."""
+    if os.getpid() != process_id:
+        return  # a child of fork(): thread and connections are the parent's
+    log_event(logging.WARNING, LogEvent.NOT_CLOSED, hint="call close(), or use the consumer in a with statement")
+    manager.detach(timeout_s=ABANDON_TIMEOUT_S)

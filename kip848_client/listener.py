@@ -1,0 +1,111 @@
+"""What an application is told about a rebalance: `ConsumerRebalanceListener`, and plain callables turned into one.
+
+Owns the interface only. `client/listener_invoker.py` decides when and on which thread it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
+
+__all__ = ["CallableListener", "ConsumerRebalanceListener", "ListeningConsumer", "RebalanceCallback"]
+
+
+class ListeningConsumer(Protocol):
+    """What a listener usually does with the consumer that it is given; the real object is the whole `Consumer`."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Inside on_partitions_assigned: start the partitions at their offsets."""
+        ...
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Start one partition at its offset."""
+        ...
+
+    def commit(
+        self,
+        message: Any = None,  # Any: confluent_kafka's Message is generic in newer releases only
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit; synchronous commits work inside on_partitions_revoked."""
+        ...
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Read the next offset of each partition."""
+        ...
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop handing out records of these partitions."""
+        ...
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Hand them out again."""
+        ...
+
+
+RebalanceCallback: TypeAlias = "Callable[[Any, list[TopicPartition]], object]"
+"""``callback(consumer, partitions)``, as in confluent-kafka."""
+
+
+class ConsumerRebalanceListener:
+    """Told when partitions come and go. Override what you need; every method does nothing by itself.
+
+    Methods run on the thread that calls ``poll()``, ``consume()``, ``unsubscribe()`` or ``close()``, one at a time,
+    while heartbeats go on in the background. All calls of the consumer but close(), poll() and consume() may be made
+    from inside. What a method raises comes out of that call as `ListenerError`; a later ``poll()`` repeats the step.
+
+    Source:
+        Kafka's ``ConsumerRebalanceListener``.
+    """
+
+    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        """Called after a rebalance with what is new, also if that is nothing. Fetching starts when it returned.
+
+        ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, decides where to start;
+        otherwise the committed offset does, and without one ``auto.offset.reset``.
+        """
+
+    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        """Called before partitions are handed over; they are paused already. The last chance to commit."""
+
+    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        """Called when partitions may belong to somebody else already; a commit fails. Calls revoked by default."""
+        self.on_partitions_revoked(consumer, partitions)
+
+
+class CallableListener(ConsumerRebalanceListener):
+    """A listener made of the callables that ``subscribe()`` accepts.
+
+    Args:
+        on_assign, on_revoke, on_lost: ``callback(consumer, partitions)``; without *on_lost*, *on_revoke* is called.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost if on_lost is not None else on_revoke
+
+    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        """Call *on_assign*."""
+        if self._on_assign is not None:
+            self._on_assign(consumer, partitions)
+
+    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        """Call *on_revoke*."""
+        if self._on_revoke is not None:
+            self._on_revoke(consumer, partitions)
+
+    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        """Call *on_lost*, or *on_revoke* without one."""
+        if self._on_lost is not None:
+            self._on_lost(consumer, partitions)

@@ -1,0 +1,119 @@
+"""Names of the client's log events, spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
+
+Without an OpenTelemetry SDK in the process every call here is a no-op of the API. Metric names are Kafka's, with dots
+for hyphens; rates, averages and maxima are left to the back end, which has the counters and histograms. Logs are events
+with fields on the logger ``kip848_client``; tests and alerts may rely on the names in `LogEvent`.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from opentelemetry import metrics, trace
+
+__all__ = ["METRICS", "SPANS", "ClientMetrics", "LogEvent", "log_event"]
+
+LOGGER: Final = logging.getLogger("kip848_client")
+
+_INSTRUMENTATION: Final = "kip848_client"
+
+
+class LogEvent(enum.StrEnum):
+    """Every log event of the client; the comment gives its fields."""
+
+    STATE_CHANGED = "member.state_changed"
+    """from, to, trigger, member_epoch."""
+    FAILED = "member.failed"
+    """error: the member is FATAL."""
+    COORDINATOR_CONNECTED = "member.coordinator_connected"
+    """node."""
+    REQUEST_FAILED = "member.request_failed"
+    """api, kind, error."""
+    LISTENER_FAILED = "member.listener_failed"
+    """callback, partitions, error."""
+    ERROR_DROPPED = "member.error_dropped"
+    """error: a second error of one call; the first one was raised."""
+    LEAVE_TIMED_OUT = "member.leave_timed_out"
+    """timeout_ms: the coordinator did not answer the leave in time."""
+    AUTO_COMMIT_FAILED = "member.auto_commit_failed"
+    """offsets, error."""
+    HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"
+    """error: a bug of this library."""
+    NOT_CLOSED = "consumer.not_closed"
+    """The consumer was dropped, or the interpreter ended, without close()."""
+    DATA_PLANE_ERROR = "consumer.data_plane_error"
+    """error: reported by librdkafka, and not raised."""
+
+
+METRICS: Final[Mapping[str, str]] = {
+    "kafka.consumer.heartbeat.total": "heartbeats answered",
+    "kafka.consumer.heartbeat.response.time": "ms from writing a heartbeat to its answer",
+    "kafka.consumer.rebalance.total": "rebalances ended: RECONCILING left with everything reconciled",
+    "kafka.consumer.rebalance.latency": "ms from entering RECONCILING to leaving it",
+    "kafka.consumer.failed.rebalance.total": "rebalances cut short by fencing, a fatal error or the poll interval",
+    "kafka.consumer.partition.assigned.latency": "ms in on_partitions_assigned",
+    "kafka.consumer.partition.revoked.latency": "ms in on_partitions_revoked",
+    "kafka.consumer.partition.lost.latency": "ms in on_partitions_lost",
+    "kafka.consumer.commit.total": "OffsetCommit requests answered",
+    "kafka.consumer.commit.latency": "ms from writing an OffsetCommit to its answer",
+}
+"""Metric name -> what it counts or measures."""
+
+SPANS: Final[Mapping[str, str]] = {
+    "kafka.consumer.partitions_assigned": "on_partitions_assigned runs",
+    "kafka.consumer.partitions_revoked": "on_partitions_revoked runs",
+    "kafka.consumer.partitions_lost": "on_partitions_lost runs",
+}
+"""Span name -> what happens during it."""
+
+
+def log_event(level: int, event: LogEvent, /, **fields: object) -> None:
+    """Write ``event key=value ...`` at *level*; costs nothing if nobody listens."""
+    if LOGGER.isEnabledFor(level):
+        text = " ".join(f"{key.rstrip('_')}={value}" for key, value in fields.items())
+        LOGGER.log(level, "%s %s", event.value, text, extra={"kip848_event": event.value})
+
+
+class ClientMetrics:
+    """Metrics and spans of one consumer, with its client id and group id as attributes.
+
+    Args:
+        client_id: client.id of the consumer.
+        group_id: its group.
+    """
+
+    def __init__(self, *, client_id: str, group_id: str) -> None:
+        self._attributes: Final = {"client-id": client_id, "group-id": group_id}
+        self._tracer = trace.get_tracer(_INSTRUMENTATION)
+        meter = metrics.get_meter(_INSTRUMENTATION)
+        self._counters = {
+            name: meter.create_counter(name, description=text) for name, text in METRICS.items() if _counts(name)
+        }
+        self._histograms = {
+            name: meter.create_histogram(name, unit="ms", description=text)
+            for name, text in METRICS.items()
+            if not _counts(name)
+        }
+
+    def count(self, name: str) -> None:
+        """Add one to the counter *name* of `METRICS`."""
+        self._counters[name].add(1, self._attributes)
+
+    def measure(self, name: str, ms: float) -> None:
+        """Record a duration in the histogram *name* of `METRICS`."""
+        self._histograms[name].record(ms, self._attributes)
+
+    @contextmanager
+    def span(self, name: str, *, partitions: str) -> Iterator[None]:
+        """Cover a block with the span *name* of `SPANS`."""
+        assert name in SPANS, name
+        with self._tracer.start_as_current_span(name, attributes={**self._attributes, "partitions": partitions}):
+            yield
+
+
+def _counts(name: str) -> bool:
+    return name.endswith(".total")
