@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 from pathlib import Path
@@ -28,9 +27,9 @@ from tests.support.raw_connection import RawConnection
 def open_sockets() -> int:
     """How many sockets this process holds."""
     count = 0
-    for name in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         try:
-            count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+            count += str(descriptor.readlink()).startswith("socket:")
         except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return count

@@ -1,0 +1,122 @@
+"""librdkafka's consumers, producers and administrators, as these tests need them. No expectations here."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+TIMEOUT_S: Final = 20.0
+
+Key = tuple[str, int, int]
+"""(topic, partition, offset) of a record."""
+
+
+def quiet(conf: dict[str, object]) -> dict[str, object]:
+    """*conf* without librdkafka's own lines on stderr: these tests break connections on purpose."""
+    return {"log_level": 0, "error_cb": lambda _error: None} | conf
+
+
+class MemberThread:
+    """A librdkafka member of a consumer group that polls on a thread of its own.
+
+    Attributes:
+        delivered: (topic, partition, offset) of everything read, in order.
+        errors: errors that poll returned.
+    """
+
+    def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, group_id: str = "g", **conf: object) -> None:
+        self.consumer: Final = Consumer(
+            quiet(
+                {
+                    "bootstrap.servers": bootstrap_servers,
+                    "group.id": group_id,
+                    "group.protocol": "consumer",
+                    "auto.offset.reset": "earliest",
+                    "auto.commit.interval.ms": 100,
+                    "reconnect.backoff.ms": 20,
+                    "reconnect.backoff.max.ms": 200,
+                }
+                | {name.replace("_", "."): value for name, value in conf.items()}
+            )
+        )
+        self.delivered: Final[list[Key]] = []
+        self.errors: Final[list[KafkaError]] = []
+        self.assigned: Final[list[TopicPartition]] = []
+        self._stop = threading.Event()
+        self._topics: Final = list(topics)
+        self._thread: Final = threading.Thread(target=self._run, name="foreign-member")
+        self._thread.start()
+
+    def keys(self) -> set[Key]:
+        """Everything delivered so far."""
+        return set(self.delivered)
+
+    def leave(self) -> None:
+        """Stop polling, commit, leave the group and close."""
+        self._stop.set()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive(), "the member did not close in time"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def _run(self) -> None:
+        self.consumer.subscribe(self._topics)
+        while not self._stop.is_set():
+            message = self.consumer.poll(0.02)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                self.errors.append(error)
+            else:
+                self.delivered.append((message.topic() or "", *place_of(message)))
+        self.consumer.close()
+
+
+def place_of(message: Message) -> tuple[int, int]:
+    """(partition, offset) of a record."""
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
+
+
+def produce(bootstrap_servers: str, topic: str, count: int, *, partitions: int = 1, **conf: object) -> None:
+    """Write *count* records, their number as value, round robin over the partitions; all acknowledged on return."""
+    producer = Producer(
+        quiet({"bootstrap.servers": bootstrap_servers, "linger.ms": 1})
+        | {name.replace("_", "."): value for name, value in conf.items()}
+    )
+    failures: Counter[str] = Counter()
+
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failures[str(error)] += 1
+
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=number % partitions, on_delivery=delivered)
+    left = producer.flush(TIMEOUT_S)
+    assert not left, f"{left} records were not acknowledged"
+    assert not failures, failures
+
+
+def all_keys(topic: str, count: int, *, partitions: int = 1) -> set[Key]:
+    """What `produce` writes into an empty topic."""
+    return {(topic, number % partitions, number // partitions) for number in range(count)}
+
+
+def admin_of(bootstrap_servers: str) -> AdminClient:
+    """An administrator."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

@@ -1,0 +1,107 @@
+"""kafka-python on the embedded broker: another implementation of every API that it shares with librdkafka."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+    from kafka.admin import NewPartitions, NewTopic
+    from kafka.errors import TopicAlreadyExistsError
+
+from kip848_client.broker import EmbeddedBroker
+from tests.interop.embedded.clients import MemberThread, produce
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    yield client
+    client.close()
+
+
+def test_an_idempotent_producer_writes_what_an_assigned_consumer_reads(broker: EmbeddedBroker) -> None:
+    """kafka-python's producer is idempotent by default: it asks for a producer id before it writes."""
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=1)
+    receipts = [producer.send("orders", str(n).encode(), partition=0, key=b"k") for n in range(300)]
+    offsets = [receipt.get(10).offset for receipt in receipts]
+    producer.close()
+    assert offsets == list(range(300))
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, check_crcs=True)
+    partition = TopicPartition("orders", 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    values: list[bytes] = []
+
+    def all_read() -> bool:
+        for records in consumer.poll(timeout_ms=50).values():
+            values.extend(record.value for record in records)
+        return len(values) >= 300
+
+    wait_until(all_read, what="300 records")
+    consumer.close()
+    assert values == [str(n).encode() for n in range(300)]
+
+
+def test_a_consumer_without_a_group_membership_commits_and_resumes(broker: EmbeddedBroker) -> None:
+    """Assigned consumers keep their positions in a group that has no members."""
+    produce(broker.bootstrap_servers, "orders", 10)
+    partition = TopicPartition("orders", 0)
+    conf = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "simple", "enable_auto_commit": False}
+    first = KafkaConsumer(**conf)
+    first.assign([partition])
+    first.commit({partition: OffsetAndMetadata(7, "seven", -1)})
+    first.close()
+    second = KafkaConsumer(**conf)
+    second.assign([partition])
+    assert second.committed(partition, metadata=True).offset == 7
+    assert second.position(partition) == 7
+    second.close()
+
+
+def test_topics_are_created_grown_listed_and_deleted(broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    """The administrator's daily work, through other versions of the same APIs."""
+    admin.create_topics([NewTopic("users", 2, 1)])
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.create_topics([NewTopic("users", 2, 1)])
+    admin.create_partitions({"users": NewPartitions(4)})
+    assert broker.topics() == {"orders": 2, "users": 4}
+    assert sorted(admin.list_topics()) == ["orders", "users"]
+    admin.delete_topics(["users"])
+    assert broker.topics() == {"orders": 2}
+
+
+def test_the_cluster_is_described(broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    """kafka-python uses DescribeCluster where librdkafka uses Metadata."""
+    cluster = admin.describe_cluster()
+    assert cluster["controller_id"] == 1
+    assert [node["port"] for node in cluster["brokers"]] == [broker.port]
+
+
+def test_a_librdkafka_group_is_listed_and_its_offsets_are_read(broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    """Two implementations have to see the same group."""
+    produce(broker.bootstrap_servers, "orders", 20, partitions=2)
+    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
+        wait_until(lambda: len(member.delivered) == 20, what="all records")
+    listed = admin.list_groups()
+    assert [(group["group_id"], group["group_state"], group["group_type"]) for group in listed] == [
+        ("g", "Empty", "consumer")
+    ]
+    offsets = admin.list_group_offsets("g")["g"]
+    assert {partition: item.offset for partition, item in offsets.items()} == {
+        TopicPartition("orders", 0): 10,
+        TopicPartition("orders", 1): 10,
+    }
