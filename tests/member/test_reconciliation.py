@@ -1,0 +1,472 @@
+"""From one assignment to the next: pause, commit, revoke, assign, acknowledge, in that order and one at a time."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kip848_client.member.events import FailureKind, MetadataUpdated, PositionSet, RequestFailed, RequestMetadata
+from kip848_client.member.states import MemberState, Phase
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
+
+
+def stable(assignment: dict[str, list[int]], **settings: object) -> MemberHarness:
+    member = MemberHarness(settings=settings)
+    member.become_stable(assignment)
+    return member
+
+
+def auto_committing(assignment: dict[str, list[int]]) -> MemberHarness:
+    return stable(assignment, auto_commit_interval_ms=5000)
+
+
+# ------------------------------------------------------------------------------------------------------- the algebra
+
+
+def test_a_first_assignment_revokes_nothing() -> None:
+    """A revoked callback without partitions confuses applications that flush in it."""
+    member = MemberHarness()
+    member.join({"t": [0, 1]})
+    member.reconcile()
+    assert "revoked()" not in member.history
+    assert "assigned(t-0,t-1)" in member.history
+
+
+def test_added_partitions_leave_the_others_alone() -> None:
+    """Kept partitions go on being fetched: that is the point of the protocol."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    assert member.readable == ["t-0"]
+    member.finish_call("assigned", "t-1")
+    assert member.history == ["heartbeat(1)", "assigned(t-1)", "heartbeat(2)", "fetch offsets"]
+    assert member.readable == ["t-0", "t-1"]
+
+
+def test_a_smaller_assignment_revokes_and_then_assigns_nothing() -> None:
+    """The empty assigned callback tells the application that the rebalance is over."""
+    member = stable({"t": [0, 1]})
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == {"t": [0]}
+    assert member.owned == ["t-0"]
+
+
+def test_the_order_is_pause_commit_revoked_assigned_acknowledged() -> None:
+    """Every other order loses records or reads them twice."""
+    member = auto_committing({"t": [0]})
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=42))
+    member.answer_commit()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-1")
+    assert member.history == [
+        "heartbeat(1)",
+        "pause(t-0)",
+        "commit(2)",
+        "revoked(t-0)",
+        "assigned(t-1)",
+        "heartbeat(2)",
+        "fetch offsets",
+    ]
+
+
+def test_an_empty_assignment_revokes_everything() -> None:
+    """A group with more members than partitions leaves some with none."""
+    member = stable({"t": [0]})
+    member.assign_more({})
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == {}
+    assert member.owned == []
+
+
+def test_the_same_assignment_changes_nothing() -> None:
+    """The coordinator repeats it to every full request."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0]}, epoch=1)
+    assert not member.member.view().poll_wanted
+    assert member.state is MemberState.STABLE
+    member.expect_no_heartbeat()
+    assert member.history == ["heartbeat(1)"]
+
+
+def test_a_topic_created_again_under_its_name_is_revoked_and_assigned_afresh() -> None:
+    """Its offsets start at zero again; going on at the old position would skip everything."""
+    member = stable({"t": [0]})
+    member.topic_ids["t"] = UUID(int=77)
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    assert member.readable == []
+    member.finish_call("assigned", "t-0")
+    assert member.reported(member.expect_heartbeat()) == {"t": [0]}
+    assert member.requests(OffsetFetchRequest)
+
+
+# ------------------------------------------------------------------------------------------------------------- names
+
+
+def test_the_known_part_of_an_assignment_goes_ahead() -> None:
+    """One topic that the metadata does not show yet must not stop the others."""
+    member = MemberHarness()
+    del member.topic_ids["u"]
+    member.subscribe("t", "u")
+    member.poll()
+    member.topic_ids["u"] = UUID(int=2)
+    member.metadata_answered = False
+    member.answer_heartbeat(assignment={"t": [0], "u": [0]})
+    request = member.take_waiting(RequestMetadata)
+    member.step(MetadataUpdated({member.topic_ids["t"]: "t"}, request.request_id))
+    member.reconcile()
+    assert member.reported(member.expect_heartbeat()) == {"t": [0]}
+    assert member.phase is Phase.PENDING
+    member.advance(100)
+    assert member.take_waiting(RequestMetadata).topic_ids == {UUID(int=2)}
+
+
+def with_unknown_topic(assignment: dict[str, list[int]], owned: dict[str, list[int]]) -> MemberHarness:
+    """A member that owns *owned* and was just given *assignment*, of which only t is known."""
+    member = stable(owned)
+    member.metadata_answered = False
+    member.assign_more(assignment)
+    request = member.take_waiting(RequestMetadata)
+    member.step(MetadataUpdated({}, request.request_id))
+    return member
+
+
+def test_the_rest_follows_when_its_name_is_known() -> None:
+    """Partitions of a new topic start without another rebalance."""
+    member = with_unknown_topic({"t": [0], "u": [0]}, {"t": [0]})
+    member.answer_heartbeat(epoch=2)
+    member.step(MetadataUpdated({UUID(int=2): "u"}))
+    member.poll()
+    member.finish_call("assigned", "u-0")
+    assert member.reported(member.expect_heartbeat()) == {"t": [0], "u": [0]}
+    assert member.state is MemberState.STABLE
+
+
+def test_an_unknown_topic_alone_causes_one_acknowledgement_and_no_callback() -> None:
+    """Repeating the same acknowledgement on every turn floods the coordinator (KAFKA-20145)."""
+    member = with_unknown_topic({"t": [0], "u": [0]}, {"t": [0]})
+    assert member.reported(member.expect_heartbeat(epoch=2)) == {"t": [0]}
+    assert member.phase is Phase.PENDING
+    assert not member.calls
+    member.answer_heartbeat(epoch=2)
+    member.poll()
+    member.advance(INTERVAL_MS - 1)
+    member.expect_no_heartbeat()
+
+
+def test_an_unknown_topic_that_is_withdrawn_is_forgotten() -> None:
+    """A topic that was deleted before anybody saw it is no rebalance for the application."""
+    member = with_unknown_topic({"t": [0], "u": [0]}, {"t": [0]})
+    member.answer_heartbeat(epoch=2)
+    member.assign_more({"t": [0]}, epoch=3)
+    assert not member.calls
+    assert member.state is MemberState.STABLE
+
+
+def test_only_the_newest_target_is_assigned() -> None:
+    """A name that arrives late must not bring back a partition that was withdrawn (KAFKA-16198)."""
+    member = with_unknown_topic({"u": [0]}, {})
+    member.assign_more({"t": [0]}, epoch=3)
+    member.step(MetadataUpdated({UUID(int=2): "u", UUID(int=1): "t"}))
+    member.reconcile()
+    assert member.owned == ["t-0"]
+    assert "assigned(u-0)" not in member.history
+
+
+def test_partitions_are_revoked_although_the_new_ones_are_unknown() -> None:
+    """Somebody else waits for them."""
+    member = with_unknown_topic({"u": [0]}, {"t": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == {}
+    member.answer_heartbeat(epoch=2)
+    member.step(MetadataUpdated({UUID(int=2): "u"}))
+    member.poll()
+    member.finish_call("assigned", "u-0")
+    assert member.owned == ["u-0"]
+
+
+def test_revoking_needs_no_metadata() -> None:
+    """A topic that was deleted has none."""
+    member = stable({"t": [0, 1]})
+    member.metadata_answered = False
+    member.topic_ids.pop("u")
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-1")
+
+
+def test_unknown_topics_are_asked_for_once_per_backoff() -> None:
+    """Metadata requests in a loop bring down brokers."""
+    member = MemberHarness(metadata_answered=False)
+    member.join({"u": [0]}, topics=("u",))
+    asked = 0
+    for _ in range(90):
+        while member.waiting:
+            asked += 1
+            request = member.take_waiting(RequestMetadata)
+            member.step(MetadataUpdated({}, request.request_id))
+        member.advance(10)
+    assert 3 <= asked <= 5
+    member.poll()
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == {}
+    assert member.phase is Phase.PENDING
+
+
+def test_a_first_assignment_waits_for_the_first_metadata_answer() -> None:
+    """Otherwise the application would be assigned nothing first, and its partitions one round trip later."""
+    member = MemberHarness(metadata_answered=False)
+    member.join({"t": [0]})
+    assert not member.member.view().poll_wanted
+    member.advance(10)
+    request = member.take_waiting(RequestMetadata)
+    member.step(MetadataUpdated({UUID(int=1): "t"}, request.request_id))
+    assert member.member.view().poll_wanted
+    member.poll()
+    member.finish_call("assigned", "t-0")
+
+
+def test_a_silent_metadata_broker_holds_nothing_back_for_long() -> None:
+    """Revocations must not wait for a broker that is down."""
+    member = stable({"t": [0]})
+    member.metadata_answered = False
+    member.assign_more({"u": [0]})
+    assert not member.member.view().poll_wanted
+    member.advance(1000)
+    assert member.member.view().poll_wanted
+
+
+def test_a_failed_metadata_request_is_repeated() -> None:
+    """Partitions of a topic without a name would never start."""
+    member = MemberHarness(metadata_answered=False)
+    member.join({"t": [0]})
+    request = member.take_waiting(RequestMetadata)
+    member.step(RequestFailed(request.request_id, FailureKind.DISCONNECTED, "scripted"))
+    member.advance(100)
+    request = member.take_waiting(RequestMetadata)
+    member.step(MetadataUpdated({UUID(int=1): "t"}, request.request_id))
+    member.poll()
+    member.finish_call("assigned", "t-0")
+
+
+# ------------------------------------------------------------------------------------------------------ interruptions
+
+
+def test_a_target_that_arrives_in_a_run_waits_for_the_next_one() -> None:
+    """A run that changes its mind would tell the application two stories."""
+    member = auto_committing({"t": [0]})
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=5))
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=3, assignment={"t": [2]})
+    member.answer_commit()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-1")
+    assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [1]}
+    assert member.phase is Phase.PENDING
+    member.answer_heartbeat(epoch=3)
+    member.reconcile()
+    assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [2]}
+
+
+def test_metadata_that_arrives_in_a_run_is_for_the_next_one() -> None:
+    """The same, for names instead of targets."""
+    member = with_unknown_topic({"t": [1], "u": [0]}, {"t": [0]})
+    member.step(MetadataUpdated({UUID(int=1): "t"}))
+    member.poll()
+    member.step(MetadataUpdated({UUID(int=2): "u"}))
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-1")
+    member.answer_heartbeat(epoch=2)
+    member.poll()
+    member.finish_call("assigned", "u-0")
+    assert member.owned == ["t-1", "u-0"]
+
+
+def test_a_commit_of_a_dead_run_changes_nothing() -> None:
+    """The member was fenced and has joined again: the late answer belongs to another life."""
+    member = auto_committing({"t": [0]})
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=5))
+    late = member.take(OffsetCommitRequest)
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=110)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=5, assignment={"t": [2]})
+    before = member.member.snapshot()
+    member.sent.append(late)
+    member.answer_commit()
+    assert member.member.snapshot() == before
+    member.reconcile()
+    assert member.owned == ["t-2"]
+
+
+def test_a_revoked_callback_that_outlives_its_run_is_waited_for() -> None:
+    """What the listener has already let go of is not lost once more."""
+    member = stable({"t": [0, 1]})
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=110)
+    assert member.state is MemberState.RELEASING_ASSIGNMENT
+    assert [call.kind for call in member.calls] == ["revoked"]
+    member.finish_call("revoked", "t-1")
+    member.finish_call("lost", "t-0")
+    member.expect_heartbeat(epoch=0, full=True)
+
+
+def test_a_revoked_callback_of_a_dead_run_that_raises_loses_everything() -> None:
+    """What was not let go of is lost."""
+    member = stable({"t": [0, 1]})
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=110)
+    member.finish_call("revoked", "t-1", error=ValueError("no"))
+    member.finish_call("lost", "t-0", "t-1")
+
+
+def test_an_assigned_callback_of_a_dead_run_is_followed_by_lost() -> None:
+    """The application was told that it has them, so it must be told that it has not."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=110)
+    member.finish_call("assigned", "t-1")
+    member.finish_call("lost", "t-0", "t-1")
+    member.expect_heartbeat(epoch=0)
+    assert member.readable == []
+
+
+def test_the_same_assignment_after_a_rejoin_is_a_full_run() -> None:
+    """To the application the partitions were lost; to the coordinator the member is new."""
+    member = stable({"t": [0]})
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=25)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=7, assignment={"t": [0]})
+    member.poll()
+    member.finish_call("assigned", "t-0")
+    assert member.reported(member.expect_heartbeat(epoch=7)) == {"t": [0]}
+
+
+def test_heartbeats_go_on_during_a_run() -> None:
+    """A listener that flushes for a minute must not cost the membership."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    for _ in range(3):
+        member.advance(INTERVAL_MS)
+        assert member.reported(member.expect_heartbeat(epoch=2)) is None
+        member.answer_heartbeat(epoch=2)
+
+
+def test_an_epoch_that_changes_in_a_run_is_used_by_its_acknowledgement() -> None:
+    """An acknowledgement with the old epoch is fenced."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=3)
+    member.finish_call("assigned", "t-1")
+    member.expect_heartbeat(epoch=3)
+
+
+def test_a_new_target_does_not_swallow_an_acknowledgement_that_is_due() -> None:
+    """The coordinator still waits for the earlier revocation, and others for its partition."""
+    member = stable({"t": [0, 1]})
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-1")
+    member.advance(INTERVAL_MS)
+    member.finish_call("assigned")
+    assert member.phase is Phase.ACK_DUE
+    member.answer_heartbeat(epoch=3, assignment={"t": [0, 2]})
+    assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [0]}
+    assert member.phase is Phase.PENDING
+
+
+# --------------------------------------------------------------------------------------------------------- data plane
+
+
+def test_fetching_stops_before_positions_are_read() -> None:
+    """Records that arrive between the two would be delivered, and again by the next owner (KAFKA-16460)."""
+    member = auto_committing({"t": [0]})
+    member.assign_more({})
+    member.poll(positions(t_0=9))
+    assert member.history.index("pause(t-0)") < member.history.index("commit(2)")
+    (commit,) = member.requests(OffsetCommitRequest)
+    assert commit.topics[0].partitions[0].committed_offset == 9
+
+
+def test_nothing_of_a_revoked_partition_is_read_once_its_run_began() -> None:
+    """The commit is on its way; another record would be delivered twice."""
+    member = auto_committing({"t": [0, 1]})
+    member.assign_more({"t": [1]})
+    assert member.readable == ["t-0", "t-1"]
+    member.poll(positions(t_0=9))
+    assert member.readable == ["t-1"]
+
+
+def test_positions_of_added_partitions_wait_for_the_listener() -> None:
+    """A listener that seeks must be faster than the fetcher."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.advance(500)
+    assert not member.requests(OffsetFetchRequest)
+    assert member.readable == ["t-0"]
+    member.finish_call("assigned", "t-1")
+    (fetch,) = member.requests(OffsetFetchRequest)
+    assert fetch.groups[0].topics is not None
+    assert [(topic.name, topic.partition_indexes) for topic in fetch.groups[0].topics] == [("t", (1,))]
+
+
+def test_a_seek_in_the_assigned_callback_is_the_position() -> None:
+    """Applications that keep their own offsets do it there."""
+    member = MemberHarness()
+    member.join({"t": [0, 1]})
+    member.poll()
+    member.step(PositionSet(TopicPartition("t", 0), OffsetAndMetadata(500)))
+    member.finish_call("assigned", "t-0", "t-1")
+    assert "fetch(t-0@500)" in member.history
+    (fetch,) = member.requests(OffsetFetchRequest)
+    assert fetch.groups[0].topics is not None
+    assert fetch.groups[0].topics[0].partition_indexes == (1,)
+
+
+def test_positions_that_are_still_looked_up_do_not_start_a_paused_partition() -> None:
+    """The lookup ends while the partition is being revoked: fetching it then would deliver records of others."""
+    member = MemberHarness()
+    member.join({"t": [0, 1]})
+    member.reconcile()
+    member.answer_heartbeat(epoch=2, assignment={"t": [1]})
+    member.poll()
+    member.answer_fetch({"t-0": 5, "t-1": 6})
+    assert member.history[-1] == "fetch(t-1@6)"
+
+
+def test_a_partition_that_returns_before_it_was_let_go_goes_on_where_it_was() -> None:
+    """Its listener raised, then the coordinator changed its mind: no record is skipped or read twice."""
+    member = stable({"t": [0, 1]})
+    member.assign_more({"t": [0]})
+    member.poll(positions(t_0=3, t_1=7))
+    member.finish_call("revoked", "t-1", error=ValueError("not now"))
+    member.assign_more({"t": [0, 1]}, epoch=3)
+    assert member.readable == ["t-0"]
+    member.poll(positions(t_0=3, t_1=7))
+    member.finish_call("assigned")
+    assert member.readable == ["t-0", "t-1"]
+    assert member.history[-2:] == ["heartbeat(3)", "fetch(t-1@7)"]

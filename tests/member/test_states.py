@@ -1,0 +1,153 @@
+"""The table of moves: every row works, everything else raises, and the public machine is derived from it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kip848_client.errors import IllegalStateError
+from kip848_client.member.context import Context
+from kip848_client.member.events import StateChanged
+from kip848_client.member.settings import MemberConfig
+from kip848_client.member.states import (
+    FATAL,
+    HEARTBEATING,
+    IN_GROUP,
+    PHASE_ROWS,
+    PHASE_TABLE,
+    TRANSITIONS,
+    MemberState,
+    MemberStateMachine,
+    Phase,
+    PhaseRow,
+    Transition,
+)
+
+TRIGGERS = sorted({row.trigger for row in PHASE_ROWS})
+ILLEGAL = [(trigger, phase) for trigger in TRIGGERS for phase in Phase if (trigger, phase) not in PHASE_TABLE]
+
+
+def context_in(phase: Phase) -> Context:
+    context = Context(MemberConfig(group_id="g", member_id="m"), random.Random(0))
+    context.phase = phase
+    context._machine.state = phase.state
+    return context
+
+
+@pytest.mark.parametrize("row", PHASE_ROWS, ids=lambda row: f"{row.source.name}-{row.trigger}-{row.dest.name}")
+def test_a_declared_move_leads_where_its_row_says(row: PhaseRow) -> None:
+    """If a row and the machine disagree, logs and metrics show a state that the member is not in."""
+    context = context_in(row.source)
+    context.move(row.trigger)
+    assert context.phase is row.dest
+    changed = [effect for effect in context.effects if isinstance(effect, StateChanged)]
+    if row.source.state is row.dest.state:
+        assert not changed
+    else:
+        assert [(effect.old, effect.new) for effect in changed] == [(row.source.state, row.dest.state)]
+
+
+@pytest.mark.parametrize(("trigger", "phase"), ILLEGAL, ids=lambda item: getattr(item, "name", item))
+def test_any_other_move_raises_and_changes_nothing(trigger: str, phase: Phase) -> None:
+    """A silent illegal move would let a removed member go on as if it were one."""
+    context = context_in(phase)
+    with pytest.raises(IllegalStateError, match=phase.name):
+        context.move(trigger)
+    assert context.phase is phase
+    assert not context.effects
+
+
+def test_the_first_state_is_unjoined() -> None:
+    """A consumer that was only constructed must not look like a member."""
+    assert MemberStateMachine().state is MemberState.UNJOINED
+    assert Phase.IDLE.state is MemberState.UNJOINED
+
+
+def test_a_trigger_has_one_destination_per_phase_and_per_public_state() -> None:
+    """Two destinations would make the outcome depend on the order of rows."""
+    assert len(PHASE_TABLE) == len(PHASE_ROWS)
+    assert len({(row.trigger, row.source) for row in TRANSITIONS}) == len(TRANSITIONS)
+
+
+def test_every_phase_can_be_reached() -> None:
+    """A phase without a way in is dead code, or a missing row."""
+    reached = {Phase.IDLE}
+    while grown := {row.dest for row in PHASE_ROWS if row.source in reached} - reached:
+        reached |= grown
+    assert reached == set(Phase)
+
+
+def test_every_phase_but_the_fatal_end_can_be_left() -> None:
+    """A phase without a way out is a consumer that hangs for ever."""
+    left = {row.source for row in PHASE_ROWS}
+    assert set(Phase) - left == {Phase.FATAL_DONE}
+
+
+def test_nothing_leads_out_of_fatal() -> None:
+    """FATAL promises the application that nothing is sent any more."""
+    assert not [row for row in PHASE_ROWS if row.source in FATAL and row.dest not in FATAL]
+
+
+def test_the_public_moves_are_those_of_the_protocol() -> None:
+    """The diagram that users read is drawn from these rows."""
+    state = MemberState
+    assert {(row.source, row.dest) for row in TRANSITIONS} == {
+        (state.UNJOINED, state.STABLE),
+        (state.UNJOINED, state.RECONCILING),
+        (state.UNJOINED, state.RELEASING_ASSIGNMENT),
+        (state.UNJOINED, state.FATAL),
+        (state.STABLE, state.RECONCILING),
+        (state.STABLE, state.RELEASING_ASSIGNMENT),
+        (state.STABLE, state.FATAL),
+        (state.RECONCILING, state.STABLE),
+        (state.RECONCILING, state.UNJOINED),
+        (state.RECONCILING, state.RELEASING_ASSIGNMENT),
+        (state.RECONCILING, state.FATAL),
+        (state.RELEASING_ASSIGNMENT, state.UNJOINED),
+    }
+
+
+def test_a_member_in_the_group_can_be_fenced_can_leave_can_fail_and_can_be_late() -> None:
+    """A phase of the group that forgets one of these keeps partitions that others already have."""
+    for phase in IN_GROUP | {Phase.JOINING}:
+        assert PHASE_TABLE["fenced", phase] is Phase.FENCED_RELEASE
+        assert PHASE_TABLE["poll_expired", phase] is Phase.STALE_RELEASE
+        assert PHASE_TABLE["leave_requested", phase] is Phase.LEAVE_REVOKING
+        assert PHASE_TABLE["failed", phase] is Phase.FATAL_RELEASE
+
+
+def test_only_members_heartbeat() -> None:
+    """A heartbeat of a member that gave up would bring it back."""
+    assert HEARTBEATING.isdisjoint(FATAL | {Phase.IDLE, Phase.AWAITING_POLL, Phase.WAIT_FIRST_POLL})
+    assert HEARTBEATING.isdisjoint({Phase.FENCED_RELEASE, Phase.STALE_RELEASE})
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row.source.name}-{row.trigger}")
+def test_the_machine_fires_every_public_row(row: Transition) -> None:
+    """The machine and the rows are one table; a difference would raise in the middle of a rebalance."""
+    machine = MemberStateMachine()
+    machine.state = row.source
+    assert machine.fire(row.trigger) is row.dest
+    assert machine.state is row.dest
+
+
+@pytest.mark.parametrize("trigger", sorted({row.trigger for row in TRANSITIONS}))
+@pytest.mark.parametrize("state", MemberState)
+def test_the_machine_refuses_what_has_no_row(trigger: str, state: MemberState) -> None:
+    """An illegal move must be loud, and leave the state as it is."""
+    machine = MemberStateMachine()
+    machine.state = state
+    if any(row.trigger == trigger and row.source is state for row in TRANSITIONS):
+        assert machine.fire(trigger) is not None
+        return
+    with pytest.raises(IllegalStateError, match=state.name):
+        machine.fire(trigger)
+    assert machine.state is state
+
+
+def test_machines_do_not_share_their_state() -> None:
+    """Two consumers in one process must not move each other."""
+    one, other = MemberStateMachine(), MemberStateMachine()
+    one.fire("assignment_received")
+    assert (one.state, other.state) == (MemberState.RECONCILING, MemberState.UNJOINED)

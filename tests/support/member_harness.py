@@ -1,0 +1,555 @@
+"""A member with a scripted coordinator and a scripted application around it, on a clock that moves when told.
+
+The harness performs the effects of every step: requests wait in `sent` until the test answers them, listener calls wait
+in `calls`. FindCoordinator, the connection and metadata are answered at once, unless the test says otherwise. Every
+step is checked against `MemberInvariants`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+from uuid import UUID
+
+from kip848_client.clock import ManualClock
+from kip848_client.errors import Kip848Error
+from kip848_client.member.events import (
+    AppPolled,
+    AssignPartitions,
+    CommitDone,
+    CommitKind,
+    CommitRequested,
+    ConnectCoordinator,
+    CoordinatorConnected,
+    Fail,
+    FailureKind,
+    FetchOffsetsRequested,
+    LeaveDone,
+    LeaveMode,
+    LeaveRequested,
+    ListenerDone,
+    ListOffsets,
+    LosePartitions,
+    ManuallyAssigned,
+    MemberEffect,
+    MemberEvent,
+    MetadataUpdated,
+    OffsetsFetched,
+    OffsetsListed,
+    PausePartitions,
+    RequestFailed,
+    RequestMetadata,
+    ResponseReceived,
+    RevokePartitions,
+    SendRequest,
+    StartFetching,
+    StateChanged,
+    StopFetching,
+    SubscriptionChanged,
+    SurfaceError,
+    Tick,
+)
+from kip848_client.member.member import Member
+from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.member.states import MemberState, Phase
+from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kip848_client.wire.schema import Request, Response
+from tests.support.member_invariants import MemberInvariants
+
+GROUP = "orders-group"
+MEMBER_ID = "11111111-1111-1111-1111-111111111111"
+INTERVAL_MS = 1000
+MAX_POLL_MS = 10_000
+TOPIC_IDS = {"t": UUID(int=1), "u": UUID(int=2), "v": UUID(int=3)}
+"""Topics of the cluster; a test may add or change ids in its own copy (`MemberHarness.topic_ids`)."""
+
+RequestT = TypeVar("RequestT", bound=Request[Response])
+EffectT = TypeVar("EffectT")
+ListenerEffect = AssignPartitions | RevokePartitions | LosePartitions
+
+_KINDS: dict[type[ListenerEffect], str] = {
+    AssignPartitions: "assigned",
+    RevokePartitions: "revoked",
+    LosePartitions: "lost",
+}
+
+
+class NoJitter(random.Random):
+    """Randomness whose middle is all there is, so that waits can be written down."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """The middle."""
+        return (a + b) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A listener call that the application has not finished."""
+
+    kind: str
+    partitions: tuple[str, ...]
+    token: int
+
+
+def partition(text: str) -> TopicPartition:
+    """``"t-0"`` as a partition."""
+    topic, _, index = text.rpartition("-")
+    return TopicPartition(topic, int(index))
+
+
+def positions(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    """``positions(t_0=5)``: consumed up to 5 in partition 0 of t."""
+    return {partition(key.replace("_", "-")): OffsetAndMetadata(value) for key, value in offsets.items()}
+
+
+def named_assignment(topic_ids: Mapping[str, UUID], assignment: Mapping[str, Iterable[int]]) -> Assignment:
+    """An assignment on the wire, from names."""
+    return Assignment(tuple(TopicPartitions(topic_ids[topic], tuple(indexes)) for topic, indexes in assignment.items()))
+
+
+@dataclass
+class MemberHarness:
+    """Arrange with the methods named like users and coordinators act, assert with those named ``expect``.
+
+    Args:
+        settings: of the member, besides group and member id.
+        coordinator_found: answer FindCoordinator and the connection at once.
+        metadata_answered: answer RequestMetadata at once, with the topics in `topic_ids`.
+        listeners_finish: end every listener call at once, without an error.
+        heartbeat_version: the highest one of the coordinator; None if it has none.
+    """
+
+    settings: dict[str, object] = field(default_factory=dict)
+    coordinator_found: bool = True
+    metadata_answered: bool = True
+    listeners_finish: bool = False
+    heartbeat_version: int | None = 1
+    rng: random.Random = field(default_factory=NoJitter)
+
+    def __post_init__(self) -> None:
+        defaults: dict[str, object] = {
+            "group_id": GROUP,
+            "member_id": MEMBER_ID,
+            "max_poll_interval_ms": MAX_POLL_MS,
+            "rebalance_timeout_ms": MAX_POLL_MS,
+            "auto_commit_interval_ms": None,
+            "auto_offset_reset": ResetPolicy.EARLIEST,
+        }
+        self.config = MemberConfig(**(defaults | self.settings))  # type: ignore[arg-type]
+        self.clock = ManualClock()
+        self.member = Member(self.config, rng=self.rng)
+        self.invariants = MemberInvariants(self.member)
+        self.topic_ids = dict(TOPIC_IDS)
+        self.sent: list[SendRequest] = []
+        """Requests that were not answered yet, oldest first."""
+        self.waiting: list[ConnectCoordinator | RequestMetadata | ListOffsets] = []
+        self.calls: list[Call] = []
+        """Listener calls that are not over, oldest first."""
+        self.history: list[str] = []
+        """Everything that happened, one word each: what scenarios compare."""
+        self.effects: list[MemberEffect] = []
+        """All effects, in order."""
+        self.app_polled_ms: int | None = None
+        self._call_number = 1000
+        self._automatic: list[MemberEvent] = []
+
+    # --------------------------------------------------------------------------------------------------- the engine
+
+    def step(self, event: MemberEvent) -> list[MemberEffect]:
+        """One step, and the answers that come by themselves. Returns the effects of all of it."""
+        seen: list[MemberEffect] = []
+        events: list[MemberEvent] = [event]
+        while events:
+            current = events.pop(0)
+            effects = self.member.step(current, now_ms=self.now_ms)
+            self.invariants.check(current, effects, now_ms=self.now_ms)
+            for effect in effects:
+                self._perform(effect)
+            events += self._automatic
+            self._automatic = []
+            seen += effects
+        self.effects += seen
+        return seen
+
+    def _perform(self, effect: MemberEffect) -> None:
+        match effect:
+            case SendRequest(request_id, _, FindCoordinatorRequest()) if self.coordinator_found:
+                self._automatic.append(ResponseReceived(request_id, self.coordinator_answer()))
+            case SendRequest(_, _, request):
+                self.sent.append(effect)
+                self.history.append(_word(request))
+            case ConnectCoordinator(request_id) if self.coordinator_found:
+                self._automatic.append(CoordinatorConnected(request_id, self.versions))
+            case RequestMetadata(request_id, topic_ids) if self.metadata_answered:
+                names = {topic_id: name for name, topic_id in self.topic_ids.items() if topic_id in topic_ids}
+                self._automatic.append(MetadataUpdated(names, request_id))
+            case ConnectCoordinator() | RequestMetadata() | ListOffsets():
+                self.waiting.append(effect)
+            case AssignPartitions() | RevokePartitions() | LosePartitions():
+                names_of = tuple(str(item) for item in sorted(effect.partitions))
+                call = Call(_KINDS[type(effect)], names_of, effect.token)
+                self.history.append(f"{call.kind}({','.join(names_of)})")
+                if self.listeners_finish:
+                    self._automatic.append(ListenerDone(effect.token))
+                else:
+                    self.calls.append(call)
+            case PausePartitions(paused):
+                self.history.append(f"pause({','.join(str(item) for item in sorted(paused))})")
+            case StartFetching(started):
+                self.history.append(f"fetch({','.join(f'{key}@{started[key].offset}' for key in sorted(started))})")
+            case StopFetching(stopped):
+                self.history.append(f"stop({','.join(str(item) for item in sorted(stopped))})")
+            case LeaveDone():
+                self.history.append("left")
+            case SurfaceError(error) | Fail(error):
+                self.history.append(type(error).__name__)
+            case StateChanged() | CommitDone() | OffsetsFetched():
+                pass
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API versions of the coordinator."""
+        versions: dict[int, tuple[int, int]] = {ApiKey.OFFSET_COMMIT: (2, 10), ApiKey.OFFSET_FETCH: (1, 10)}
+        if self.heartbeat_version is not None:
+            versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, self.heartbeat_version)
+        return versions
+
+    # ---------------------------------------------------------------------------------------------------- the clock
+
+    @property
+    def now_ms(self) -> int:
+        """The time."""
+        return self.clock.now_ms()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, with a tick at every deadline on the way."""
+        end_ms = self.now_ms + ms
+        while True:
+            deadline_ms = self.member.deadline_ms()
+            if deadline_ms is None or deadline_ms > end_ms:
+                break
+            self.clock.advance(max(0, deadline_ms - self.now_ms))
+            self.tick()
+        self.clock.advance(end_ms - self.now_ms)
+        self.tick()
+
+    def tick(self) -> list[MemberEffect]:
+        """The shell wakes up."""
+        return self.step(Tick(self.app_polled_ms))
+
+    # ---------------------------------------------------------------------------------------------- the application
+
+    def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        """subscribe()."""
+        self.step(SubscriptionChanged(Subscription(frozenset(topics), pattern)))
+
+    def poll(self, consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> list[MemberEffect]:
+        """poll(); reported to the member only if it wants that, as the shell does it."""
+        self.app_polled_ms = self.now_ms
+        if self.member.view().poll_wanted:
+            return self.step(AppPolled(consumed or {}))
+        return self.tick()
+
+    def finish_call(self, kind: str, *partitions_: str, error: BaseException | None = None) -> list[MemberEffect]:
+        """The oldest listener call ends; it must be this one."""
+        assert self.calls, f"no listener runs, expected {kind}"
+        call = self.calls.pop(0)
+        assert (call.kind, call.partitions) == (kind, partitions_)
+        return self.step(ListenerDone(call.token, error))
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        kind: CommitKind = CommitKind.SYNC,
+        timeout_ms: int = 60_000,
+    ) -> int:
+        """commit(). Returns the number of the call."""
+        self._call_number += 1
+        deadline_ms = None if kind is CommitKind.ASYNC else self.now_ms + timeout_ms
+        self.step(CommitRequested(self._call_number, offsets, kind, deadline_ms))
+        return self._call_number
+
+    def committed(self, *partitions_: str, timeout_ms: int = 60_000) -> int:
+        """committed(). Returns the number of the call."""
+        self._call_number += 1
+        wanted = frozenset(partition(name) for name in partitions_)
+        self.step(FetchOffsetsRequested(self._call_number, wanted, self.now_ms + timeout_ms))
+        return self._call_number
+
+    def leave(
+        self, *, timeout_ms: int = 30_000, mode: LeaveMode = LeaveMode.DEFAULT, closing: bool = False
+    ) -> list[MemberEffect]:
+        """unsubscribe() or close()."""
+        self._call_number += 1
+        return self.step(LeaveRequested(self._call_number, self.now_ms + timeout_ms, mode, closing))
+
+    def assign(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
+        consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+    ) -> list[MemberEffect]:
+        """assign()."""
+        return self.step(ManuallyAssigned(offsets, consumed or {}))
+
+    # ------------------------------------------------------------------------------------------------------ answers
+
+    def coordinator_answer(self, *, error_code: int = 0, node_id: int = 1) -> FindCoordinatorResponse:
+        """What FindCoordinator answers."""
+        return FindCoordinatorResponse(coordinators=(Coordinator(GROUP, node_id, "127.0.0.1", 9092, error_code, None),))
+
+    def requests(self, request_type: type[RequestT]) -> list[RequestT]:
+        """Unanswered requests of one type."""
+        return [item.request for item in self.sent if isinstance(item.request, request_type)]
+
+    def take(self, request_type: type[Request[Response]]) -> SendRequest:
+        """Take the oldest unanswered request of one type."""
+        for item in self.sent:
+            if isinstance(item.request, request_type):
+                self.sent.remove(item)
+                return item
+        raise AssertionError(f"no {request_type.__name__} was sent; unanswered: {self.sent}")
+
+    def answer(self, request_type: type[Request[Response]], response: Response) -> list[MemberEffect]:
+        """Answer the oldest request of one type."""
+        return self.step(ResponseReceived(self.take(request_type).request_id, response))
+
+    def fail(
+        self, request_type: type[Request[Response]], kind: FailureKind = FailureKind.DISCONNECTED
+    ) -> list[MemberEffect]:
+        """The oldest request of one type gets no answer."""
+        return self.step(RequestFailed(self.take(request_type).request_id, kind, "scripted"))
+
+    def find_coordinator(self, *, error_code: int = 0, node_id: int = 1) -> None:
+        """Answer FindCoordinator, and let the connection come up (use with ``coordinator_found=False``)."""
+        self.answer(FindCoordinatorRequest, self.coordinator_answer(error_code=error_code, node_id=node_id))
+        if not error_code:
+            connect = self.take_waiting(ConnectCoordinator)
+            self.step(CoordinatorConnected(connect.request_id, self.versions))
+
+    def take_waiting(self, effect_type: type[EffectT]) -> EffectT:
+        """Take the oldest effect of one type that waits for an event."""
+        for item in self.waiting:
+            if isinstance(item, effect_type):
+                self.waiting.remove(item)
+                return item
+        raise AssertionError(f"no {effect_type.__name__} waits; waiting: {self.waiting}")
+
+    def answer_heartbeat(
+        self,
+        *,
+        epoch: int = 1,
+        assignment: Mapping[str, Iterable[int]] | None = None,
+        error: int = 0,
+        message: str | None = None,
+        interval_ms: int = INTERVAL_MS,
+        member_id: str | None = None,
+    ) -> list[MemberEffect]:
+        """Answer the oldest heartbeat; no assignment means no news."""
+        heartbeat = self.take(ConsumerGroupHeartbeatRequest)
+        assert isinstance(heartbeat.request, ConsumerGroupHeartbeatRequest)
+        response = ConsumerGroupHeartbeatResponse(
+            error_code=error,
+            error_message=message,
+            member_id=heartbeat.request.member_id if member_id is None else member_id,
+            member_epoch=epoch if not error else 0,
+            heartbeat_interval_ms=interval_ms if not error else 0,
+            assignment=named_assignment(self.topic_ids, assignment) if assignment is not None else None,
+        )
+        return self.step(ResponseReceived(heartbeat.request_id, response))
+
+    def fail_heartbeat(self, kind: FailureKind = FailureKind.TIMED_OUT) -> list[MemberEffect]:
+        """The oldest heartbeat gets no answer."""
+        return self.fail(ConsumerGroupHeartbeatRequest, kind)
+
+    def answer_commit(self, errors: int | Mapping[str, int] = 0) -> list[MemberEffect]:
+        """Answer the oldest commit: one code for all partitions, or one each by name."""
+        item = self.take(OffsetCommitRequest)
+        assert isinstance(item.request, OffsetCommitRequest)
+        topics = tuple(
+            OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                tuple(
+                    OffsetCommitResponsePartition(
+                        entry.partition_index,
+                        errors if isinstance(errors, int) else errors.get(f"{topic.name}-{entry.partition_index}", 0),
+                    )
+                    for entry in topic.partitions
+                ),
+            )
+            for topic in item.request.topics
+        )
+        return self.step(ResponseReceived(item.request_id, OffsetCommitResponse(topics=topics)))
+
+    def answer_fetch(
+        self,
+        offsets: Mapping[str, int] | None = None,
+        *,
+        error: int = 0,
+        errors: Mapping[str, int] | None = None,
+    ) -> list[MemberEffect]:
+        """Answer the oldest OffsetFetch: -1, no commit, for every partition that is not named."""
+        item = self.take(OffsetFetchRequest)
+        assert isinstance(item.request, OffsetFetchRequest)
+        group = item.request.groups[0]
+        topics = tuple(
+            OffsetFetchResponseTopics(
+                topic.name,
+                topic.topic_id,
+                tuple(
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=(offsets or {}).get(f"{topic.name}-{index}", -1),
+                        metadata="",
+                        error_code=(errors or {}).get(f"{topic.name}-{index}", 0),
+                    )
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in group.topics or ()
+        )
+        answer = OffsetFetchResponseGroup(GROUP, () if error else topics, error)
+        return self.step(ResponseReceived(item.request_id, OffsetFetchResponse(groups=(answer,))))
+
+    def answer_list_offsets(self, offset: int = 0) -> list[MemberEffect]:
+        """Answer the oldest ListOffsets with one offset for all."""
+        item = self.take_waiting(ListOffsets)
+        return self.step(
+            OffsetsListed(item.request_id, {key: OffsetAndMetadata(offset) for key in item.timestamps}, {})
+        )
+
+    # -------------------------------------------------------------------------------------------------- expectations
+
+    def expect_heartbeat(self, *, epoch: int | None = None, full: bool | None = None) -> ConsumerGroupHeartbeatRequest:
+        """Exactly one heartbeat waits for its answer; look at it."""
+        heartbeats = self.requests(ConsumerGroupHeartbeatRequest)
+        assert len(heartbeats) == 1, f"expected one heartbeat, {len(heartbeats)} are unanswered"
+        heartbeat = heartbeats[0]
+        if epoch is not None:
+            assert heartbeat.member_epoch == epoch
+        if full is not None:
+            said = (heartbeat.subscribed_topic_names, heartbeat.topic_partitions)
+            assert all(item is not None for item in said) is full
+            assert (heartbeat.rebalance_timeout_ms > 0) is full
+        return heartbeat
+
+    def expect_no_heartbeat(self) -> None:
+        """No heartbeat waits for its answer."""
+        assert not self.requests(ConsumerGroupHeartbeatRequest)
+
+    def reported(self, heartbeat: ConsumerGroupHeartbeatRequest) -> dict[str, list[int]] | None:
+        """What a heartbeat says it has, by name; None if it says nothing."""
+        if heartbeat.topic_partitions is None:
+            return None
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
+        return {names[topic.topic_id]: list(topic.partitions) for topic in heartbeat.topic_partitions}
+
+    def emitted(self, effect_type: type[EffectT]) -> list[EffectT]:
+        """All effects of one type so far."""
+        return [effect for effect in self.effects if isinstance(effect, effect_type)]
+
+    def commit_error(self, call: int) -> Kip848Error | None:
+        """How a commit ended; it must have ended once."""
+        ends = [effect for effect in self.emitted(CommitDone) if effect.commit_id == call]
+        assert len(ends) == 1, f"commit {call} ended {len(ends)} times"
+        return ends[0].error
+
+    def fetch_result(self, call: int) -> OffsetsFetched:
+        """How a fetch ended; it must have ended once."""
+        ends = [effect for effect in self.emitted(OffsetsFetched) if effect.fetch_id == call]
+        assert len(ends) == 1, f"fetch {call} ended {len(ends)} times"
+        return ends[0]
+
+    @property
+    def state(self) -> MemberState:
+        """The public state."""
+        return self.member.view().state
+
+    @property
+    def phase(self) -> Phase:
+        """The phase."""
+        return self.member.snapshot().phase
+
+    @property
+    def owned(self) -> list[str]:
+        """What the application has, by name."""
+        return [str(item) for item in sorted(self.member.view().assigned)]
+
+    @property
+    def readable(self) -> list[str]:
+        """What may be handed out, by name."""
+        return [str(item) for item in sorted(self.member.view().readable)]
+
+    def forget_history(self) -> None:
+        """Look only at what comes from here on."""
+        self.history.clear()
+        self.effects.clear()
+
+    # ------------------------------------------------------------------------------------------------------ shortcuts
+
+    def join(self, assignment: Mapping[str, Iterable[int]] | None = None, *, topics: Iterable[str] = ("t",)) -> None:
+        """Subscribe, poll, join, and be given *assignment* (nothing by default), up to the answer to the join."""
+        self.subscribe(*topics)
+        self.poll()
+        self.answer_heartbeat(epoch=1, assignment=assignment if assignment is not None else {})
+
+    def become_stable(self, assignment: Mapping[str, Iterable[int]] | None = None, *, offset: int = 0) -> None:
+        """Be a member that has *assignment* and acknowledged it, fetching from *offset*, with nothing under way."""
+        self.join(assignment)
+        self.reconcile()
+        self.answer_heartbeat(epoch=1)
+        if assignment and any(assignment.values()):
+            names = [f"{topic}-{index}" for topic, indexes in assignment.items() for index in indexes]
+            self.answer_fetch(dict.fromkeys(names, offset))
+        assert self.state is MemberState.STABLE
+        assert not self.sent
+        self.forget_history()
+
+    def reconcile(self, consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Poll, and finish every listener call that comes of it."""
+        self.poll(consumed)
+        while self.calls:
+            call = self.calls[0]
+            self.finish_call(call.kind, *call.partitions)
+
+    def assign_more(self, assignment: Mapping[str, Iterable[int]], *, epoch: int = 2) -> None:
+        """Let the next interval heartbeat bring *assignment*."""
+        if not self.requests(ConsumerGroupHeartbeatRequest):
+            self.advance(INTERVAL_MS)
+        self.answer_heartbeat(epoch=epoch, assignment=assignment)
+
+
+def _word(request: Request[Response]) -> str:
+    match request:
+        case ConsumerGroupHeartbeatRequest():
+            return f"heartbeat({request.member_epoch})"
+        case OffsetCommitRequest():
+            return f"commit({request.generation_id_or_member_epoch})"
+        case OffsetFetchRequest():
+            return "fetch offsets"
+        case _:
+            return type(request).__name__
