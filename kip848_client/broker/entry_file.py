@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -105,6 +105,26 @@ class EntryFile:
             self._take_back()
             raise DataDirError(f"{self.path}: {expected} bytes could not be written: {error.strerror}") from error
         self._size += expected
+
+    def rewrite(self, payloads: Iterable[bytes]) -> None:
+        """Put other entries in the place of all that there are, as a whole or not at all, also if the process ends.
+
+        Raises:
+            DataDirError: it could not be done; the file is as it was.
+        """
+        self.close()
+        temporary = EntryFile(self.path.with_name(self.path.name + ".new"), kind=self._header[-1:])
+        try:
+            temporary.path.unlink(missing_ok=True)
+            for payload in payloads:
+                temporary.append(payload)
+            fd = temporary._open()
+            os.fsync(fd)  # a rename may reach the disk before what it renames
+            temporary.path.replace(self.path)
+        except OSError as error:
+            raise DataDirError(f"{self.path}: cannot be rewritten: {error.strerror}") from error
+        finally:
+            temporary.close()
 
     def close(self) -> None:
         """Close the file; a later `append` opens it again."""

@@ -42,6 +42,9 @@ _LOG_START: Final = 1
 _OPEN_FILES_MAX: Final = 128
 """Partition files held open at once; the limit of a process is often 1024."""
 
+COMPACT_FROM_RECORDS: Final = 10_000
+"""A coordinator log with fewer records is not worth compacting."""
+
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _NULL_LENGTH: Final = -1
@@ -310,19 +313,29 @@ class CoordinatorLog:
     def load(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield every (key, value); a value of None is a tombstone.
 
+        A file that holds mostly values which were replaced later is compacted first, as Kafka compacts
+        ``__consumer_offsets``: the last value of each key stays, in the order of the last changes.
+
         Raises:
             DataDirCorruptError: the file is damaged.
             DataDirError: it cannot be read.
         """
         loaded = self._file.load()
         self._note_repair(self._file.path, loaded.cut_bytes)
+        records: list[tuple[bytes, bytes | None]] = []
         for index, payload in enumerate(loaded.payloads):
             try:
-                yield from _unpack_records(bytes(payload))
+                records += _unpack_records(bytes(payload))
             except (ValueError, struct.error) as error:
                 raise DataDirCorruptError(
                     f"entry {index} does not hold coordinator records ({error})", file=str(self._file.path), position=0
                 ) from error
+        if len(records) >= COMPACT_FROM_RECORDS:
+            latest = _latest(records)
+            if len(latest) <= len(records) // 2:
+                self._file.rewrite(_pack_records([record]) for record in latest)
+                records = latest
+        return iter(records)
 
     def append(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write the records of one decision as a whole; nothing is written if there are none.
@@ -330,16 +343,30 @@ class CoordinatorLog:
         Raises:
             DataDirError: they were not written.
         """
-        parts = []
-        for key, value in records:
-            parts += [_INT32.pack(len(key)), key]
-            parts += [_INT32.pack(_NULL_LENGTH)] if value is None else [_INT32.pack(len(value)), value]
-        if parts:
-            self._file.append(b"".join(parts))
+        payload = _pack_records(records)
+        if payload:
+            self._file.append(payload)
 
     def close(self) -> None:
         """Close the file; a later `append` opens it again."""
         self._file.close()
+
+
+def _latest(records: Iterable[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+    latest: dict[bytes, bytes] = {}
+    for key, value in records:
+        latest.pop(key, None)
+        if value is not None:
+            latest[key] = value
+    return list(latest.items())
+
+
+def _pack_records(records: Iterable[tuple[bytes, bytes | None]]) -> bytes:
+    parts = []
+    for key, value in records:
+        parts += [_INT32.pack(len(key)), key]
+        parts += [_INT32.pack(_NULL_LENGTH)] if value is None else [_INT32.pack(len(value)), value]
+    return b"".join(parts)
 
 
 def _unpack_records(payload: bytes) -> Iterator[tuple[bytes, bytes | None]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kip848_client.broker import log
 from kip848_client.broker.log import DataDir, Repair
 from kip848_client.broker.topics import TopicRegistry
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError, DataDirLockedError, ErrorCode
@@ -36,8 +37,8 @@ def ids() -> Callable[[], uuid.UUID]:
 def values_in(registry: TopicRegistry, topic: str, partition: int = 0) -> list[bytes | None]:
     found = registry.get(topic)
     assert found is not None
-    log = found.partitions[partition]
-    data = log.read(log.log_start_offset, 10**9)
+    partition_log = found.partitions[partition]
+    data = partition_log.read(partition_log.log_start_offset, 10**9)
     return [record.value for at, _ in batches_of(data, check_crc=True) for record in records_of(data, at)]
 
 
@@ -295,6 +296,33 @@ def test_coordinator_records_come_back_in_order_and_a_decision_as_a_whole(tmp_pa
     folder.close()
 
 
+def test_a_coordinator_log_of_old_values_is_compacted_when_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: each start takes longer than the last, since every commit ever made is replayed."""
+    monkeypatch.setattr(log, "COMPACT_FROM_RECORDS", 100)
+    folder = DataDir.open(tmp_path)
+    folder.coordinator_log.append([(b"gone", b"x"), (b"early", b"e")])
+    for number in range(100):
+        folder.coordinator_log.append([(b"offset", b"%d" % number)])
+    folder.coordinator_log.append([(b"gone", None), (b"late", b"l")])
+    folder.close()
+    before = (tmp_path / "coordinator.log").stat().st_size
+    (tmp_path / "coordinator.log.new").write_bytes(b"of a compaction that was interrupted")
+
+    folder = DataDir.open(tmp_path)
+    latest = list(folder.coordinator_log.load())
+    folder.coordinator_log.append([(b"next", b"n")])
+    folder.close()
+
+    assert latest == [(b"early", b"e"), (b"offset", b"99"), (b"late", b"l")]
+    assert (tmp_path / "coordinator.log").stat().st_size < before / 10
+    assert not (tmp_path / "coordinator.log.new").exists()
+    folder = DataDir.open(tmp_path)
+    assert list(folder.coordinator_log.load()) == [*latest, (b"next", b"n")]
+    folder.close()
+
+
 def test_producer_ids_are_not_handed_out_again_after_a_restart(tmp_path: Path) -> None:
     """Broken: a new producer takes over the sequence numbers of an old one and is refused."""
     seen: set[int] = set()
@@ -321,6 +349,7 @@ def test_a_fact_is_made_once(tmp_path: Path) -> None:
 
 _WRITER = """
 import sys
+from kip848_client.broker import log
 from kip848_client.broker.log import DataDir
 from kip848_client.broker.topics import TopicRegistry
 from kip848_client.wire.record_batch import Record, build_batch
@@ -372,9 +401,9 @@ def test_a_hundred_thousand_records_are_loaded_in_less_than_a_second(tmp_path: P
 
     started = time.process_time()
     folder = DataDir.open(tmp_path)
-    log = folder.load_partition(topic.topic_id, 0)
+    loaded = folder.load_partition(topic.topic_id, 0)
     took_s = time.process_time() - started
 
-    assert log.log_end_offset == 100_000
+    assert loaded.log_end_offset == 100_000
     assert took_s < 1.0
     folder.close()

@@ -186,6 +186,26 @@ def test_a_file_that_could_not_be_repaired_is_not_written_any_more(
         file.append(b"third")
 
 
+def test_a_rewrite_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: compaction on a full disk loses everything."""
+    path = a_file(tmp_path, b"first")
+    file = EntryFile(path, kind=b"t")
+
+    def fails(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fails)
+        with pytest.raises(DataDirError, match="cannot be rewritten: No space left on device"):
+            file.rewrite([b"other"])
+    assert loaded(path) == ([b"first"], 0)
+
+    file.rewrite([b"other", b"more"])
+    file.append(b"next")
+    file.close()
+    assert loaded(path) == ([b"other", b"more", b"next"], 0)
+
+
 def test_a_path_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     """Broken: a folder of the wrong kind surfaces as an unknown OSError deep inside the broker."""
     (tmp_path / "a-file").write_bytes(b"")
