@@ -93,7 +93,9 @@ def count_flights(
         )
         story = Story(scene, screen, workers, producer, events, dwell_s=dwell_s)
         story.tell()
-        verdict = scene.ledger.verdict(expected=flights_by_carrier(flights), produced=producer.delivered)
+        verdict = scene.ledger.verdict(
+            expected=flights_by_carrier(flights), produced=producer.delivered, committed=scene.committed
+        )
         return scene, verdict, story.elapsed_ms
 
 

@@ -78,6 +78,7 @@ class Verdict:
         counted: flights per carrier as the workers counted them, repetitions included.
         distinct: the same, each (partition, offset) once.
         missing: produced, and counted by nobody.
+        behind: partition -> committed offset, where the group's is not the end of the partition.
     """
 
     expected: Counter[str]
@@ -85,6 +86,7 @@ class Verdict:
     distinct: Counter[str]
     duplicates: tuple[Duplicate, ...]
     missing: tuple[OffsetRange, ...]
+    behind: Mapping[int, int]
 
     @property
     def repeated(self) -> int:
@@ -108,6 +110,10 @@ class Verdict:
             f"{duplicate.where} were counted by {duplicate.first_by} and again by {duplicate.again_by}, "
             "and nothing explains it"
             for duplicate in self.unexplained
+        ]
+        found += [
+            f"partition {partition}: the group's committed offset is {offset}, which is not the end"
+            for partition, offset in sorted(self.behind.items())
         ]
         found += [
             f"carrier {carrier}: counted {self.distinct[carrier]:,}, the data set has {self.expected[carrier]:,}"
@@ -164,12 +170,13 @@ class Ledger:
         """Write down that a worker was removed without having left."""
         self._disappeared.append(disappearance)
 
-    def verdict(self, *, expected: Counter[str], produced: Mapping[int, int]) -> Verdict:
+    def verdict(self, *, expected: Counter[str], produced: Mapping[int, int], committed: Mapping[int, int]) -> Verdict:
         """Compare with the data set.
 
         Args:
             expected: flights per carrier that were produced.
             produced: partition -> number of records in it.
+            committed: partition -> committed offset of the group, now that all have left.
         """
         distinct: Counter[str] = Counter()
         for seen in self._partitions.values():
@@ -180,6 +187,11 @@ class Ledger:
             distinct=distinct,
             duplicates=tuple(self._duplicates()),
             missing=tuple(self._missing(produced)),
+            behind={
+                partition: committed.get(partition, 0)
+                for partition, end in produced.items()
+                if committed.get(partition, 0) != end
+            },
         )
 
     def _duplicates(self) -> Iterator[Duplicate]:

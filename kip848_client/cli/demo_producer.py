@@ -32,7 +32,7 @@ class FlightProducer:
     """
 
     def __init__(self, producer: Any, topic: str, flights: Sequence[Flight], *, duration_s: float) -> None:
-        self._producer: Final = producer
+        self._producer = producer
         self._topic: Final = topic
         self._flights: Final = flights
         self._duration_s: Final = max(duration_s, STEP_S)
@@ -51,6 +51,7 @@ class FlightProducer:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        self._producer = None  # closes its connections while the broker is still there
 
     @property
     def delivered(self) -> dict[int, int]:

@@ -96,9 +96,13 @@ class Scene:
     committed: dict[int, int] = field(default_factory=dict)
     group_state: str = "Empty"
     group_epoch: int = 0
+    members: set[str] = field(default_factory=set)
+    """Client ids that the coordinator counts as members."""
     rebalances: list[Rebalance] = field(default_factory=list)
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=LINES_KEPT))
     lines_said: int = 0
+    act: str = ""
+    """What is going on, in a sentence."""
     _rebalance_began_ms: int | None = None
     _rebalance_reason: str = ""
 
@@ -107,7 +111,7 @@ class Scene:
     def start(self, name: str, *, now_ms: int) -> None:
         """A worker's process is started."""
         self.workers[name] = WorkerView(name)
-        self.say(name, "starts", now_ms=now_ms)
+        self.say(name, "is started", now_ms=now_ms)
 
     def leave(self, name: str, *, now_ms: int) -> None:
         """A worker was asked to leave."""
@@ -137,11 +141,12 @@ class Scene:
             case Started(pid=pid):
                 worker.pid = pid
                 worker.fate = Fate.RUNNING
+                self.say(worker.name, f"runs as process {pid}", now_ms=now_ms)
             case Status(state=state, member_epoch=epoch, partitions=owned):
                 worker.state, worker.member_epoch, worker.owned = state, epoch, owned
             case Moved(what=what, partitions=partitions):
                 if partitions:
-                    self.say(worker.name, f"{_VERBS[what]} {name_partitions(partitions)}", now_ms=now_ms)
+                    self.say(worker.name, f"{_VERBS[what]} partitions {name_partitions(partitions)}", now_ms=now_ms)
             case Counted(runs=runs):
                 worker.uncommitted = True
                 self.ledger.count(worker.name, runs)
@@ -170,6 +175,7 @@ class Scene:
             self.group_epoch = max(self.group_epoch, event.group_epoch)
         match event.event:
             case "member_joined":
+                self.members.add(str(event.client_id))
                 self._begin_rebalance(f"{event.client_id} joined", event)
             case "member_left":
                 self._member_left(event)
@@ -184,6 +190,7 @@ class Scene:
     def _member_left(self, event: JournalEvent) -> None:
         name = str(event.client_id)
         reason = str(event.fields.get("reason"))
+        self.members.discard(name)
         if reason == "leave":
             self._begin_rebalance(f"{name} left", event)
             return
@@ -213,7 +220,7 @@ class Scene:
         rebalance = Rebalance(
             reason=self._rebalance_reason,
             group_epoch=self.group_epoch,
-            members=self.living_members,
+            members=len(self.members),
             duration_ms=event.ts_ms - self._rebalance_began_ms,
         )
         self._rebalance_began_ms = None
@@ -228,11 +235,6 @@ class Scene:
                     self.committed[int(partition)] = int(offset)
 
     # --- what the table and the story ask
-
-    @property
-    def living_members(self) -> int:
-        """How many workers the coordinator should count as members now."""
-        return sum(1 for worker in self.workers.values() if worker.fate in {Fate.RUNNING, Fate.KILLED})
 
     @property
     def produced_total(self) -> int:
@@ -280,4 +282,4 @@ def describe_rebalance(rebalance: Rebalance) -> str:
     if not rebalance.members:
         return "the group is empty"
     members = "1 member" if rebalance.members == 1 else f"{rebalance.members} members"
-    return f"epoch {rebalance.group_epoch} is in effect: {members}, {rebalance.duration_ms:,} ms after the change"
+    return f"group epoch {rebalance.group_epoch} is in effect after {rebalance.duration_ms:,} ms: {members}"

@@ -72,20 +72,31 @@ class Story:
             StoryStuckError: an act did not come to its end.
             ProducerFailedError: a flight could not be produced.
         """
-        first, second, third, fourth = "counter-1", "counter-2", "counter-3", "counter-4"
+        first, second, third, fourth = (f"counter-{number}" for number in range(1, 5))
+        self._act(f"{first} joins and gets every partition")
         self._join(first)
         self._settle(first)
+        self._act(f"{second} joins: {first} gives up half and never stops reading")
         self._join(second)
         self._settle(first, second)
+        self._act(f"{third} joins: both others give up as little as possible")
         self._join(third)
         self._settle(first, second, third)
+        self._act(f"{second} leaves in order: it commits, and its partitions move at once")
         self._leave(second)
         self._settle(first, third)
+        self._act(f"{third} is killed: its partitions rest until its session times out")
         self._kill(third)
         self._settle(first)
+        self._act(f"{fourth} joins")
         self._join(fourth)
         self._settle(first, fourth)
+        self._act("the rest of the flights is counted, then all leave")
         self._finish(first, fourth)
+        self._scene.act = "all flights are counted"
+
+    def _act(self, sentence: str) -> None:
+        self._scene.act = sentence
 
     def _join(self, name: str) -> None:
         self._workers.start(name)

@@ -82,15 +82,20 @@ class LiveTable:
         self._live = Live(console=console, auto_refresh=False)
         self._live.start()
         self._due_ms = 0
+        self._last: tuple[Scene, int] | None = None
 
     def show(self, scene: Scene, *, elapsed_ms: int) -> None:
         """Draw the scene, unless that was done just now."""
+        self._last = (scene, elapsed_ms)
         if elapsed_ms >= self._due_ms:
             self._due_ms = elapsed_ms + 1000 // FRAMES_PER_SECOND
             self._live.update(draw(scene, elapsed_ms=elapsed_ms), refresh=True)
 
     def close(self) -> None:
-        """Stop drawing."""
+        """Draw what was shown last, and stop."""
+        if self._last is not None:
+            scene, elapsed_ms = self._last
+            self._live.update(draw(scene, elapsed_ms=elapsed_ms), refresh=True)
         self._live.stop()
 
 
@@ -115,45 +120,55 @@ def open_screen(stream: IO[str], *, json: bool) -> tuple[Screen, str | None]:
 
 
 def draw(scene: Scene, *, elapsed_ms: int) -> RenderableType:
-    """Draw the scene: progress, members with their partitions, and what happened last."""
+    """Draw the scene: progress, members with their partitions, and what happened last. Fits 80 columns."""
     from rich.console import Group
     from rich.text import Text
 
     return Group(_progress(scene, elapsed_ms=elapsed_ms), Text(), _members(scene), Text(), *_lines(scene))
 
 
-def _progress(scene: Scene, *, elapsed_ms: int) -> Table:
+def _progress(scene: Scene, *, elapsed_ms: int) -> RenderableType:
+    from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
-    grid = Table.grid(padding=(0, 1))
+    headline = Text(no_wrap=True, overflow="ellipsis")
+    headline.append(f"{elapsed_ms / 1000:6.1f} s  ", "dim")
+    headline.append(scene.act, "bold")
+    bars = Table.grid(padding=(0, 1))
     for name, done in (("produced", scene.produced_total), ("counted", scene.ledger.distinct)):
-        bar = ProgressBar(total=max(1, scene.flights), completed=done, width=48, finished_style="green")
-        grid.add_row(name, bar, f"{done:>9,} of {scene.flights:,} flights", style="bold" if name == "counted" else "")
-    grid.add_row(
-        "group", f"{scene.group_state}, epoch {scene.group_epoch}", f"{elapsed_ms / 1000:>9.1f} s", style="dim"
-    )
-    return grid
+        bar = ProgressBar(total=max(1, scene.flights), completed=done, width=36, finished_style="green")
+        bars.add_row(f"{name:>10}", bar, f"{done:>8,} of {scene.flights:,} flights")
+    return Group(headline, Text(), bars)
 
 
 def _members(scene: Scene) -> Table:
-    from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    title = f"group of topic {scene.topic}: {scene.group_state}, group epoch {scene.group_epoch}"
+    table = Table(
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+    )
     table.add_column("member", no_wrap=True)
-    table.add_column("process", no_wrap=True, min_width=16)
-    table.add_column("state", no_wrap=True, min_width=20)
+    table.add_column("process", no_wrap=True, min_width=8)
+    table.add_column("state", no_wrap=True, min_width=11)
     table.add_column("epoch", justify="right")
     table.add_column("partitions", no_wrap=True)
-    table.add_column("lag", justify="right", min_width=7)
-    table.add_column("counted", justify="right", min_width=8)
+    table.add_column("lag", justify="right", min_width=6)
+    table.add_column("counted", justify="right", min_width=7)
     for number, worker in enumerate(scene.workers.values()):
         colour = _COLOURS[number % len(_COLOURS)]
         gone = worker.fate.gone
         table.add_row(
             f"[{colour}]{worker.name}[/]",
-            f"{worker.fate.value} {worker.pid or ''}",
+            f"[bold red]{worker.fate.value}[/]" if worker.fate is Fate.KILLED else worker.fate.value,
             worker.state if not gone else "",
             str(worker.member_epoch) if worker.state and not gone else "",
             _strip(scene, worker, colour),
@@ -172,8 +187,9 @@ def _strip(scene: Scene, worker: WorkerView, colour: str) -> Text:
     for number in range(scene.partitions):
         owned = number in worker.owned
         style = "dim" if not owned else "bold red strike" if worker.fate is Fate.KILLED else f"bold {colour}"
-        strip.append(f"{number:>2}" if owned else " ·", style)
-        strip.append(" ")
+        strip.append(str(number) if owned else "·".rjust(len(str(number))), style)
+        if number + 1 < scene.partitions:
+            strip.append(" ")
     return strip
 
 
@@ -186,7 +202,7 @@ def _lines(scene: Scene) -> list[Text]:
     for line in shown:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{line.elapsed_ms / 1000:6.1f} s  ", "dim")
-        text.append(f"{line.actor:<12}", colours.get(line.actor, "bold"))
+        text.append(f"{line.actor:<13}", colours.get(line.actor, "bold"))
         text.append(line.text)
         drawn.append(text)
     return drawn + [Text() for _ in range(LINES_SHOWN - len(shown))]  # always as high, so that nothing jumps
@@ -210,7 +226,7 @@ def describe_result(scene: Scene, verdict: Verdict) -> str:
 def _sentences(scene: Scene, verdict: Verdict) -> list[str]:
     settled = [rebalance for rebalance in scene.rebalances if rebalance.members]
     slowest_ms = max((rebalance.duration_ms for rebalance in settled), default=0)
-    sentences = [f"{len(settled)} rebalances while records flowed; the slowest was over after {slowest_ms:,} ms."]
+    sentences = [f"{len(settled)} rebalances while records flowed; the slowest was over in {slowest_ms:,} ms."]
     for reason in sorted({duplicate.reason for duplicate in verdict.duplicates if duplicate.reason is not None}):
         where = [duplicate.where for duplicate in verdict.duplicates if duplicate.reason == reason]
         partitions = name_partitions({run.partition for run in where})
@@ -223,7 +239,7 @@ def _sentences(scene: Scene, verdict: Verdict) -> list[str]:
         sentences.append(f"{once} are exactly those of the data set: {verdict.distinct.total():,} flights.")
     else:
         sentences += ["The numbers are WRONG:", *(f"  {difference}" for difference in verdict.differences())]
-    return [textwrap.fill(sentence, 100, subsequent_indent="  ") for sentence in sentences]
+    return [textwrap.fill(sentence, 79, subsequent_indent="  ", break_on_hyphens=False) for sentence in sentences]
 
 
 def result_object(scene: Scene, verdict: Verdict, *, duration_ms: int) -> dict[str, object]:

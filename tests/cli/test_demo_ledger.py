@@ -19,7 +19,7 @@ def test_each_record_once_is_exact() -> None:
     ledger = Ledger()
     ledger.count("a", [run_of(0, 5)])
     ledger.count("b", [run_of(6, 9)])
-    verdict = ledger.verdict(expected=TEN, produced={0: 10})
+    verdict = ledger.verdict(expected=TEN, produced={0: 10}, committed={0: 10})
     assert verdict.ok
     assert verdict.distinct == verdict.counted == TEN
     assert (ledger.counted, ledger.counted_by("a"), ledger.next_offset(0)) == (10, 6, 10)
@@ -31,7 +31,7 @@ def test_records_after_the_last_commit_of_a_crashed_worker_may_come_again() -> N
     ledger.count("a", [run_of(0, 5)])
     ledger.disappeared(Disappearance("a", {0: 3}, "was killed"))
     ledger.count("b", [run_of(3, 9)])
-    verdict = ledger.verdict(expected=TEN, produced={0: 10})
+    verdict = ledger.verdict(expected=TEN, produced={0: 10}, committed={0: 10})
     assert verdict.ok
     assert verdict.repeated == 3
     assert verdict.counted.total() == 13
@@ -47,7 +47,7 @@ def test_records_that_were_committed_must_not_come_again() -> None:
     ledger.count("a", [run_of(0, 5)])
     ledger.disappeared(Disappearance("a", {0: 4}, "was killed"))
     ledger.count("b", [run_of(3, 9)])
-    verdict = ledger.verdict(expected=TEN, produced={0: 10})
+    verdict = ledger.verdict(expected=TEN, produced={0: 10}, committed={0: 10})
     assert not verdict.ok
     assert [duplicate.where for duplicate in verdict.unexplained] == [OffsetRange(0, 3, 3)]
     assert verdict.differences() == [
@@ -60,7 +60,7 @@ def test_a_repetition_without_a_crash_is_an_error() -> None:
     ledger = Ledger()
     ledger.count("a", [run_of(0, 5), run_of(5, 5)])
     ledger.count("b", [run_of(5, 9)])
-    verdict = ledger.verdict(expected=TEN, produced={0: 10})
+    verdict = ledger.verdict(expected=TEN, produced={0: 10}, committed={0: 10})
     assert [(duplicate.first_by, duplicate.again_by) for duplicate in verdict.unexplained] == [("a", "a"), ("a", "b")]
     assert verdict.distinct == TEN
     assert not verdict.ok
@@ -70,7 +70,7 @@ def test_records_that_nobody_counted_are_named() -> None:
     """A hole must not hide behind a repetition that makes the totals fit."""
     ledger = Ledger()
     ledger.count("a", [run_of(0, 2), run_of(6, 9)])
-    verdict = ledger.verdict(expected=TEN, produced={0: 10, 1: 1})
+    verdict = ledger.verdict(expected=TEN, produced={0: 10, 1: 1}, committed={0: 10, 1: 1})
     assert verdict.missing == (OffsetRange(0, 3, 5), OffsetRange(1, 0, 0))
     assert verdict.differences() == [
         "partition 0: offsets 3..5 were counted by nobody",
@@ -78,3 +78,11 @@ def test_records_that_nobody_counted_are_named() -> None:
         "carrier B6: counted 2, the data set has 4",
         "carrier UA: counted 5, the data set has 6",
     ]
+
+
+def test_a_group_that_did_not_commit_everything_is_an_error() -> None:
+    """The next run of the group would count those records again."""
+    ledger = Ledger()
+    ledger.count("a", [run_of(0, 9)])
+    verdict = ledger.verdict(expected=TEN, produced={0: 10}, committed={0: 7})
+    assert verdict.differences() == ["partition 0: the group's committed offset is 7, which is not the end"]

@@ -61,7 +61,7 @@ def test_a_rebalance_lasts_from_its_cause_to_the_stable_group() -> None:
     note(scene, 1_100, "group_state_changed", old="Empty", new="Reconciling")
     note(scene, 1_320, "group_state_changed", old="Reconciling", new="Stable")
     assert scene.rebalances == [Rebalance("a joined", group_epoch=1_320, members=1, duration_ms=220)]
-    assert texts(scene, "coordinator") == ["epoch 1320 is in effect: 1 member, 220 ms after the change"]
+    assert texts(scene, "coordinator") == ["group epoch 1320 is in effect after 220 ms: 1 member"]
 
 
 def test_a_killed_member_stays_on_the_picture_until_the_coordinator_removes_it() -> None:
@@ -75,7 +75,7 @@ def test_a_killed_member_stays_on_the_picture_until_the_coordinator_removes_it()
     note(scene, 4_200, "member_left", "a", reason="session_timeout")
     assert seen(scene, "a") == (Fate.REMOVED, ())
     scene.ledger.count("b", [CountedRun(0, 1, ["UA"])])
-    (duplicate,) = scene.ledger.verdict(expected=Counter({"UA": 2}), produced={0: 2}).duplicates
+    (duplicate,) = scene.ledger.verdict(expected=Counter({"UA": 2}), produced={0: 2}, committed={}).duplicates
     assert duplicate.reason == "a was killed before it committed them"
 
 
@@ -88,7 +88,7 @@ def test_a_member_that_left_in_order_explains_no_repetition() -> None:
     scene.hear(Ended("a", 0, ()), now_ms=1_200)
     assert scene.workers["a"].fate is Fate.LEFT
     scene.ledger.count("b", [CountedRun(0, 0, ["UA"])])
-    (duplicate,) = scene.ledger.verdict(expected=Counter({"UA": 1}), produced={0: 1}).duplicates
+    (duplicate,) = scene.ledger.verdict(expected=Counter({"UA": 1}), produced={0: 1}, committed={}).duplicates
     assert duplicate.reason is None
 
 
@@ -104,7 +104,12 @@ def test_moves_are_told_but_for_empty_ones() -> None:
     """A listener is also called with nothing new; a line for that would only be noise."""
     scene = a_scene("a")
     hear(scene, "a", Moved("assigned", (0, 1, 3)), Moved("assigned", ()), Moved("revoked", (3,)))
-    assert texts(scene, "a") == ["starts", "was given 0-1, 3", "gave up 3"]
+    assert texts(scene, "a") == [
+        "is started",
+        "runs as process 0",
+        "was given partitions 0-1, 3",
+        "gave up partitions 3",
+    ]
 
 
 def test_lag_is_what_was_produced_and_not_counted() -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from kip848_client.cli.demo_ledger import CountedRun, Disappearance
+from kip848_client.cli.demo_ledger import CountedRun, Disappearance, Verdict
 from kip848_client.cli.demo_processes import Said
 from kip848_client.cli.demo_reports import Counted, Started, Status
 from kip848_client.cli.demo_scene import Rebalance, Scene
@@ -34,24 +34,30 @@ def scene() -> Scene:
     scene.hear(Said("counter-1", Counted((CountedRun(0, 0, ["UA", "B6", "UA"]),))), now_ms=0)
     scene.hear(Said("counter-1", Status("STABLE", 3, (0, 1, 2, 3))), now_ms=0)
     scene.kill("counter-1", now_ms=2_000)
+    scene.act = "counter-1 is killed"
     scene.ledger.disappeared(Disappearance("counter-1", {0: 1}, "was killed"))
     scene.rebalances.append(Rebalance("counter-1 joined", group_epoch=1, members=1, duration_ms=210))
     scene.rebalances.append(Rebalance("counter-2 joined", group_epoch=2, members=2, duration_ms=190))
     return scene
 
 
+def verdict_of(scene: Scene) -> Verdict:
+    expected = Counter({"UA": 3, "B6": 1})
+    return scene.ledger.verdict(expected=expected, produced=scene.produced, committed=scene.produced)
+
+
 def test_the_live_table_shows_members_partitions_and_what_happened(scene: Scene) -> None:
     """The first thing that a person sees of the project."""
-    console = Console(file=io.StringIO(), width=110, height=40, force_terminal=True, color_system=None, record=True)
+    console = Console(file=io.StringIO(), width=80, height=40, force_terminal=True, color_system=None, record=True)
     table = LiveTable(console)
     table.show(scene, elapsed_ms=2_100)
     table.close()
     text = console.export_text()
     assert "counted" in text
     assert "3 of 4 flights" in text
-    assert " 0  1  2  3" in text
-    assert "killed 4711" in text
-    assert "2.0 s  counter-1   killed with SIGKILL" in text
+    assert "0 1 2 3" in text
+    assert "counter-1 is killed" in text
+    assert "2.0 s  counter-1    killed with SIGKILL" in text
 
 
 def test_without_a_terminal_every_line_is_printed_once(scene: Scene) -> None:
@@ -64,8 +70,10 @@ def test_without_a_terminal_every_line_is_printed_once(scene: Scene) -> None:
     scene.say("coordinator", "counter-1 was silent", now_ms=5_000)
     screen.show(scene, elapsed_ms=5_000)
     assert stream.getvalue().splitlines() == [
-        "   0.0 s  counter-1    starts",
-        "   0.0 s  counter-2    starts",
+        "   0.0 s  counter-1    is started",
+        "   0.0 s  counter-1    runs as process 4711",
+        "   0.0 s  counter-2    is started",
+        "   0.0 s  counter-2    runs as process 4711",
         "   2.0 s  counter-1    killed with SIGKILL: it tells nobody",
         "   5.0 s  coordinator  counter-1 was silent",
         "   5.0 s  demo         produced 4 of 4 flights, counted 3",
@@ -90,23 +98,28 @@ def test_json_shows_nothing_while_it_runs() -> None:
 def test_the_result_explains_what_was_counted_twice(scene: Scene) -> None:
     """Unexplained duplicates would make a reader distrust the client."""
     scene.ledger.count("counter-2", [CountedRun(0, 1, ["B6", "UA", "UA"])])
-    verdict = scene.ledger.verdict(expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced)
+    verdict = scene.ledger.verdict(
+        expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
+    )
     assert describe_result(scene, verdict).splitlines() == [
         "carrier    data set    counted  of these twice  exact",
         "UA                3          4               1    yes",
         "B6                1          2               1    yes",
         "all               4          6               2    yes",
         "",
-        "2 rebalances while records flowed; the slowest was over after 210 ms.",
-        "2 flights (partition 0) were counted twice: counter-1 was killed before it committed them, and the",
-        "  next owner began at the committed offset. That is at-least-once delivery.",
+        "2 rebalances while records flowed; the slowest was over in 210 ms.",
+        "2 flights (partition 0) were counted twice: counter-1 was killed before it",
+        "  committed them, and the next owner began at the committed offset. That is",
+        "  at-least-once delivery.",
         "Each counted once, the numbers are exactly those of the data set: 4 flights.",
     ]
 
 
 def test_a_wrong_count_is_shouted(scene: Scene) -> None:
     """A demo that hides a lost record is worse than none."""
-    verdict = scene.ledger.verdict(expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced)
+    verdict = scene.ledger.verdict(
+        expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
+    )
     text = describe_result(scene, verdict)
     assert "The numbers are WRONG:\n  partition 0: offsets 3..3 were counted by nobody" in text
     assert "UA                3          2               0     NO" in text
@@ -115,7 +128,9 @@ def test_a_wrong_count_is_shouted(scene: Scene) -> None:
 def test_the_result_for_programs_is_plain_json(scene: Scene) -> None:
     """Scripts compare runs by it."""
     scene.ledger.count("counter-2", [CountedRun(0, 1, ["B6", "UA", "UA"])])
-    verdict = scene.ledger.verdict(expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced)
+    verdict = scene.ledger.verdict(
+        expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
+    )
     result = json.loads(json.dumps(result_object(scene, verdict, duration_ms=9)))
     assert result["ok"] is True
     assert result["counts"]["UA"] == {"data_set": 3, "counted": 4, "distinct": 3}

@@ -1,0 +1,104 @@
+"""The demo as a person starts it: real processes, a real crash, an exact account at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "kip848_client", "demo", "--flights", "3000", "--dwell", "0"]
+DEADLINE_S = 50.0
+
+pytestmark = pytest.mark.slow
+
+
+@contextlib.contextmanager
+def demo(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """A running demo; whatever happens, it is gone afterwards."""
+    process = subprocess.Popen(
+        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task")
+    return [
+        int(pid)
+        for task in children.iterdir()
+        for pid in (task / "children").read_text().split()
+        if "demo_worker" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
+        threading.Event().wait(0.02)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_every_flight_is_counted_through_joins_a_leave_and_a_crash(tmp_path: Path) -> None:
+    """The promise of the project, end to end: this failing means that the group loses or repeats records."""
+    journal = tmp_path / "journal.jsonl"
+    with demo("--json", "--journal", str(journal)) as process:
+        output, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    result = json.loads(output)
+    assert result["ok"] is True
+    assert result["differences"] == []
+    assert sum(counts["distinct"] for counts in result["counts"].values()) == 3000
+    assert {member["name"]: member["fate"] for member in result["members"]} == {
+        "counter-1": "left",
+        "counter-2": "left",
+        "counter-3": "removed",
+        "counter-4": "left",
+    }
+    assert [rebalance["members"] for rebalance in result["rebalances"]][:6] == [1, 2, 3, 2, 1, 2]
+    assert {duplicate["first_by"] for duplicate in result["duplicates"]} <= {"counter-3"}
+    assert '"reason":"session_timeout"' in journal.read_text(encoding="utf-8")
+    assert errors == ""
+
+
+def test_ctrl_c_ends_the_demo_and_all_its_workers() -> None:
+    """A person who has seen enough must get the prompt back, and no process must stay behind."""
+    with demo() as process:
+        wait_until(lambda: bool(workers_of(process)), "the first worker runs")
+        workers = workers_of(process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    wait_until(lambda: not any(runs(pid) for pid in workers), "the workers have ended")
+
+
+def test_workers_end_by_themselves_if_the_demo_is_killed() -> None:
+    """Nobody is left to stop them: consumers of a broker that is gone would run for ever."""
+    with demo() as process:
+        wait_until(lambda: bool(workers_of(process)), "the first worker runs")
+        workers = workers_of(process)
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+    wait_until(lambda: not any(runs(pid) for pid in workers), "the workers have ended")
