@@ -18,6 +18,7 @@ from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.snapshots import GroupSnapshot, snapshot_of
 from kip848_client.broker.topics import TopicChange, TopicRegistry
@@ -33,7 +34,7 @@ from kip848_client.coordinator.requests import (
 )
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
-from kip848_client.errors import IllegalStateError
+from kip848_client.errors import DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -53,6 +54,8 @@ __all__ = ["GroupHost"]
 _log: Final = logging.getLogger("kip848_client.broker")
 
 _INTERNAL_REQUEST_ID: Final = 0
+_RETRY_MS: Final = 500
+"""Pause after a timer whose records could not be kept."""
 
 Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[GroupSnapshot]"]
 
@@ -142,8 +145,16 @@ class GroupHost:
                     client_host=context.client_host,
                 )
             )
+        except DataDirError as error:
+            _log.exception("broker.records_not_kept group_request=%s", type(message).__name__)
+            # What cures it is the operator's; until then clients shall keep their state and ask again.
+            response = error_response(message, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=str(error))
+            if response is None or context.done:
+                raise
+            self._forget(request_id)
+            context.reply(response)
         except BaseException:
-            self._waiting.pop(request_id, None)
+            self._forget(request_id)
             raise
 
     def ask(self, message: GroupMessage, *, api_version: int) -> Response:
@@ -239,12 +250,16 @@ class GroupHost:
             tuple(TopicInfo(topic.name, topic.topic_id, topic.partition_count) for topic in self._topics),
             version=self._image_version,
         )
-        self._perform(self._coordinator.handle(TopicsChanged(image), now_ms=self._clock.now_ms()))
+        try:
+            self._perform(self._coordinator.handle(TopicsChanged(image), now_ms=self._clock.now_ms()))
+        except DataDirError:
+            self._image_is_stale = True  # the next request tries again
+            raise
 
-    def _arm_timer(self) -> None:
+    def _arm_timer(self, *, not_before_ms: int = 0) -> None:
         if isinstance(self._clock, ManualClock) or self._closed:
             return
-        deadline_ms = self._deadline_ms()
+        deadline_ms = max(self._deadline_ms(), not_before_ms)
         armed_ms = self._timer_deadline_ms
         if armed_ms is not None and armed_ms <= deadline_ms:
             return  # it fires in time; whether something is due is decided then
@@ -256,8 +271,14 @@ class GroupHost:
 
     def _timer_fired(self) -> None:
         self._timer = self._timer_deadline_ms = None
-        self._run_due()
-        self._arm_timer()
+        try:
+            self._run_due()
+        except Exception:
+            # What was due stays due. Without another try no session of any group would ever run out again.
+            _log.exception("broker.timer_failed retry_ms=%d", _RETRY_MS)
+            self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
+        else:
+            self._arm_timer()
 
     def _deadline_ms(self) -> int:
         deadline_ms = self._coordinator.deadline_ms()

@@ -1,0 +1,423 @@
+"""The group host: time, restarts, folders that fail, and who is told of a group's changes. Rules are the coordinator's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.group_log import MemoryGroupLog
+from kip848_client.broker.log import CoordinatorLog, DataDir
+from kip848_client.clock import ManualClock
+from kip848_client.errors import DataDirError, ErrorCode
+from kip848_client.journal import MemoryJournal
+from kip848_client.model import TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kip848_client.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.support.raw_connection import RawConnection
+
+
+class Member:
+    """A member spoken by hand."""
+
+    def __init__(self, connection: RawConnection, member_id: str = "m1", group_id: str = "g") -> None:
+        self.connection = connection
+        self.member_id = member_id
+        self.group_id = group_id
+        self.epoch = 0
+        self.owned: tuple[TopicPartitions, ...] = ()
+
+    def join(self, *topics: str) -> ConsumerGroupHeartbeatResponse:
+        return self._send(rebalance_timeout_ms=5000, subscribed_topic_names=topics, topic_partitions=())
+
+    def heartbeat(self) -> ConsumerGroupHeartbeatResponse:
+        return self._send()
+
+    def acknowledge(self) -> ConsumerGroupHeartbeatResponse:
+        return self._send(topic_partitions=self.owned)
+
+    def commit(self, topic: str, partition: int, offset: int) -> int:
+        response = self.connection.ask(
+            OffsetCommitRequest(
+                group_id=self.group_id,
+                member_id=self.member_id,
+                generation_id_or_member_epoch=self.epoch,
+                topics=(commit_topic(topic, partition, offset),),
+            ),
+            version=9,
+        )
+        return response.topics[0].partitions[0].error_code
+
+    def _send(self, **fields: object) -> ConsumerGroupHeartbeatResponse:
+        response = self.connection.ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id=self.group_id,
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                **fields,  # type: ignore[arg-type]
+            ),
+            version=1,
+        )
+        if not response.error_code:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.owned = response.assignment.topic_partitions
+        return response
+
+
+def commit_topic(topic: str, partition: int, offset: int) -> OffsetCommitRequestTopic:
+    return OffsetCommitRequestTopic(
+        name=topic,
+        partitions=(OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset),),
+    )
+
+
+def admin_commit(connection: RawConnection, group_id: str, topic: str, offset: int) -> OffsetCommitResponse:
+    """Commit for partition 0 of *topic* without being a member."""
+    return connection.ask(
+        OffsetCommitRequest(group_id=group_id, topics=(commit_topic(topic, 0, offset),)),
+        version=9,
+    )
+
+
+def committed(connection: RawConnection, group_id: str, topic: str) -> int:
+    """The committed offset of partition 0 of *topic*; -1 if there is none."""
+    request = OffsetFetchRequest(
+        groups=(
+            OffsetFetchRequestGroup(
+                group_id=group_id, topics=(OffsetFetchRequestTopics(name=topic, partition_indexes=(0,)),)
+            ),
+        )
+    )
+    return connection.ask(request, version=9).groups[0].topics[0].partitions[0].committed_offset
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+@pytest.fixture
+def broker(clock: ManualClock, journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 4}, clock=clock, journal=journal) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def test_a_snapshot_shows_members_with_what_they_own_and_await(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """What a test asserts on: names and partitions, not ids and records."""
+    first, second = Member(connection, "m1"), Member(connection, "m2")
+    first.join("orders")
+    second.join("orders")
+    first.heartbeat()
+    group = broker.group("g")
+    assert group is not None
+    assert (group.state, group.group_epoch, len(group.members)) == ("Reconciling", 2, 2)
+    owner, newcomer = group.member("m1"), group.member("m2")
+    assert len(owner.assigned) == 2
+    assert newcomer.assigned == frozenset()
+    assert newcomer.target | owner.target == {TopicPartition("orders", n) for n in range(4)}
+    assert (owner.client_host, owner.client_id, owner.subscribed_topics) == ("/127.0.0.1", "raw", {"orders"})
+    assert "Reconciling at epoch 2" in str(group)
+    assert "awaiting" in str(group)
+
+
+def test_a_member_is_named_by_its_client_id_only_if_that_is_unique(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """Two members with one client id must not be taken for each other."""
+    Member(connection, "m1").join("orders")
+    group = broker.wait_for_group("g", members=1)
+    assert group.member("raw").member_id == "m1"
+    Member(connection, "m2").join("orders")
+    with pytest.raises(KeyError, match="2 members"):
+        broker.wait_for_group("g", members=2).member("raw")
+
+
+def test_unknown_groups_are_none_and_known_ones_are_listed(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A question about a group must not create it."""
+    assert broker.group("g") is None
+    assert broker.groups() == ()
+    Member(connection, "m1", group_id="b").join("orders")
+    Member(connection, "m1", group_id="a").join("orders")
+    assert broker.groups() == ("a", "b")
+
+
+def test_a_session_runs_out_when_the_manual_clock_reaches_it_and_not_before(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """Tests of lost members must neither sleep nor be early."""
+    member = Member(connection)
+    member.join("orders")
+    broker.advance_clock(9_999)
+    assert broker.wait_for_group("g", members=1)
+    broker.advance_clock(1)
+    assert broker.wait_for_group("g", state="Empty", members=0).group_epoch == 2
+    assert member.heartbeat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_session_runs_out_on_real_time_too() -> None:
+    """The timer of the loop, not only the clock of a test."""
+    config = {"group.consumer.session.timeout.ms": 150, "group.consumer.heartbeat.interval.ms": 50}
+    with EmbeddedBroker({"orders": 1}, config=config) as broker, RawConnection(broker.bootstrap_servers) as connection:
+        Member(connection).join("orders")
+        broker.wait_for_group("g", members=1)
+        broker.wait_for_group("g", state="Empty", members=0)
+
+
+def test_two_members_reconcile_and_the_waiting_test_sees_it(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """wait_for_group wakes at the change itself: no intervals, no races."""
+    first, second = Member(connection, "m1"), Member(connection, "m2")
+    seen = []
+    waiter = threading.Thread(target=lambda: seen.append(broker.wait_for_group("g", state="stable", members=2)))
+    waiter.start()
+    first.join("orders")
+    second.join("orders")
+    first.heartbeat()
+    first.acknowledge()
+    second.heartbeat()
+    waiter.join(10)
+    assert [len(member.assigned) for member in seen[0].members] == [2, 2]
+    assert seen[0].assigned == {TopicPartition("orders", n) for n in range(4)}
+
+
+def test_a_condition_that_raises_fails_the_waiting_test_and_not_the_broker(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """A typo in a test's lambda must show as that typo."""
+    member = Member(connection)
+    member.join("orders")
+    with pytest.raises(AttributeError, match="no_such"):
+        broker.wait_for("g", lambda group: group.no_such)  # type: ignore[attr-defined, no-any-return]
+    assert member.heartbeat().error_code == ErrorCode.NONE
+
+
+def test_topics_that_change_reach_the_group_with_its_next_heartbeat(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """Growing, deleting and re-creating a topic under a group."""
+    member = Member(connection)
+    member.join("orders")
+    broker.add_partitions("orders", 6)
+    member.heartbeat()
+    assert len(broker.wait_for_group("g", state="Stable").assigned) == 6
+    broker.delete_topic("orders")
+    broker.create_topic("orders", 1)
+    member.heartbeat()
+    member.acknowledge()
+    member.heartbeat()
+    assert broker.wait_for_group("g", state="Stable").assigned == {TopicPartition("orders", 0)}
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_members_and_offsets_survive_a_restart(tmp_path: Path, durable: bool, clock: ManualClock) -> None:
+    """A coordinator that forgets its groups kills librdkafka's members with GROUP_ID_NOT_FOUND."""
+    broker = EmbeddedBroker({"orders": 4}, clock=clock, data_dir=tmp_path if durable else None)
+    with broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            first, second = Member(connection, "m1"), Member(connection, "m2")
+            first.join("orders")
+            second.join("orders")
+            first.heartbeat()
+            first.acknowledge()
+            second.heartbeat()
+            assert first.commit("orders", first.owned[0].partitions[0], 41) == ErrorCode.NONE
+            assert admin_commit(connection, "simple", "orders", 7).topics[0].partitions[0].error_code == ErrorCode.NONE
+        before = broker.wait_for_group("g", state="Stable", members=2)
+        broker.crash()
+        broker.start()
+        assert broker.group("g") == before
+        assert broker.groups() == ("g", "simple")
+        with RawConnection(broker.bootstrap_servers) as connection:
+            first.connection = connection
+            response = first.heartbeat()
+            assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
+            assert committed(connection, "simple", "orders") == 7
+        broker.advance_clock(9_999)  # sessions began anew with the start
+        assert len(broker.wait_for_group("g").members) == 2
+        broker.advance_clock(1)
+        assert {member.member_id for member in broker.wait_for_group("g").members} == set()
+
+
+def test_offsets_expire_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A group that nobody uses goes away by itself, as in Kafka after seven days."""
+    admin_commit(connection, "simple", "orders", 7)
+    broker.advance_clock(7 * 24 * 3600 * 1000 - 700_000)
+    assert committed(connection, "simple", "orders") == 7
+    broker.advance_clock(1_400_000)
+    assert committed(connection, "simple", "orders") == -1
+
+
+class TestFolderThatFails:
+    """A full disk: nothing is half done, nobody is told that it worked, and clients are told to ask again."""
+
+    @pytest.fixture
+    def full_disk(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+        full, original = threading.Event(), MemoryGroupLog.append
+
+        def append(log: MemoryGroupLog, records: Iterator[tuple[bytes, bytes | None]]) -> None:
+            if full.is_set():
+                raise DataDirError("No space left on device")
+            original(log, records)
+
+        monkeypatch.setattr(MemoryGroupLog, "append", append)
+        yield full
+
+    def test_a_join_is_answered_with_coordinator_not_available_and_works_later(
+        self, broker: EmbeddedBroker, connection: RawConnection, full_disk: threading.Event
+    ) -> None:
+        """UNKNOWN_SERVER_ERROR would be fatal to a member; this one makes it ask again."""
+        member = Member(connection)
+        full_disk.set()
+        response = member.join("orders")
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert response.error_message == "No space left on device"
+        assert broker.group("g") is None
+        full_disk.clear()
+        assert member.join("orders").member_epoch == 1
+
+    def test_commits_and_deletions_are_refused_in_each_of_their_parts(
+        self, broker: EmbeddedBroker, connection: RawConnection, full_disk: threading.Event
+    ) -> None:
+        """A commit that looks accepted and is not loses records after the next rebalance."""
+        admin_commit(connection, "simple", "orders", 7)
+        full_disk.set()
+        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert admin_commit(connection, "simple", "orders", 8).topics[0].partitions[0].error_code == refused
+        deleted = connection.ask(DeleteGroupsRequest(groups_names=("simple",)), version=2)
+        assert [(result.group_id, result.error_code) for result in deleted.results] == [("simple", refused)]
+        topics = (OffsetDeleteRequestTopic(name="orders", partitions=(OffsetDeleteRequestPartition(),)),)
+        assert connection.ask(OffsetDeleteRequest(group_id="simple", topics=topics), version=0).error_code == refused
+        assert committed(connection, "simple", "orders") == 7
+
+    def test_a_session_that_could_not_run_out_runs_out_later(self, full_disk: threading.Event) -> None:
+        """One failed write must not stop the timers of all groups for ever."""
+        config = {"group.consumer.session.timeout.ms": 100, "group.consumer.heartbeat.interval.ms": 20}
+        failed = threading.Event()
+
+        class Seen(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if record.getMessage().startswith("broker.timer_failed"):
+                    failed.set()
+
+        handler = Seen()
+        logging.getLogger("kip848_client.broker").addHandler(handler)
+        try:
+            with (
+                EmbeddedBroker({"orders": 1}, config=config) as broker,
+                RawConnection(broker.bootstrap_servers) as connection,
+            ):
+                Member(connection).join("orders")
+                full_disk.set()
+                assert failed.wait(10)
+                assert len(broker.wait_for_group("g").members) == 1
+                full_disk.clear()
+                broker.wait_for_group("g", state="Empty", members=0)
+        finally:
+            logging.getLogger("kip848_client.broker").removeHandler(handler)
+
+    def test_a_deleted_topic_is_told_to_the_groups_once_the_disk_takes_it(
+        self, broker: EmbeddedBroker, connection: RawConnection, full_disk: threading.Event
+    ) -> None:
+        """Forgetting the change would leave partitions of a dead topic assigned for ever."""
+        member = Member(connection)
+        member.join("orders")
+        member.commit("orders", 0, 3)
+        full_disk.set()
+        broker.delete_topic("orders")
+        assert member.heartbeat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        full_disk.clear()
+        member.heartbeat()
+        member.acknowledge()
+        assert broker.wait_for_group("g", state="Stable").assigned == frozenset()
+
+
+def test_records_of_an_unknown_type_are_skipped_on_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that a newer version wrote to must not keep this one from starting."""
+    with EmbeddedBroker({"orders": 1}, data_dir=tmp_path) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            admin_commit(connection, "simple", "orders", 7)
+    folder = DataDir.open(tmp_path)
+    list(folder.coordinator_log.load())
+    folder.coordinator_log.append([(b"\x00\x63future", b"\x00\x00")])
+    folder.close()
+    with caplog.at_level(logging.WARNING, logger="kip848_client.broker"), EmbeddedBroker(data_dir=tmp_path) as broker:
+        assert broker.groups() == ("simple",)
+    assert "broker.record_skipped record_type=99" in caplog.text
+
+
+def test_the_memory_log_keeps_the_latest_value_of_a_key_in_the_order_of_changes() -> None:
+    """It stands for a compacted topic; replayed in another order, tombstones of one group hit the next."""
+    log = MemoryGroupLog()
+    log.append([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    log.append([(b"a", b"2"), (b"b", None)])
+    assert list(log.load()) == [(b"c", b"1"), (b"a", b"2")]
+
+
+def test_events_of_groups_are_journaled_with_topic_names(
+    broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal
+) -> None:
+    """The event log is read by people and tools that do not know topic ids."""
+    Member(connection).join("orders")
+    event = journal.named("member_assignment_changed")[0]
+    assert (event.group_id, event.member_id, event.client_id, event.source) == ("g", "m1", "raw", "coordinator")
+    assert event.fields["assigned"] == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_second_list_of_groups_through_the_wire_says_the_same(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """What the test side sees is what clients see."""
+    Member(connection).join("orders")
+    admin_commit(connection, "simple", "orders", 7)
+    listed = connection.ask(ListGroupsRequest(), version=5).groups
+    assert tuple(sorted(group.group_id for group in listed)) == broker.groups()
+
+
+def test_both_logs_give_back_what_was_appended(tmp_path: Path) -> None:
+    """Memory and folder must be interchangeable."""
+    records = [(b"k1", b"v1"), (b"k2", b""), (uuid.UUID(int=7).bytes, b"\x00" * 100)]
+    folder = DataDir.open(tmp_path)
+    for log in (MemoryGroupLog(), folder.coordinator_log):
+        assert isinstance(log, MemoryGroupLog | CoordinatorLog)
+        log.append(records)
+        assert list(log.load()) == records
+    folder.close()
