@@ -14,10 +14,12 @@ from kip848_client.coordinator.requests import (
     GroupMessage,
     GroupRequest,
     OffsetRetentionDue,
+    RegexResolved,
     TopicsChanged,
 )
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply
+from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply, ResolveRegexes
 from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
+from kip848_client.coordinator.subscriptions import resolve
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 
 __all__ = [
@@ -31,6 +33,9 @@ __all__ = [
     "TopicInfo",
     "ConfigChanged",
     "OffsetRetentionDue",
+    "RegexResolved",
+    "ResolveRegexes",
+    "resolve",
     "CoordinatorResult",
     "CoordinatorRecord",
     "Reply",

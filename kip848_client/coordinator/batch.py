@@ -7,19 +7,27 @@ from collections.abc import Mapping
 from kip848_client.coordinator.consumer_group import GroupState
 from kip848_client.coordinator.events import FactValue, GroupEvent
 from kip848_client.coordinator.group_member import GroupMember
-from kip848_client.coordinator.result import CancelTimer, CoordinatorRecord, CoordinatorResult, Reply, SoftChange
+from kip848_client.coordinator.result import (
+    CancelTimer,
+    CoordinatorRecord,
+    CoordinatorResult,
+    Reply,
+    ResolveRegexes,
+    SoftChange,
+)
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 
 
 class Batch:
     """Records, soft changes and facts of one event, for one group."""
 
-    __slots__ = ("events", "group_id", "records", "soft")
+    __slots__ = ("events", "group_id", "records", "soft", "tasks")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.records: list[CoordinatorRecord] = []
         self.soft: list[SoftChange] = []
+        self.tasks: list[ResolveRegexes] = []
         self.events: list[GroupEvent] = []
 
     def happened(
@@ -55,5 +63,9 @@ class Batch:
     def result(self, *replies: Reply) -> CoordinatorResult:
         """Close the batch."""
         return CoordinatorResult(
-            replies=replies, records=tuple(self.records), soft=tuple(self.soft), events=tuple(self.events)
+            replies=replies,
+            records=tuple(self.records),
+            soft=tuple(self.soft),
+            tasks=tuple(self.tasks),
+            events=tuple(self.events),
         )

@@ -49,6 +49,8 @@ class CoordinatorConfig:
     consumer_regex_refresh_interval_ms: int = _setting(
         600_000, "group.consumer.regex.refresh.interval.ms", minimum=10_000
     )
+    consumer_regex_refresh_min_interval_ms: int = _setting(100, "group.consumer.regex.refresh.min.interval.ms")
+    """Least time between two matches of one group's patterns. Kafka has 10 s and no property for it."""
     offset_metadata_max_bytes: int = _setting(4096, "offset.metadata.max.bytes")
     offsets_retention_minutes: int = _setting(10_080, "offsets.retention.minutes", minimum=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, "offsets.retention.check.interval.ms", minimum=1)
@@ -136,4 +138,5 @@ _KAFKA: Final = CoordinatorConfig(
     consumer_heartbeat_interval_ms=5_000,
     consumer_min_heartbeat_interval_ms=5_000,
     consumer_assignment_interval_ms=1_000,
+    consumer_regex_refresh_min_interval_ms=10_000,
 )

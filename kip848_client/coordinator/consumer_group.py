@@ -135,12 +135,18 @@ class ConsumerGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """Names that any member subscribes to, whether such a topic exists or not."""
         if self._subscribed is None:
-            topics = set(self._name_subscribers)
-            for regex in self.regex_subscribers:
-                if resolved := self.resolved_regexes.get(regex):
-                    topics |= resolved.topics
-            self._subscribed = frozenset(topics)
+            self._subscribed = self.subscribed_topics_with({})
         return self._subscribed
+
+    def subscribed_topics_with(self, resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """`subscribed_topics` as it would be if these patterns matched these topics."""
+        topics = set(self._name_subscribers)
+        for regex in self.regex_subscribers:
+            if regex in resolved:
+                topics |= resolved[regex]
+            elif known := self.resolved_regexes.get(regex):
+                topics |= known.topics
+        return frozenset(topics)
 
     def subscribed_topics_after(self, *, old: MemberMetadata | None, new: MemberMetadata | None) -> frozenset[str]:
         """`subscribed_topics` as it would be if a member's metadata went from *old* to *new* (None: not a member)."""
@@ -181,6 +187,15 @@ class ConsumerGroup:
             reconciled_count=reconciled + member.is_reconciled_to(target_epoch),
             group_epoch=group_epoch,
             target_epoch=target_epoch,
+        )
+
+    def state_at(self, *, group_epoch: int) -> GroupState:
+        """`state` as it would be if the group epoch became this."""
+        return derive_state(
+            member_count=len(self.members),
+            reconciled_count=self.reconciled_count,
+            group_epoch=group_epoch,
+            target_epoch=self.target_epoch,
         )
 
     # Replay

@@ -29,6 +29,8 @@ How a shell drives it (single-threaded; each result is finished before the next 
         coordinator.apply(result)
         for reply in result.replies:
             send(reply.request_id, reply.response)
+        for task in result.tasks:                       # later, or on another thread; then as an event of its own
+            soon(lambda: finish(coordinator.handle(subscriptions.resolve(task, wall_ms=wall), now_ms=now)))
         for event in result.events:
             journal.write(to_journal(event, ts_ms=wall, topic_name=coordinator.topic_name))
 
@@ -45,7 +47,15 @@ from typing import ClassVar, Final, assert_never
 from uuid import UUID
 
 from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
-from kip848_client.coordinator import deletion, departure, describe, heartbeat, offset_commit, offset_fetch
+from kip848_client.coordinator import (
+    deletion,
+    departure,
+    describe,
+    heartbeat,
+    offset_commit,
+    offset_fetch,
+    subscriptions,
+)
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.events import GroupEvent
@@ -58,6 +68,7 @@ from kip848_client.coordinator.requests import (
     ConfigChanged,
     GroupRequest,
     OffsetRetentionDue,
+    RegexResolved,
     TopicsChanged,
 )
 from kip848_client.coordinator.result import (
@@ -69,6 +80,8 @@ from kip848_client.coordinator.result import (
     MetadataCheckDue,
     MetadataChecked,
     Reply,
+    ResolutionEnded,
+    ResolutionStarted,
     SoftChange,
     TargetComputed,
     TopicsReplaced,
@@ -155,6 +168,8 @@ class GroupCoordinator:
             case ConfigChanged(group_id, overrides):
                 config = resolve_group_config(overrides, config=self._state.config) if overrides else None
                 return CoordinatorResult(soft=(GroupConfigReplaced(group_id, config),))
+            case RegexResolved():
+                return subscriptions.regex_resolved(self._state, request)
             case OffsetRetentionDue(wall_ms):
                 return deletion.expire_offsets(self._state, wall_ms=wall_ms)
             case _:
@@ -215,6 +230,7 @@ class GroupCoordinator:
         state = self._state
         for group_id, group in state.groups.items():
             state.metadata_check_due.add(group_id)
+            state.regex_check_due.add(group_id)
             session_timeout_ms = state.group_config(group_id).session_timeout_ms
             for member in group.members.values():
                 epoch = member.current.member_epoch
@@ -310,6 +326,11 @@ class GroupCoordinator:
                 state.metadata_check_due.update(group_ids)
             case TargetComputed(group_id, now_ms):
                 state.target_computed_ms[group_id] = now_ms
+            case ResolutionStarted(group_id):
+                state.regex_check_due.discard(group_id)
+                state.resolutions_running.add(group_id)
+            case ResolutionEnded(group_id):
+                state.resolutions_running.discard(group_id)
             case TopicsReplaced(image):
                 state.image = image
             case GroupConfigReplaced(group_id, None):

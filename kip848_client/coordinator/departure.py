@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kip848_client.coordinator import records
+from kip848_client.coordinator import records, subscriptions
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.consumer_group import ConsumerGroup, derive_state
 from kip848_client.coordinator.group_member import (
@@ -94,8 +94,8 @@ def remove_member(
         records.target_tombstone(group_id, member_id=member_id),
         records.member_metadata_tombstone(group_id, member_id=member_id),
     ]
-    regex = member.metadata.subscribed_topic_regex
-    if regex is not None and group.regex_subscribers[regex] == 1 and regex in group.resolved_regexes:
+    regex = subscriptions.forgotten_regex(group, old=member.metadata, new=None)
+    if regex is not None:
         batch.records.append(records.regex_tombstone(group_id, regex=regex))
     epoch = group.group_epoch + 1
     topics = group.subscribed_topics_after(old=member.metadata, new=None)

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import replace
 
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator import records
+from kip848_client.coordinator import records, subscriptions
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.current_assignment import (
@@ -102,6 +102,7 @@ class _Heartbeat:
                 self._batch.records.append(
                     records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
                 )
+        self._subscribe(found, metadata)
         self._move_group(found, updated)
         target = self._move_target(found, updated)
         current = self._move_member(found, updated, target=target, subscription_changed=subscription_changed)
@@ -162,6 +163,22 @@ class _Heartbeat:
         )
         return before if after == before else after
 
+    def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
+        """Look after the patterns of the group, with those of this member."""
+        group, batch = self._group, self._batch
+        regex = metadata.subscribed_topic_regex
+        if regex is None and not group.regex_subscribers:
+            return
+        stored = None if found.is_new else (found.replaced or found.member).metadata
+        if regex is not None and regex not in group.regex_subscribers:
+            subscriptions.check_regex(regex)
+        forgotten = subscriptions.forgotten_regex(group, old=stored, new=metadata)
+        if forgotten is not None:
+            batch.records.append(records.regex_tombstone(group.group_id, regex=forgotten))
+        task = subscriptions.resolution_due(self._state, group, old=stored, new=metadata, wall_ms=self._request.wall_ms)
+        if task is not None:
+            subscriptions.started(task, batch)
+
     def _move_group(self, found: FoundMember, updated: GroupMember) -> None:
         """Bump the group epoch if what the target depends on has changed."""
         state, group = self._state, self._group
@@ -192,8 +209,7 @@ class _Heartbeat:
             return None
         if before.subscribed_topic_names != after.subscribed_topic_names:
             return "subscription_changed"
-        regex = after.subscribed_topic_regex
-        if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
+        if not before.subscribes_like(after) and group.topics_of(before) != group.topics_of(after):
             return "subscription_changed"  # a pattern that nobody had before matches nothing until it is resolved
         assignors = self._state.assignors
         if choose_assignor(group, assignors=assignors) is not choose_assignor(

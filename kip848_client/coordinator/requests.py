@@ -73,4 +73,20 @@ class OffsetRetentionDue:
     wall_ms: int
 
 
-GroupRequest: TypeAlias = ApiRequest | TopicsChanged | ConfigChanged | OffsetRetentionDue
+@dataclass(frozen=True, slots=True)
+class RegexResolved:
+    """The patterns of a group were matched against the topics; made by `subscriptions.resolve`.
+
+    Args:
+        topics: pattern -> names of the topics that it matches.
+        version: `TopicsImage.version` of those topics.
+        wall_ms: when, in ms since 1970.
+    """
+
+    group_id: str
+    topics: Mapping[str, frozenset[str]]
+    version: int
+    wall_ms: int
+
+
+GroupRequest: TypeAlias = ApiRequest | TopicsChanged | ConfigChanged | RegexResolved | OffsetRetentionDue

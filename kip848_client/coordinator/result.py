@@ -7,7 +7,7 @@ The shell works through a `CoordinatorResult` in this order, and drops it whole 
         coordinator.replay(record)    # hard state
     coordinator.apply(result)         # soft state: timers, topics image, ...
     send(result.replies)              # nothing is seen before it is durable
-    start(result.tasks)
+    start(result.tasks)               # see `subscriptions.resolve`
     write(result.events)
 """
 
@@ -88,9 +88,44 @@ class GroupConfigReplaced:
     config: GroupConfig | None
 
 
+@dataclass(frozen=True, slots=True)
+class ResolutionStarted:
+    """The patterns of a group are being matched."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionEnded:
+    """They were matched, or could not be."""
+
+    group_id: str
+
+
 SoftChange: TypeAlias = (
-    ArmTimer | CancelTimer | MetadataChecked | MetadataCheckDue | TargetComputed | TopicsReplaced | GroupConfigReplaced
+    ArmTimer
+    | CancelTimer
+    | MetadataChecked
+    | MetadataCheckDue
+    | TargetComputed
+    | ResolutionStarted
+    | ResolutionEnded
+    | TopicsReplaced
+    | GroupConfigReplaced
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveRegexes:
+    """Match patterns against topics (`subscriptions.resolve`) and hand the outcome in as an event.
+
+    A task that is lost, or that fails, must still be ended, by a `RegexResolved` without topics: until then the group's
+    patterns are not matched again.
+    """
+
+    group_id: str
+    regexes: tuple[str, ...]
+    image: TopicsImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +136,12 @@ class CoordinatorResult:
         replies: answers by request id; may answer requests of earlier events, and may be empty.
         records: one atomic batch, in the order in which Kafka writes them.
         soft: changes of soft state, for `GroupCoordinator.apply`.
+        tasks: work for the shell, to be started after the replies.
         events: what happened, for the event log.
     """
 
     replies: tuple[Reply, ...] = ()
     records: tuple[CoordinatorRecord, ...] = ()
     soft: tuple[SoftChange, ...] = ()
+    tasks: tuple[ResolveRegexes, ...] = ()
     events: tuple[GroupEvent, ...] = ()

@@ -42,11 +42,17 @@ class CoordinatorState:
         self.timers: Final = Timers()
         self.metadata_check_due: Final[set[str]] = set()
         """Groups whose next heartbeat compares the topics with those that the group epoch accounts for."""
+        self.regex_check_due: Final[set[str]] = set()
+        """Groups whose patterns were not matched since the load."""
+        self.resolutions_running: Final[set[str]] = set()
+        """Groups whose patterns are being matched."""
+        self.topics_created_version = 0
+        """`TopicsImage.version` at which the last topic was created."""
         self.target_computed_ms: Final[dict[str, int]] = {}
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._image = TopicsImage()
-        self._topic_ids: dict[int, tuple[object, tuple[UUID, ...]]] = {}
+        self._topic_ids: dict[tuple[int, int], tuple[object, object, tuple[UUID, ...]]] = {}
         self._shared_ids: dict[tuple[UUID, ...], tuple[UUID, ...]] = {}
         self._hashes: dict[frozenset[str], int] = {}
 
@@ -57,6 +63,8 @@ class CoordinatorState:
 
     @image.setter
     def image(self, image: TopicsImage) -> None:
+        if not image.by_id.keys() <= self._image.by_id.keys():
+            self.topics_created_version = image.version
         self._image = image
         self._topic_ids.clear()
         self._shared_ids.clear()
@@ -81,26 +89,22 @@ class CoordinatorState:
         """Drop the group and all soft state of it."""
         self.groups.pop(group_id, None)
         self.metadata_check_due.discard(group_id)
+        self.regex_check_due.discard(group_id)
         self.target_computed_ms.pop(group_id, None)
 
     def topic_ids(self, group: ConsumerGroup, metadata: MemberMetadata) -> tuple[UUID, ...]:
         """Ids of the topics that exist and that a member subscribes to, ascending. Equal results are one object."""
-        resolved = (
-            None
-            if metadata.subscribed_topic_regex is None
-            else group.resolved_regexes.get(metadata.subscribed_topic_regex)
-        )
-        names: object = metadata.subscribed_topic_names if resolved is None else (metadata, resolved)
-        if resolved is None:
-            remembered = self._topic_ids.get(id(names))
-            if remembered is not None and remembered[0] is names:
-                return remembered[1]
+        names, regex = metadata.subscribed_topic_names, metadata.subscribed_topic_regex
+        resolved = None if regex is None else group.resolved_regexes.get(regex)
+        key = (id(names), id(resolved))  # by identity: hashing a thousand names for each member would cost too much
+        remembered = self._topic_ids.get(key)
+        if remembered is not None and remembered[0] is names and remembered[1] is resolved:
+            return remembered[2]
         ids = self._image.ids_of(group.topics_of(metadata))
         ids = self._shared_ids.setdefault(ids, ids)
-        if resolved is None:
-            if len(self._topic_ids) >= _REMEMBERED_MAX:
-                self._topic_ids.clear()
-            self._topic_ids[id(names)] = (names, ids)
+        if len(self._topic_ids) >= _REMEMBERED_MAX:
+            self._topic_ids.clear()
+        self._topic_ids[key] = (names, resolved, ids)
         return ids
 
     def metadata_hash(self, topics: frozenset[str]) -> int:

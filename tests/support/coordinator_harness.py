@@ -24,9 +24,11 @@ from kip848_client.coordinator import (
     GroupRequest,
     GroupSnapshot,
     MemberSnapshot,
+    ResolveRegexes,
     TopicInfo,
     TopicsChanged,
     TopicsImage,
+    resolve,
 )
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -87,6 +89,7 @@ class Harness:
         self.log: list[CoordinatorRecord] = []
         self.events: list[GroupEvent] = []
         self.results: list[CoordinatorResult] = []
+        self.tasks: list[ResolveRegexes] = []
         self.image = TopicsImage()
         self._topic_count = 0
         self._request_count = 0
@@ -229,8 +232,16 @@ class Harness:
         group_ids = {*before, *self._group_ids()}
         assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
         self.events += result.events
+        self.tasks += result.tasks
         self.results.append(result)
         return result
+
+    def run_tasks(self) -> int:
+        """Match the patterns that wait for it. Returns how many tasks there were."""
+        tasks, self.tasks = self.tasks, []
+        for task in tasks:
+            self.step(resolve(task, wall_ms=self.wall_ms))
+        return len(tasks)
 
     def restart(self) -> None:
         """Replace the coordinator by one that is loaded from the log."""

@@ -1,0 +1,183 @@
+"""Subscriptions by pattern: checking a pattern, when to match it against the topics, and what the outcome changes.
+
+Matching may take long where there are many topics, so it is a task of the shell: a result carries `ResolveRegexes`, the
+shell calls `resolve` wherever it likes and hands the `RegexResolved` in as an event. Until then a new pattern matches
+nothing: the first answer to its member has an empty assignment. All patterns of a group are matched together, and at
+most one such task runs per group.
+
+The syntax is RE2's, which cannot be made to hang; Python's `re` accepts other patterns and can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import re2
+
+from kip848_client.coordinator import records
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import MemberMetadata
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.requests import RegexResolved
+from kip848_client.coordinator.result import CoordinatorResult, ResolutionEnded, ResolutionStarted, ResolveRegexes
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.errors import ErrorCode
+
+_PATTERN_LENGTH_MAX: Final = 1024
+"""Characters; a longer pattern is refused, as it costs memory for as long as its group lives."""
+
+
+class _Pattern(Protocol):
+    def fullmatch(self, text: str) -> object | None: ...
+
+
+def check_regex(pattern: str) -> None:
+    """Refuse a pattern that cannot be used.
+
+    Raises:
+        Refused: INVALID_REGULAR_EXPRESSION; says why.
+    """
+    _compile(pattern)
+
+
+def resolve(task: ResolveRegexes, *, wall_ms: int, is_visible: Callable[[str], bool] = lambda _: True) -> RegexResolved:
+    """Match the patterns of *task*. Pure, may be called on any thread.
+
+    Args:
+        wall_ms: time of the match, in ms since 1970.
+        is_visible: whether the group's members may know of a topic; no pattern matches one that they may not.
+    """
+    names = [topic.name for topic in task.image.topics if is_visible(topic.name)]
+    return RegexResolved(
+        group_id=task.group_id,
+        topics={regex: _match(regex, names) for regex in task.regexes},
+        version=task.image.version,
+        wall_ms=wall_ms,
+    )
+
+
+def resolution_due(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    *,
+    old: MemberMetadata | None,
+    new: MemberMetadata,
+    wall_ms: int,
+) -> ResolveRegexes | None:
+    """Whether the patterns of a group must be matched now.
+
+    Args:
+        old: the member's metadata as *group* counts it; None if it is new.
+        new: its metadata after the heartbeat.
+
+    Returns:
+        The task, or None: there are no patterns, a task runs already, the last one was just now, or nothing is new.
+
+    Source:
+        Kafka's ``GroupMetadataManager.maybeScheduleRegularExpressionResolution``. What is ours: after a load the
+        patterns are matched again, since topics may have been created meanwhile.
+    """
+    own = new.subscribed_topic_regex
+    if own is None and not group.regex_subscribers:
+        return None
+    regexes = dict(group.regex_subscribers)
+    if old is not None and old.subscribed_topic_regex is not None:
+        regexes[old.subscribed_topic_regex] -= 1
+    if own is not None:
+        regexes[own] = regexes.get(own, 0) + 1
+    subscribed = {regex for regex, count in regexes.items() if count}
+    if not subscribed or group.group_id in state.resolutions_running:
+        return None
+    resolved = [group.resolved_regexes[regex] for regex in subscribed if regex in group.resolved_regexes]
+    last_ms = max((entry.timestamp_ms for entry in resolved), default=None)
+    if last_ms is not None and wall_ms <= last_ms + state.config.consumer_regex_refresh_min_interval_ms:
+        return None
+    is_due = (
+        last_ms is None
+        or len(resolved) < len(subscribed)
+        or group.group_id in state.regex_check_due
+        or any(not state.topics_created_version <= entry.version <= state.image.version for entry in resolved)
+        or wall_ms > last_ms + state.config.consumer_regex_refresh_interval_ms
+    )
+    return ResolveRegexes(group.group_id, tuple(sorted(subscribed)), state.image) if is_due else None
+
+
+def regex_resolved(state: CoordinatorState, event: RegexResolved) -> CoordinatorResult:
+    """Install what patterns matched; patterns that nobody subscribes to any more are dropped.
+
+    The group epoch is bumped if any pattern matches other topics than before; the next heartbeat computes the target.
+    """
+    batch = Batch(event.group_id)
+    batch.soft.append(ResolutionEnded(event.group_id))
+    group = state.groups.get(event.group_id)
+    if group is None:
+        return batch.result()
+    topics = {regex: found for regex, found in sorted(event.topics.items()) if regex in group.regex_subscribers}
+    batch.records += [
+        records.regex_record(
+            group.group_id, regex=regex, topics=found, version=event.version, timestamp_ms=event.wall_ms
+        )
+        for regex, found in topics.items()
+    ]
+    metadata_hash = state.metadata_hash(group.subscribed_topics_with(topics))
+    if metadata_hash != group.metadata_hash or any(_is_changed(group, regex, found) for regex, found in topics.items()):
+        epoch = group.group_epoch + 1
+        batch.records.append(records.group_epoch_record(group.group_id, epoch=epoch, metadata_hash=metadata_hash))
+        batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": "regex_resolved"})
+        batch.state_changed(old=group.state, new=group.state_at(group_epoch=epoch), group_epoch=epoch)
+    return batch.result()
+
+
+def forgotten_regex(group: ConsumerGroup, *, old: MemberMetadata | None, new: MemberMetadata | None) -> str | None:
+    """The resolved pattern that nobody subscribes to any more once a member's metadata went from *old* to *new*."""
+    regex = None if old is None else old.subscribed_topic_regex
+    if regex is None or (new is not None and new.subscribed_topic_regex == regex):
+        return None
+    return regex if group.regex_subscribers[regex] == 1 and regex in group.resolved_regexes else None
+
+
+def started(task: ResolveRegexes, batch: Batch) -> None:
+    """Put *task* into *batch*."""
+    batch.tasks.append(task)
+    batch.soft.append(ResolutionStarted(task.group_id))
+
+
+def _is_changed(group: ConsumerGroup, regex: str, found: frozenset[str]) -> bool:
+    before = group.resolved_regexes.get(regex)
+    return found != (frozenset() if before is None else before.topics)
+
+
+def _match(regex: str, names: list[str]) -> frozenset[str]:
+    try:
+        pattern = _compile(regex)
+    except Refused:
+        return frozenset()  # a pattern from the log of a coordinator with another engine
+    return frozenset(name for name in names if pattern.fullmatch(name) is not None)
+
+
+def _compile(pattern: str) -> _Pattern:
+    if len(pattern) > _PATTERN_LENGTH_MAX:
+        raise _invalid(
+            pattern[:40] + "...", f"it has {len(pattern)} characters, at most {_PATTERN_LENGTH_MAX} are allowed"
+        )
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: _Pattern = re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0]
+        raise _invalid(
+            pattern, reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        ) from error
+    except UnicodeEncodeError as error:
+        raise _invalid(repr(pattern), "it is not valid Unicode") from error
+    return compiled
+
+
+def _invalid(pattern: str, why: str) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}. The syntax is that of RE2.",
+    )

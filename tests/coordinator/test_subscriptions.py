@@ -1,0 +1,241 @@
+"""Subscriptions by pattern: RE2, matched in the background, for the whole group at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from kip848_client.coordinator import GroupState, RegexResolved, ResolveRegexes, TopicInfo, TopicsImage, resolve
+from kip848_client.errors import ErrorCode
+from tests.support.coordinator_harness import FAST, Harness
+
+SLOW = replace(FAST, consumer_regex_refresh_min_interval_ms=10_000)
+"""Kafka's 10 s between two matches."""
+
+
+def _topics() -> Harness:
+    h = Harness(config=SLOW)
+    h.create_topic("foo1", partitions=2)
+    h.create_topic("bar", partitions=1)
+    return h
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "(?=a)b", r"(a)\1", "*", "(", "a{1001}", "(?<!x)y", "a" * 1025, "\ud800"], ids=repr
+)
+def test_a_pattern_that_re2_does_not_take_is_refused(pattern: str) -> None:
+    """The user is told that the pattern is wrong, and why; the group is not touched."""
+    h = _topics()
+    response = h.join("m", None, regex=pattern)
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "RE2" in (response.error_message or "")
+    assert (h.log, h.tasks) == ([], [])
+
+
+def test_a_pattern_with_explosive_backtracking_is_matched_in_no_time() -> None:
+    """One user's pattern cannot stop the coordinator for all (Python's re needs seconds for this one)."""
+    image = TopicsImage((TopicInfo("a" * 200 + "b", UUID(int=1), 1),), version=1)
+    assert resolve(ResolveRegexes("g", ("(a+)+$",), image), wall_ms=0).topics == {"(a+)+$": frozenset()}
+
+
+def test_a_new_pattern_is_resolved_in_the_background_and_then_assigned() -> None:
+    """A consumer by pattern joins at once, and gets its topics with its next heartbeats."""
+    h = _topics()
+    response = h.join("m", None, regex="foo.*")
+    assert (response.error_code, response.member_epoch, h.received(response)) == (ErrorCode.NONE, 1, {})
+    assert h.tasks == [ResolveRegexes("g", ("foo.*",), h.image)]
+    h.heartbeat("m", 1)
+    assert len(h.tasks) == 1, "one at a time"
+    assert h.run_tasks() == 1
+    assert h.record_names() == ["regex", "epoch"]
+    assert (h.group.group_epoch, h.group.state) == (2, GroupState.ASSIGNING)
+    response = h.heartbeat("m", 1)
+    assert (response.member_epoch, h.received(response)) == (2, {"foo1": [0, 1]})
+    assert not h.tasks
+    h.verify_log()
+
+
+def test_the_whole_name_must_match() -> None:
+    """``foo`` is not a search: foo1 stays out."""
+    h = _topics()
+    h.join("m", None, regex="foo")
+    h.run_tasks()
+    assert h.record_names() == ["regex"]
+    assert h.received(h.heartbeat("m", 1, owned={}, topics=[], rebalance_timeout_ms=1)) == {}
+
+
+def test_names_and_pattern_add_up() -> None:
+    """subscribe() with both gets both."""
+    h = _topics()
+    response = h.join("m", ["bar"], regex="foo.*")
+    assert h.received(response) == {"bar": [0]}
+    h.run_tasks()
+    assert h.received(h.heartbeat("m", 1)) == {"foo1": [0, 1], "bar": [0]}
+
+
+def test_an_empty_pattern_is_no_pattern() -> None:
+    """librdkafka sends "" where it means none; that does not subscribe to everything."""
+    h = _topics()
+    h.join("m", ["bar"], regex="")
+    assert h.member("m").metadata.subscribed_topic_regex is None
+    assert not h.tasks
+
+
+def test_a_second_member_with_the_same_pattern_has_its_topics_at_once() -> None:
+    """Scaling out does not wait for another match."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    response = h.join("b", None, regex="foo.*")
+    assert response.member_epoch == 3
+    assert (h.target("a"), h.target("b")) == ({"foo1": [0]}, {"foo1": [1]})
+    assert not h.tasks
+
+
+def test_the_last_subscriber_takes_its_pattern_along() -> None:
+    """Patterns nobody uses are not matched for ever."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    response = h.heartbeat("a", 2, topics=["bar"], regex="")
+    assert h.record_names()[:3] == ["member", "regex†", "epoch"]
+    assert (response.member_epoch, h.received(response)) == (2, {})
+    assert h.heartbeat("a", 2, owned={}).member_epoch == 3
+    assert h.assigned("a") == {"bar": [0]}
+    assert not h.group.resolved_regexes
+    h.verify_log()
+
+
+@pytest.mark.parametrize("how", ["leave", "session"])
+def test_a_pattern_is_forgotten_when_its_last_member_goes(how: str) -> None:
+    """The same for a member that leaves or dies."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    if how == "leave":
+        h.heartbeat("a", -1)
+        result = h.results[-1]
+    else:
+        (result,) = h.advance(45_000)
+    assert h.record_names(result) == ["current†", "target†", "member†", "regex†", "epoch", "target_epoch"]
+    h.verify_log()
+
+
+def test_a_created_topic_is_found_with_the_first_heartbeat_after_the_minimum_interval() -> None:
+    """A topic that is created later is consumed without a restart; many creations cause one match."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    h.create_topic("foo2", partitions=1)
+    h.heartbeat("a", 2)
+    assert not h.tasks
+    h.advance(10_001)
+    h.heartbeat("a", 2)
+    assert h.run_tasks() == 1
+    assert h.received(h.heartbeat("a", 2)) == {"foo1": [0, 1], "foo2": [0]}
+
+
+def test_a_topic_that_grows_or_goes_needs_no_new_match() -> None:
+    """Only new names can change what a pattern matches."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    h.advance(20_000)
+    h.add_partitions("foo1", partitions=3)
+    h.delete_topic("bar")
+    response = h.heartbeat("a", 2)
+    assert h.received(response) == {"foo1": [0, 1, 2]}
+    assert not h.tasks
+
+
+def test_patterns_are_matched_again_after_the_refresh_interval() -> None:
+    """What members may see can change without a new topic."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    for _ in range(20):
+        h.advance(30_000)
+        h.heartbeat("a", 2)
+        assert not h.tasks
+    h.advance(1)
+    h.heartbeat("a", 2)
+    assert h.run_tasks() == 1
+    assert h.record_names() == ["regex"], "nothing changed: no rebalance"
+
+
+def test_a_topic_that_nobody_may_see_is_not_matched() -> None:
+    """A pattern does not reveal topics that its owner is not allowed to describe."""
+    h = _topics()
+    h.create_topic("foo-secret", partitions=1)
+    h.join("a", None, regex="foo.*")
+    (task,) = h.tasks
+    assert resolve(task, wall_ms=0, is_visible=lambda name: "secret" not in name).topics == {
+        "foo.*": frozenset({"foo1"})
+    }
+
+
+def test_a_result_that_comes_after_the_group_is_gone_is_ignored() -> None:
+    """A late answer does not bring a group back."""
+    h = _topics()
+    result = h.step(RegexResolved("gone", {"foo.*": frozenset({"foo1"})}, version=1, wall_ms=0))
+    assert not result.records
+    assert h.coordinator.groups() == ()
+
+
+def test_a_result_for_a_pattern_that_was_dropped_meanwhile_is_ignored() -> None:
+    """A late answer does not keep a pattern alive."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.heartbeat("a", 1, topics=["bar"], regex="")
+    h.run_tasks()
+    assert h.record_names() == []
+    assert not h.group.resolved_regexes
+
+
+def test_a_failed_match_is_tried_again() -> None:
+    """A task that ends without topics does not block the patterns of its group."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.tasks.clear()
+    h.step(RegexResolved("g", {}, version=1, wall_ms=h.wall_ms))
+    h.heartbeat("a", 1)
+    assert h.run_tasks() == 1
+    assert h.received(h.heartbeat("a", 1)) == {"foo1": [0, 1]}
+
+
+def test_a_changed_pattern_gives_the_old_topics_up_at_once() -> None:
+    """Nobody goes on reading what it no longer subscribes to, while the new pattern is not matched yet."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    h.advance(10_001)
+    response = h.heartbeat("a", 2, regex="b.*")
+    assert h.received(response) == {}
+    assert h.pending("a") == {"foo1": [0, 1]}
+    assert h.run_tasks() == 1
+    response = h.heartbeat("a", 2, owned={})
+    assert h.received(response) == {"bar": [0]}
+    assert h.group.state is GroupState.STABLE
+    h.verify_log()
+
+
+def test_patterns_are_matched_again_after_a_load() -> None:
+    """Topics that were created while the coordinator was down are found."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    h.advance(20_000)
+    h.image = TopicsImage((*h.image.topics, TopicInfo("foo9", UUID(int=99), 1)), version=h.image.version)
+    h.restart()
+    h.heartbeat("a", 2)
+    assert h.run_tasks() == 1
+    assert h.received(h.heartbeat("a", 2)) == {"foo1": [0, 1], "foo9": [0]}
