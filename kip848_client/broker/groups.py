@@ -30,9 +30,11 @@ from kip848_client.coordinator.requests import (
     GroupMessage,
     GroupRequest,
     OffsetRetentionDue,
+    RegexResolved,
     TopicsChanged,
 )
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
+from kip848_client.coordinator.subscriptions import resolve
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
@@ -225,11 +227,25 @@ class GroupHost:
             context = self._waiting.pop(reply.request_id, None)
             if context is not None:
                 context.reply(reply.response)
+        for task in result.tasks:
+            self._loop.call_soon(self._resolve, task)
         for event in result.events:
             self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._coordinator.topic_name))
         self._arm_timer()
         if records and self._waiters:
             self._tell_waiters()
+
+    def _resolve(self, task: ResolveRegexes) -> None:
+        # On the loop, in a turn of its own: RE2 takes microseconds a topic.
+        if self._closed:
+            return
+        wall_ms = self._clock.wall_ms()
+        try:
+            self._submit(resolve(task, wall_ms=wall_ms))
+        except Exception:  # noqa: BLE001 - logged, and ended below
+            # Without an end no pattern of that group would ever be matched again.
+            _log.exception("broker.patterns_not_resolved group_id=%s", task.group_id)
+            self._submit(RegexResolved(task.group_id, topics={}, version=task.image.version, wall_ms=wall_ms))
 
     def _forget(self, request_id: int) -> None:
         self._waiting.pop(request_id, None)
@@ -273,7 +289,7 @@ class GroupHost:
         self._timer = self._timer_deadline_ms = None
         try:
             self._run_due()
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged, and tried again below
             # What was due stays due. Without another try no session of any group would ever run out again.
             _log.exception("broker.timer_failed retry_ms=%d", _RETRY_MS)
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)

@@ -198,6 +198,15 @@ def test_a_deleted_topic_is_taken_from_its_member_and_the_other_topics_go_on(bro
         wait_until(lambda: len(member.delivered) >= 60, what="records of the topic that stayed")
 
 
+def test_a_pattern_subscribes_to_what_it_matches(broker: EmbeddedBroker) -> None:
+    """librdkafka leaves patterns to the coordinator: names that start with ^."""
+    broker.create_topic("audit.eu", 1)
+    broker.create_topic("audit.us", 1)
+    with MemberThread(broker.bootstrap_servers, ["^audit\\..*"]):
+        group = broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2)
+        assert {partition.topic for partition in group.assigned} == {"audit.eu", "audit.us"}
+
+
 def test_a_group_too_large_refuses_the_next_member(journal: MemoryJournal) -> None:
     """group.consumer.max.size: the refused client must be told, and the group must not notice."""
     with EmbeddedBroker({"orders": 2}, config={"group.consumer.max.size": 1}, journal=journal) as broker:
