@@ -6,7 +6,7 @@ records, and whatever folder stands behind the log, is the caller's business: br
 
 Left out: retention and compaction (records go only by `PartitionLog.delete_records`), transactions (the last stable
 offset is the high watermark), replicas (the high watermark is the log's end), and the timestamps of single records
-inside a batch that is compressed with anything but gzip.
+inside a batch that is compressed with anything but gzip, or very long.
 
 What a producer may append is decided in `producer_batches`.
 
@@ -32,6 +32,9 @@ __all__ = [
     "EpochEndOffset",
     "MESSAGE_BYTES_MAX_DEFAULT",
 ]
+
+_RECORDS_OPENED_MAX: Final = 50_000
+"""A batch of more records is not searched one by one: that would hold up everything else for a tenth of a second."""
 
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
 
@@ -294,8 +297,8 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset:
         """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
 
-        Exact, but for a batch compressed with snappy, lz4 or zstd: there the batch's first record is named, so a
-        reader may see some older records first and misses none.
+        Exact, but for a batch that is compressed with snappy, lz4 or zstd or has more than 50,000 records: there the
+        batch's first record is named, so a reader may see some older records first and misses none.
         """
         index = bisect_left(self._running_max_timestamps, timestamp)
         while index < len(self._batches):
@@ -363,9 +366,10 @@ class PartitionLog:
         if header.max_timestamp < timestamp:
             return None
         try:
-            positions = record_positions(batch)
+            positions = record_positions(batch) if header.record_count <= _RECORDS_OPENED_MAX else None
         except ProtocolError:
-            # A compression that is not opened here, or records that are damaged: name the batch.
+            positions = None  # a compression that is not opened here, or records that are damaged
+        if positions is None:
             offset = max(header.base_offset, self._log_start_offset)
             return TimestampAndOffset(header.max_timestamp, offset, header.leader_epoch)
         for position in positions:

@@ -128,6 +128,7 @@ class DataDir:
         self._cluster.close()
         self.coordinator_log.close()
         if self._lock_fd >= 0:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same lock open
             os.close(self._lock_fd)
             self._lock_fd = -1
 

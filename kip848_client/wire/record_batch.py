@@ -49,6 +49,7 @@ _CRC_START: Final = 21
 _MAGIC_AT: Final = 16
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
+_UNCHECKED_HEADER: Final = struct.Struct(">qiibI")
 _OFFSET: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
 
@@ -219,8 +220,31 @@ def records_of(data: bytes | bytearray | memoryview, position: int = 0) -> tuple
 
 
 def record_positions(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[RecordPosition, ...]:
-    """Offset and timestamp of each record of the batch at *position*. Raises as `records_of`."""
-    return tuple(RecordPosition(record.offset, record.timestamp) for record in records_of(data, position))
+    """Offset and timestamp of each record of the batch at *position*.
+
+    Steps by the records' lengths and does not look at keys, values and headers, so it is several times faster than
+    `records_of` and does not see damage in them. Raises as `records_of` else.
+    """
+    header = parse_batch_header(data, position)
+    content = _content_of(data, position, header)
+    end = len(content)
+    same_time = header.is_log_append_time
+    found = []
+    try:
+        at = 0
+        for _ in range(header.record_count):
+            length, at = _read_varint(content, at)
+            stop = at + length
+            if length < 0 or stop > end:
+                raise ProtocolError(f"a record claims {length} bytes; {end - at} are there")
+            timestamp_delta, at = _read_varint(content, at + 1)
+            offset_delta, at = _read_varint(content, at)
+            timestamp = header.max_timestamp if same_time else header.base_timestamp + timestamp_delta
+            found.append(RecordPosition(header.base_offset + offset_delta, timestamp))
+            at = stop
+    except IndexError as failure:
+        raise ProtocolError(f"the records of the batch at byte {position} are damaged: {failure}") from failure
+    return tuple(found)
 
 
 def build_batch(
@@ -236,7 +260,7 @@ def build_batch(
     """A batch of *records*, with offsets counted from *base_offset*; compressed with gzip if *attributes* say so.
 
     Raises:
-        MessageValueError: no record at all, or a compression that is not written here.
+        MessageValueError: no record, a number that does not fit, or a compression that is not written here.
     """
     if not records:
         raise MessageValueError("a batch needs at least one record")
@@ -249,14 +273,16 @@ def build_batch(
     elif compression != COMPRESSION_NONE:
         raise MessageValueError(f"compression {compression} is not written here; use 0 (none) or 1 (gzip)")
     latest = max(record.timestamp for record in records)
-    checked = (
-        _CHECKED_HEADER.pack(
-            attributes, len(records) - 1, first, latest, producer_id, producer_epoch, base_sequence, len(records)
+    last = len(records) - 1
+    try:
+        checked = _CHECKED_HEADER.pack(
+            attributes, last, first, latest, producer_id, producer_epoch, base_sequence, last + 1
         )
-        + content
-    )
-    length = len(checked) + _CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
-    return struct.pack(">qiibI", base_offset, length, leader_epoch, 2, crc32c(checked)) + checked
+        length = len(checked) + len(content) + _CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
+        checked += content
+        return _UNCHECKED_HEADER.pack(base_offset, length, leader_epoch, 2, crc32c(checked)) + checked
+    except struct.error as failure:
+        raise MessageValueError(f"a number of the batch's header does not fit its field: {failure}") from failure
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:

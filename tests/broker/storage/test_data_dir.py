@@ -141,6 +141,17 @@ def test_two_brokers_cannot_use_one_folder(tmp_path: Path) -> None:
     DataDir.open(tmp_path).close()
 
 
+def test_a_folder_is_free_after_closing_although_a_forked_child_has_it_open(tmp_path: Path) -> None:
+    """Broken: a broker cannot be restarted in a program that uses multiprocessing."""
+    folder = DataDir.open(tmp_path)
+    in_the_child = os.dup(folder._lock_fd)  # what fork() does
+
+    folder.close()
+
+    DataDir.open(tmp_path).close()
+    os.close(in_the_child)
+
+
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     """Broken: a wrong --data-dir ends in a traceback."""
     (tmp_path / "file").write_bytes(b"")
