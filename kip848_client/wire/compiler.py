@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar, cast
 
-from kip848_client.errors import ProtocolError, UnsupportedVersionError
+from kip848_client.errors import MessageValueError, ProtocolError, UnsupportedVersionError
 from kip848_client.wire import primitives
 from kip848_client.wire.decoder_source import DecoderSource
 from kip848_client.wire.encoder_source import EncoderSource
@@ -99,7 +99,7 @@ def encode_body(message: Message, version: int, pieces: list[bytes]) -> None:
         encoder = encoder_for(cls, version)
     try:
         encoder(message, pieces)
-    except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as failure:
+    except (struct.error, AttributeError, TypeError, UnicodeEncodeError, MessageValueError) as failure:
         raise explain_value(message, version) from failure
 
 

@@ -1,0 +1,188 @@
+"""Record batches against kafka-python's builder and reader, and against damage."""
+
+from __future__ import annotations
+
+import warnings
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from kip848_client.errors import MessageValueError, ProtocolError
+from kip848_client.wire.record_batch import (
+    COMPRESSION_GZIP,
+    HEADER_SIZE,
+    Record,
+    RecordPosition,
+    batches_of,
+    build_batch,
+    crc32c,
+    parse_batch_header,
+    patch_batch,
+    record_positions,
+    records_of,
+)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+
+_NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
+_RECORDS = st.lists(
+    st.builds(
+        Record,
+        value=st.none() | st.binary(max_size=200),
+        key=st.none() | st.binary(max_size=10),
+        headers=st.lists(st.tuples(_NAMES, st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+        timestamp=st.integers(0, 2**45),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    """The usual CRC-32 would make every client with check.crcs drop our batches."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(b"") == 0
+
+
+@given(_RECORDS, st.integers(0, 2**40), st.sampled_from([0, COMPRESSION_GZIP]))
+def test_kafka_python_reads_what_we_build(records: list[Record], base_offset: int, attributes: int) -> None:
+    """Tests and the simulation fetch such batches through real clients."""
+    data = build_batch(records, base_offset=base_offset, leader_epoch=3, attributes=attributes)
+
+    (batch,) = list(MemoryRecords(data))
+    assert batch.validate_crc()
+    read = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch]
+    assert read == [(base_offset + i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(records)]
+
+
+@given(_RECORDS, st.sampled_from([0, 1]))
+def test_we_read_what_kafka_python_builds(records: list[Record], compression: int) -> None:
+    """The broker looks into batches of real producers to answer for timestamps."""
+    builder = MemoryRecordsBuilder(magic=2, compression_type=compression, batch_size=1 << 20)
+    for record in records:
+        builder.append(timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers))
+    builder.close()
+    data = bytes(builder.buffer())
+
+    ((position, header),) = batches_of(data, check_crc=True)
+    assert (position, header.size, header.record_count) == (0, len(data), len(records))
+    assert header.max_timestamp == max(record.timestamp for record in records)
+    read = records_of(data)
+    assert [(r.key, r.value, r.headers, r.timestamp) for r in read] == [
+        (r.key, r.value, r.headers, r.timestamp) for r in records
+    ]
+
+
+def test_offset_and_leader_epoch_are_patched_without_touching_the_checksum() -> None:
+    """A broker that recomputed it would be slow; one that broke it would lose its clients' trust."""
+    data = bytearray(build_batch([Record(b"a", timestamp=5)], base_offset=0))
+
+    patch_batch(data, base_offset=2**40, leader_epoch=9)
+
+    ((_, header),) = batches_of(data, check_crc=True)
+    assert (header.base_offset, header.leader_epoch, header.last_offset, header.next_offset) == (
+        2**40,
+        9,
+        2**40,
+        2**40 + 1,
+    )
+    assert record_positions(data) == (RecordPosition(2**40, 5),)
+
+
+def test_the_producer_and_the_attributes_are_in_the_header() -> None:
+    """Idempotence and transactions are decided by them."""
+    data = build_batch(
+        [Record(b"a"), Record(b"b")], producer_id=77, producer_epoch=2, base_sequence=10, attributes=0x10 | 0x20
+    )
+
+    header = parse_batch_header(data)
+
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 2, 10)
+    assert (header.is_transactional, header.is_control, header.is_log_append_time, header.compression) == (
+        True,
+        True,
+        False,
+        0,
+    )
+    assert (header.last_offset_delta, header.record_count, header.magic) == (1, 2, 2)
+
+
+def test_the_brokers_time_overrides_the_records() -> None:
+    """With message.timestamp.type=LogAppendTime all records of a batch bear its time."""
+    data = build_batch([Record(b"a", timestamp=5), Record(b"b", timestamp=9)], attributes=0x08)
+
+    assert [record.timestamp for record in records_of(data)] == [9, 9]
+
+
+def test_batches_are_stepped_over_and_a_cut_off_one_ends_a_fetch() -> None:
+    """A Fetch answer may end in the middle of a batch; a Produce request may not."""
+    one, two = build_batch([Record(b"a")] * 3), build_batch([Record(b"b")], base_offset=3)
+
+    assert [position for position, _ in batches_of(one + two)] == [0, len(one)]
+    for cut in range(1, len(two)):
+        assert [p for p, _ in batches_of(one + two[:cut], allow_partial=True)] == [0]
+        with pytest.raises(ProtocolError):
+            list(batches_of(one + two[:cut]))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_other_formats_are_refused(magic: int) -> None:
+    """Message sets of before 2017 have another layout altogether."""
+    data = bytearray(build_batch([Record(b"a")]))
+    data[16] = magic
+
+    with pytest.raises(ProtocolError, match=f"format {magic}"):
+        parse_batch_header(data)
+    with pytest.raises(ProtocolError):
+        list(batches_of(data[:40], allow_partial=True))
+
+
+@pytest.mark.parametrize("length", [-1, 0, HEADER_SIZE - 13, 2**31 - 1])
+def test_an_impossible_length_is_refused(length: int) -> None:
+    """A length of zero would step on the spot for ever."""
+    data = bytearray(build_batch([Record(b"a")]))
+    data[8:12] = length.to_bytes(4, "big", signed=True)
+
+    with pytest.raises(ProtocolError, match="claims"):
+        parse_batch_header(data)
+
+
+def test_a_wrong_checksum_is_told_with_both_numbers() -> None:
+    """Who debugs a producer needs to see which it was."""
+    data = bytearray(build_batch([Record(b"a")]))
+    data[-1] ^= 1
+
+    with pytest.raises(ProtocolError, match="checksum 0x"):
+        list(batches_of(data, check_crc=True))
+
+
+def test_a_compression_that_is_not_read_is_named() -> None:
+    """Such batches are stored and served all the same; only looking inside is refused."""
+    data = bytearray(build_batch([Record(b"a")]))
+    data[22] = 4
+
+    with pytest.raises(ProtocolError, match="zstd"):
+        records_of(data)
+    assert [header.record_count for _, header in batches_of(data)] == [1]
+
+
+def test_gzip_that_unpacks_to_gigabytes_is_refused() -> None:
+    """A batch of 70 KB can claim 64 MB; the broker must not unpack more."""
+    bomb = build_batch([Record(b"\0" * (65 * 1024 * 1024))], attributes=COMPRESSION_GZIP)
+    assert len(bomb) < 200_000
+
+    with pytest.raises(ProtocolError, match="64 MiB"):
+        records_of(bomb)
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    """An empty batch has no last offset."""
+    with pytest.raises(MessageValueError, match="at least one"):
+        build_batch([])
+    with pytest.raises(MessageValueError, match="not written here"):
+        build_batch([Record(b"a")], attributes=4)
+    with pytest.raises(MessageValueError):
+        build_batch([Record(b"a")], base_offset=2**63)
