@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker.apis import create_partitions, create_topics, delete_topics, describe_cluster, metadata
+from kip848_client.broker.apis import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_topic_partitions,
+    metadata,
+)
 from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
@@ -26,6 +33,11 @@ from kip848_client.wire.messages.create_topics import (
 )
 from kip848_client.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
+from kip848_client.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
 
@@ -134,6 +146,50 @@ def test_metadata_fits_every_version(version: int) -> None:
     data = encode_response(response, api_version=version, correlation_id=1)
     assert len(data) > 20
     assert decode_response(3, data, api_version=version)
+
+
+# -- DescribeTopicPartitions
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 5, 100])
+def test_topics_are_described_page_by_page_without_a_gap(limit: int) -> None:
+    """Broken: the Java AdminClient describes some partitions twice, or never ends."""
+    broker = a_broker({"b": 3, "a": 1, "d": 2})
+    asked = tuple(TopicRequest(name=name) for name in ("d", "b", "a", "c"))
+    seen: list[tuple[str, int]] = []
+    cursor: Cursor | None = Cursor()
+    pages = 0
+
+    while cursor is not None:
+        request = DescribeTopicPartitionsRequest(
+            topics=asked, response_partition_limit=limit, cursor=cursor if pages else None
+        )
+        response = answer_of(broker, describe_topic_partitions, request)
+        found = [(topic.name, part.partition_index) for topic in response.topics for part in topic.partitions]
+        assert len(found) <= max(1, limit)
+        seen += found
+        cursor = response.next_cursor
+        pages += 1
+
+    assert seen == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("d", 0), ("d", 1)]
+
+
+def test_all_topics_are_described_when_none_is_named_and_an_unknown_one_says_so() -> None:
+    """Broken: kafka-topics.sh --describe shows nothing."""
+    broker = a_broker({"a": 1})
+
+    everything = answer_of(broker, describe_topic_partitions, DescribeTopicPartitionsRequest())
+    asked = (TopicRequest(name="nowhere"), TopicRequest(name="not/valid"))
+    missing = answer_of(broker, describe_topic_partitions, DescribeTopicPartitionsRequest(topics=asked))
+
+    (topic,) = everything.topics
+    assert (topic.name, topic.topic_id, topic.error_code) == ("a", uuid.UUID(int=100), 0)
+    assert (topic.partitions[0].leader_id, topic.partitions[0].isr_nodes) == (1, (1,))
+    assert [(t.name, t.error_code) for t in missing.topics] == [
+        ("not/valid", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert encode_response(everything, api_version=0, correlation_id=1)
 
 
 # -- DescribeCluster

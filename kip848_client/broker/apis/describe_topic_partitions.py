@@ -1,0 +1,92 @@
+"""DescribeTopicPartitions (75): topics in the order of their names, a page at a time (KIP-966).
+
+The Java AdminClient asks this first when it describes topics by name; others use Metadata.
+
+Source:
+    apache/kafka ``DescribeTopicPartitionsRequestHandler``, ``KRaftMetadataCache.describeTopicResponse``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics import Topic, check_topic_name
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+VERSIONS: Final = (0, 0)
+
+_PARTITIONS_MAX: Final = 2000
+"""Kafka's ``max.request.partition.size.limit``."""
+
+
+def handle(
+    broker: BrokerState, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """One page of the topics that were asked for, or of all; `next_cursor` says where the next page begins."""
+    del context
+    names = sorted({topic.name for topic in request.topics}) or broker.topics.names()
+    left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
+    first = request.cursor
+    topics = []
+    for name in names:
+        if first is not None and name < first.topic_name:
+            continue
+        topic = broker.topics.get(name)
+        if topic is None:
+            topics.append(_error(name))
+            continue
+        begin = max(0, first.partition_index) if first is not None and first.topic_name == name else 0
+        if left == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=tuple(topics), next_cursor=Cursor(topic_name=name, partition_index=begin)
+            )
+        end = min(begin + left, topic.partition_count)
+        topics.append(_describe(topic, broker.node_id, range(begin, end)))
+        left -= max(0, end - begin)
+        if end < topic.partition_count:
+            return DescribeTopicPartitionsResponse(
+                topics=tuple(topics), next_cursor=Cursor(topic_name=name, partition_index=end)
+            )
+    return DescribeTopicPartitionsResponse(topics=tuple(topics))
+
+
+def _describe(topic: Topic, node_id: int, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    nodes = (node_id,)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=node_id,
+                leader_epoch=topic.partitions[index].leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for index in indexes
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _error(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
