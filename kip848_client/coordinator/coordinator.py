@@ -302,7 +302,7 @@ class GroupCoordinator:
         """Mark the groups that subscribe to what changed; offsets of topics that are gone go too."""
         state = self._state
         changed = image.changed_since(state.image)
-        gone = [name for name in changed if name in state.image.by_name and name not in image.by_name]
+        gone = [topic.name for topic in state.image.topics if topic.topic_id not in image.by_id]
         due = tuple(
             group_id
             for group_id, group in sorted(state.groups.items())

@@ -87,7 +87,6 @@ def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
             error_message=f"Group {group_id} {what}.",
-            group_state=str(GroupState.DEAD),
         )
     return consumer_group_describe.DescribedGroup(
         group_id=group_id,

@@ -32,6 +32,7 @@ from kip848_client.coordinator.group_member import (
 )
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.membership import FoundMember, fenced, find_member, returned
+from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import (
     ArmTimer,
@@ -44,6 +45,7 @@ from kip848_client.coordinator.result import (
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.target_assignment import choose_assignor, compute_target
 from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -126,7 +128,7 @@ class _Heartbeat:
         if group is not None:
             return group
         if self._message.member_epoch != JOIN_EPOCH:
-            return self._state.existing_group(group_id)
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
         if self._state.offsets.has_group(group_id):
             # Offsets without a group are a simple classic group; the offsets stay.
             self._batch.records.append(records.classic_group_tombstone(group_id))

@@ -99,8 +99,8 @@ def _find_static(
     if holder.current.member_epoch != STATIC_LEAVE_EPOCH:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group {group.group_id} because "
-            f"the instance id is owned by member {holder_id}; it is released when that member leaves or times out.",
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+            f"instance id is owned by {holder_id} member; it is released when that member leaves or times out.",
         )
     if known is not None:
         raise invalid_request(
@@ -127,7 +127,7 @@ def check_epoch(member: GroupMember, *, received: int, owned: OwnedPartitions | 
             return
         what = "smaller"
     else:
-        what = "larger"
+        what = "greater"
     raise fenced(
         f"The consumer group member has a {what} member epoch ({received}) than the one known by the group coordinator "
         f"({current.member_epoch}). The member must abandon all its partitions and rejoin."

@@ -136,7 +136,7 @@ def test_an_instance_id_in_use_is_not_given_away() -> None:
     h = _group()
     response = h.join("c", ["foo"], instance="i")
     assert response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    assert "owned by member b" in (response.error_message or "")
+    assert "owned by b member" in (response.error_message or "")
     assert h.heartbeat("b", 2, instance="i").error_code == ErrorCode.NONE
 
 
