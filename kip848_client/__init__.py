@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kip848_client.broker.broker import EmbeddedBroker
     from kip848_client.client.data_plane import Message
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
     from kip848_client.consumer import Consumer

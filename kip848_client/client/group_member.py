@@ -122,6 +122,7 @@ class GroupMember:
         self._manual = dict(positions)
         consumed = dict(self.thread.records.positions()) if self._auto_commit else {}
         self.thread.post(ManuallyAssigned(dict(positions), consumed))
+        self.thread.await_ticket(time.monotonic() + SLICE_S)  # so that assignment() shows it
         if not positions:
             self.thread.records.let_go_all()
 

@@ -1,0 +1,81 @@
+"""A small cluster and our own consumers on it, for the tests in this folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pytest
+
+from kip848_client import Consumer, EmbeddedBroker
+from kip848_client.config import ConfigValue
+from kip848_client.errors import Kip848Error
+from kip848_client.journal import Journal
+from tests.interop.client.drive import ConsumerUnderTest, Produce, producer_for
+
+QUIET: dict[str, ConfigValue] = {"log_level": 0, "error_cb": lambda _error: None}
+"""Without librdkafka's own lines on stderr: these tests break connections on purpose."""
+
+CALLBACKS = {"on_commit", "error_cb", "stats_cb"}
+"""Settings that are spelled with underscores."""
+
+
+class MakeConsumer(Protocol):
+    """Makes a consumer that is closed when the test ends."""
+
+    def __call__(
+        self, group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue
+    ) -> ConsumerUnderTest: ...
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """A broker with the topic ``orders`` of four partitions; members are removed after one silent second."""
+    with EmbeddedBroker({"orders": 4}, config={"group.consumer.session.timeout.ms": "1000"}) as running:
+        yield running
+
+
+@pytest.fixture
+def produce(broker: EmbeddedBroker) -> Iterator[Produce]:
+    """Write records and wait until the broker has them."""
+    with producer_for(broker.bootstrap_servers) as produce:
+        yield produce
+
+
+@pytest.fixture
+def make_consumer(broker: EmbeddedBroker) -> Iterator[MakeConsumer]:
+    """Make consumers of `broker`; underscores in names of settings stand for dots."""
+    made: list[ConsumerUnderTest] = []
+
+    def make(group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue) -> ConsumerUnderTest:
+        settings: dict[str, ConfigValue] = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group_id,
+            "auto.offset.reset": "earliest",
+            "reconnect.backoff.ms": 20,
+        }
+        settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
+        consumer = ConsumerUnderTest(Consumer({**QUIET, **settings}, journal=journal))
+        made.append(consumer)
+        return consumer
+
+    yield make
+    for consumer in made:
+        with contextlib.suppress(Kip848Error):  # a test of errors has checked already what it expects
+            consumer.raw.close(timeout_s=1.0)
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[Consumer], Consumer]]:
+    """Close a consumer of another broker when the test ends."""
+    made: list[Consumer] = []
+
+    def remember(consumer: Consumer) -> Consumer:
+        made.append(consumer)
+        return consumer
+
+    yield remember
+    for consumer in made:
+        with contextlib.suppress(Kip848Error):
+            consumer.close(timeout_s=1.0)

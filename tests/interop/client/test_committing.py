@@ -1,0 +1,240 @@
+"""What counts as consumed, and what a commit does; on the embedded broker."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer as PlainConsumer
+from confluent_kafka import Producer
+
+from kip848_client import EmbeddedBroker, IllegalStateError, TopicPartition
+from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
+from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
+
+pytestmark = pytest.mark.interop
+
+
+def offsets_of(consumer_maker: MakeConsumer, group_id: str = "g") -> list[int]:
+    """Committed offsets of ``orders``, read by somebody else."""
+    reader = consumer_maker(group_id)
+    partitions = [TopicPartition("orders", partition) for partition in range(4)]
+    return [committed.offset for committed in reader.raw.committed(partitions, timeout=5.0)]
+
+
+def test_a_new_consumer_goes_on_where_the_last_one_committed(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Restarts are daily business: nothing twice, nothing lost."""
+    produce("orders", 50)
+    first = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(first, until=lambda: len(first.delivered) >= 200)
+    committed = first.raw.commit(asynchronous=False)
+    first.raw.close()
+
+    produce("orders", 10)
+    second = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(second, until=lambda: len(second.delivered) >= 40)
+
+    assert committed is not None
+    assert [(one.partition, one.offset) for one in committed] == [(0, 50), (1, 50), (2, 50), (3, 50)]
+    assert delivered_once([first, second]) == keys_of("orders", 60)
+
+
+def test_records_in_the_prefetch_buffer_are_not_committed(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """poll() reads ahead; a commit of what the application never saw would lose it at the next restart."""
+    produce("orders", 100, partitions=[0])
+    first = make_consumer().subscribe("orders")
+    for _ in range(3):
+        assert first.raw.poll(10.0) is not None
+
+    first.raw.close()
+
+    assert offsets_of(make_consumer) == [3, 0, 0, 0]
+
+
+def test_where_a_consumer_began_is_committed_as_well(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """With auto.offset.reset=latest and no record yet, a restart must not skip what was written in between."""
+    produce("orders", 10)
+    first = make_consumer(auto_offset_reset="latest").subscribe("orders")
+    partitions = [TopicPartition("orders", partition) for partition in range(4)]
+    drive(first, until=lambda: [at.offset for at in first.raw.position(partitions)] == [10] * 4)
+    first.raw.close()
+
+    produce("orders", 5)
+    second = make_consumer(auto_offset_reset="latest").subscribe("orders")
+    drive(second, until=lambda: len(second.delivered) >= 20)
+
+    assert delivered_once([second]) == {("orders", p, offset) for p in range(4) for offset in range(10, 15)}
+
+
+def test_close_commits_what_was_consumed_unless_told_otherwise(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """enable.auto.commit decides, also at the end."""
+    produce("orders", 10)
+    for group_id, auto_commit, expected in (("on", True, [10] * 4), ("off", False, [OFFSET_INVALID] * 4)):
+        consumer = make_consumer(group_id, enable_auto_commit=auto_commit, auto_commit_interval_ms=60_000)
+        consumer.subscribe("orders")
+        drive(consumer, until=lambda: len(consumer.delivered) >= 40)  # noqa: B023  used before the next round
+        consumer.raw.close()
+        assert offsets_of(make_consumer, group_id) == expected
+
+
+def test_auto_commit_happens_on_its_interval_while_polling(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A crash costs at most one interval of work."""
+    produce("orders", 10)
+    consumer = make_consumer(auto_commit_interval_ms=50).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
+
+    partitions = [TopicPartition("orders", partition) for partition in range(4)]
+    drive(
+        consumer,
+        until=lambda: [one.offset for one in consumer.raw.committed(partitions, timeout=5.0)] == [10] * 4,
+        what="an automatic commit",
+    )
+
+
+def test_a_message_and_explicit_offsets_are_committed_as_given(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """commit(message) commits the offset after it; commit(offsets=...) what it says, metadata included."""
+    produce("orders", 10, partitions=[0])
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    message = consumer.raw.poll(10.0)
+    assert message is not None
+
+    one = consumer.raw.commit(message, asynchronous=False)
+    two = consumer.raw.commit(offsets=[TopicPartition("orders", 1, 7, "note")], asynchronous=False)
+
+    assert one == [TopicPartition("orders", 0, 1)]
+    assert two == [TopicPartition("orders", 1, 7)]
+    assert offsets_of(make_consumer)[:2] == [1, 7]
+    [noted] = consumer.raw.committed([TopicPartition("orders", 1)])
+    assert noted.metadata == "note"
+    with pytest.raises(IllegalStateError, match="not both"):
+        consumer.raw.commit(message, offsets=[TopicPartition("orders", 1, 7)])
+
+
+def test_an_asynchronous_commit_reports_to_its_callback(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """The fast way to commit; its callback runs on the application's thread, inside a later call."""
+    produce("orders", 10)
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
+    heard: list[tuple[Kip848Error | None, list[int]]] = []
+
+    answer = consumer.raw.commit(on_commit=lambda error, offsets: heard.append((error, [o.offset for o in offsets])))
+    assert answer is None
+    assert heard == []
+    drive(consumer, until=lambda: heard)
+
+    assert heard == [(None, [10, 10, 10, 10])]
+
+
+def test_on_commit_of_the_configuration_hears_of_every_commit(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """confluent-kafka programs configure it once; it must hear of automatic commits as well."""
+    produce("orders", 10)
+    heard: list[tuple[object, list[TopicPartition]]] = []
+    consumer = make_consumer(
+        auto_commit_interval_ms=50, on_commit=lambda error, offsets: heard.append((error, offsets))
+    )
+    consumer.subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
+
+    consumer.raw.commit()
+    drive(consumer, until=lambda: heard)
+
+    assert heard[0][0] is None
+
+
+def test_a_failed_asynchronous_commit_without_a_callback_is_raised_later(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """An error that nobody looks at is lost; without a callback the next call raises it."""
+    produce("orders", 1)
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 4)
+    consumer.raw.unsubscribe()
+    other = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(other, until=lambda: len(other.partitions) == 4)
+
+    consumer.raw.commit(offsets=[TopicPartition("orders", 0, 1)])
+    consumer.subscribe("orders")
+    with pytest.raises(Kip848Error):
+        drive(consumer, other, until=lambda: False, timeout_s=5)
+
+    assert offsets_of(make_consumer)[0] == OFFSET_INVALID
+
+
+def test_a_commit_by_somebody_who_is_not_a_member_is_refused(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """A consumer that left must not overwrite what its successor committed."""
+    produce("orders", 1)
+    first, second = make_consumer(enable_auto_commit=False), make_consumer(enable_auto_commit=False)
+    first.subscribe("orders")
+    drive(first, until=lambda: len(first.delivered) >= 4)
+    first.raw.unsubscribe()
+    second.subscribe("orders")
+    drive(second, until=lambda: len(second.partitions) == 4)
+
+    with pytest.raises((CommitFailedError, Kip848Error)):
+        first.raw.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+
+
+def test_a_synchronous_commit_gives_up_at_its_time(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A commit against a dead coordinator returns when it was asked to, with an error that says so."""
+    produce("orders", 1)
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 4)
+    broker.stop()
+
+    with pytest.raises((RequestTimeoutError, CommitFailedError)):
+        consumer.raw.commit(asynchronous=False, timeout_s=0.5)
+
+
+def test_group_metadata_is_what_librdkafka_would_write(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """Transactions need it; the layout is librdkafka's own, so every release must be compared."""
+    for instance_id in (None, "inst"):
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "grü", "log_level": 0}
+        if instance_id is not None:
+            conf["group.instance.id"] = instance_id
+        plain = PlainConsumer(conf)
+        expected = plain.consumer_group_metadata()
+        plain.close()
+        assert group_metadata_bytes(group_id="grü", member_epoch=-1, member_id="", instance_id=instance_id) == expected
+
+
+def test_group_metadata_carries_the_epoch_of_now(make_consumer: MakeConsumer) -> None:
+    """A producer that sends an old epoch is fenced; the epoch of a member moves without a rebalance of its own."""
+    consumer = make_consumer()
+    assert consumer.raw.group_metadata() == group_metadata_bytes(
+        group_id="g", member_epoch=-1, member_id="", instance_id=None
+    )
+
+    consumer.subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    joined = consumer.raw.group_metadata()
+
+    assert joined == group_metadata_bytes(
+        group_id="g", member_epoch=1, member_id=consumer.raw.member_id, instance_id=None
+    )
+    Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+def test_two_consumers_that_swap_partitions_lose_and_double_nothing(
+    make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Auto-commit before each hand-over: with members coming and going every record is read exactly once."""
+    produce("orders", 100)
+    stay = make_consumer().subscribe("orders")
+    everybody = [stay]
+    message = stay.raw.poll(10.0)
+    assert message is not None
+    stay.delivered.append(key(message))
+    for _ in range(3):
+        visitor = make_consumer().subscribe("orders")
+        everybody.append(visitor)
+        drive(stay, visitor, until=lambda: visitor.partitions)  # noqa: B023  used before the next round
+        produce("orders", 50)
+        visitor.take(0.2)
+        visitor.raw.close()
+    drive(stay, until=lambda: sum(len(one.delivered) for one in everybody) >= 1000)
+
+    assert delivered_once(everybody) == keys_of("orders", 250)

@@ -1,0 +1,307 @@
+"""Our consumers read everything, whoever comes and goes; on the embedded broker."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, SubscriptionPattern, TopicPartition
+from kip848_client.client.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
+from kip848_client.errors import ConfigError, NoOffsetForPartitionError
+from tests.interop.client.conftest import QUIET, MakeConsumer
+from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
+
+pytestmark = pytest.mark.interop
+
+
+def test_one_consumer_reads_every_record_in_order(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """The least that a consumer does: every record once, in offset order within its partition."""
+    produce("orders", 300)
+    consumer = make_consumer().subscribe("orders")
+
+    drive(consumer, until=lambda: len(consumer.delivered) >= 1200)
+
+    assert delivered_once([consumer]) == keys_of("orders", 300)
+    for partition in range(4):
+        offsets = [offset for _, its_partition, offset in consumer.delivered if its_partition == partition]
+        assert offsets == sorted(offsets)
+    assert consumer.listener.calls == [("assigned", [0, 1, 2, 3])]
+    assert consumer.raw.state is MemberState.STABLE
+
+
+def test_poll_hands_out_the_same_records_one_by_one(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """poll() prefetches; nothing may be lost or doubled between its buffer and consume()."""
+    produce("orders", 300)
+    consumer = make_consumer().subscribe("orders")
+
+    while len(consumer.delivered) < 1200:
+        for _ in range(7):
+            message = consumer.raw.poll(5.0)
+            if message is not None:
+                consumer.delivered.append(key(message))
+        consumer.delivered.extend(key(message) for message in consumer.raw.consume(5, 0.0))
+
+    assert delivered_once([consumer]) == keys_of("orders", 300)
+
+
+def test_iteration_ends_when_the_consumer_is_closed(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """`for message in consumer` is the loop of most programs; close() inside it must end it."""
+    produce("orders", 10)
+    consumer = make_consumer().subscribe("orders")
+    seen = []
+
+    for message in consumer.raw:
+        seen.append(key(message))
+        if len(seen) == 40:
+            consumer.raw.close()
+
+    assert set(seen) == keys_of("orders", 10)
+
+
+def test_a_second_and_a_third_consumer_share_the_partitions(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Scaling out: work is divided, nothing is read twice, and the first consumer keeps what it keeps undisturbed."""
+    first = make_consumer().subscribe("orders")
+    drive(first, until=lambda: len(first.partitions) == 4)
+    second, third = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
+
+    everybody = (first, second, third)
+    drive(*everybody, until=lambda: sorted(len(one.partitions) for one in everybody) == [1, 1, 2])
+    produce("orders", 100)
+    drive(*everybody, until=lambda: sum(len(one.delivered) for one in everybody) >= 400)
+
+    assert delivered_once(everybody) == keys_of("orders", 100)
+    assert sorted(itertools.chain(*(one.partitions for one in everybody))) == [0, 1, 2, 3]
+    assert "lost" not in first.listener.names()
+
+
+def test_a_consumer_that_leaves_hands_its_work_over(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Scaling in: what a leaving consumer has read and committed is not read again, and the rest is read."""
+    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
+    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2)
+    produce("orders", 50)
+    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 200)
+
+    second.raw.close()
+    produce("orders", 50)
+    drive(first, until=lambda: len(first.delivered) + len(second.delivered) >= 400)
+
+    assert delivered_once([first, second]) == keys_of("orders", 100)
+    assert second.listener.names()[-1] == "revoked"
+    assert "lost" not in second.listener.names()
+    assert first.partitions == [0, 1, 2, 3]
+
+
+def test_a_killed_consumer_is_replaced_and_nothing_is_lost(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """A crash: after its session the others read on from its last commit."""
+    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
+    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2)
+    produce("orders", 50)
+    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 200)
+
+    second.kill()
+    drive(first, until=lambda: len(first.partitions) == 4)
+    drive(first, until=lambda: keys_of("orders", 50) == set(first.delivered) | set(second.delivered))
+
+    assert len(first.delivered) == len(set(first.delivered))
+
+
+def test_a_topic_that_appears_later_is_read(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Subscribing before the topic exists is common at deployment; the consumer must pick it up without a restart."""
+    consumer = make_consumer().subscribe("later")
+    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
+
+    broker.create_topic("later", partitions=1)
+    produce("later", 10, partitions=[0])
+    drive(consumer, until=lambda: len(consumer.delivered) >= 10)
+
+    assert delivered_once([consumer]) == keys_of("later", 10, partitions=[0])
+
+
+def test_partitions_that_are_added_are_read(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A topic that grows must not need a restart of its consumers."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: consumer.partitions == [0, 1, 2, 3])
+
+    broker.add_partitions("orders", 6)
+    drive(consumer, until=lambda: consumer.partitions == [0, 1, 2, 3, 4, 5])
+    produce("orders", 5, partitions=range(6))
+    drive(consumer, until=lambda: len(consumer.delivered) >= 30)
+
+    assert delivered_once([consumer]) == keys_of("orders", 5, partitions=range(6))
+    assert consumer.listener.calls[-1] == ("assigned", [4, 5])
+
+
+def test_a_pattern_subscribes_to_every_topic_that_it_matches(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Patterns are matched by the coordinator; the client only passes them on."""
+    broker.create_topic("payments-eu", partitions=1)
+    broker.create_topic("payments-us", partitions=1)
+    produce("payments-eu", 3, partitions=[0])
+    produce("payments-us", 3, partitions=[0])
+    consumer = make_consumer()
+    consumer.raw.subscribe(SubscriptionPattern("payments-.*"))
+
+    drive(consumer, until=lambda: len(consumer.delivered) >= 6)
+
+    assert {topic for topic, _, _ in consumer.delivered} == {"payments-eu", "payments-us"}
+
+
+def test_seek_inside_assigned_decides_where_to_start(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Programs that keep offsets elsewhere start partitions themselves; no committed offset may overrule them."""
+    produce("orders", 20)
+    consumer = make_consumer()
+    consumer.raw.subscribe(
+        ["orders"],
+        on_assign=lambda c, partitions: [c.seek(TopicPartition(p.topic, p.partition, 15)) for p in partitions],
+    )
+
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+
+    assert delivered_once([consumer]) == {("orders", p, o) for p in range(4) for o in range(15, 20)}
+
+
+def test_assign_inside_assigned_means_start_there(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """confluent-kafka programs call assign() in on_assign, with numbers, OFFSET_END or nothing in the offset field."""
+    produce("orders", 20)
+    consumer = make_consumer()
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        partitions[0].offset = 18
+        partitions[1].offset = OFFSET_END
+        partitions[2].offset = OFFSET_BEGINNING
+        consumer.assign(partitions)
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 42)
+    produce("orders", 1, partitions=[1])
+    drive(consumer, until=lambda: len(consumer.delivered) >= 43)
+
+    expected = {("orders", 0, 18), ("orders", 0, 19), ("orders", 1, 20)} | keys_of("orders", 20, partitions=[2, 3])
+    assert delivered_once([consumer]) == expected
+
+
+def test_seek_while_reading_moves_the_position(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Reading something again must give exactly the records from there on, whatever is prefetched."""
+    produce("orders", 50, partitions=[0])
+    consumer = make_consumer().subscribe("orders")
+    first = [key(message) for message in itertools.islice(consumer.raw, 10)]
+
+    consumer.raw.seek(TopicPartition("orders", 0, 3))
+    assert consumer.raw.position([TopicPartition("orders", 0)])[0].offset == 3
+    again = [key(message) for message in itertools.islice(consumer.raw, 10)]
+    consumer.raw.seek(TopicPartition("orders", 0, OFFSET_BEGINNING))
+    from_start = [key(message) for message in itertools.islice(consumer.raw, 5)]
+
+    assert [offset for _, _, offset in first] == list(range(10))
+    assert [offset for _, _, offset in again] == list(range(3, 13))
+    assert [offset for _, _, offset in from_start] == list(range(5))
+
+
+def test_a_paused_partition_delivers_nothing_until_it_is_resumed(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Back-pressure: no record slips out after pause() returned, and none is missing after resume()."""
+    produce("orders", 300, partitions=[0, 1])
+    consumer = make_consumer().subscribe("orders")
+    message = consumer.raw.poll(10.0)
+    assert message is not None
+    consumer.delivered.append(key(message))
+    paused = message.partition()
+    assert paused is not None
+
+    consumer.raw.pause([TopicPartition("orders", paused)])
+    drive(consumer, until=lambda: len(consumer.delivered) >= 301)
+    assert [one for one in consumer.delivered[1:] if one[1] == paused] == []
+    assert [partition.partition for partition in consumer.raw.paused()] == [paused]
+    position = consumer.raw.position([TopicPartition("orders", paused)])[0].offset
+    consumer.raw.resume([TopicPartition("orders", paused)])
+    drive(consumer, until=lambda: len(consumer.delivered) >= 600)
+
+    assert position == 1
+    assert delivered_once([consumer]) == keys_of("orders", 300, partitions=[0, 1])
+
+
+def test_a_manual_assignment_reads_without_a_group(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """assign() is for programs that divide the work themselves: no membership, no rebalance."""
+    produce("orders", 20)
+    consumer = make_consumer()
+
+    consumer.raw.assign([TopicPartition("orders", 0, 15), TopicPartition("orders", 1)])
+    drive(consumer, until=lambda: len(consumer.delivered) >= 25)
+    consumer.raw.incremental_assign([TopicPartition("orders", 2, OFFSET_BEGINNING)])
+    drive(consumer, until=lambda: len(consumer.delivered) >= 45)
+    consumer.raw.incremental_unassign([TopicPartition("orders", 0)])
+
+    expected = {("orders", 0, offset) for offset in range(15, 20)} | keys_of("orders", 20, partitions=[1, 2])
+    assert delivered_once([consumer]) == expected
+    assert consumer.partitions == [1, 2]
+    assert broker.group("g") is None or not broker.group("g").members  # type: ignore[union-attr]
+    with pytest.raises(IllegalStateError, match="assigned by hand"):
+        consumer.raw.subscribe(["orders"])
+    consumer.raw.unassign()
+    assert consumer.partitions == []
+
+
+def test_an_offset_out_of_range_goes_through_the_reset_policy(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """A position that retention deleted must restart by auto.offset.reset, and not hang or stop the consumer."""
+    produce("orders", 10)
+    consumer = make_consumer()
+    consumer.raw.subscribe(["orders"], on_assign=lambda c, _: c.seek(TopicPartition("orders", 2, 1_000)))
+
+    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
+
+    assert delivered_once([consumer]) == keys_of("orders", 10)
+
+
+def test_without_a_reset_policy_the_application_is_told(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """auto.offset.reset=none exists so that nobody reads from a place that was not chosen."""
+    produce("orders", 10)
+    consumer = make_consumer(auto_offset_reset="none").subscribe("orders")
+
+    with pytest.raises(NoOffsetForPartitionError, match="orders-0"):
+        drive(consumer, until=lambda: False, timeout_s=10)
+
+
+def test_lag_and_positions_tell_how_far_behind(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Autoscalers read lag(); a record that waits in the prefetch buffer is not consumed."""
+    produce("orders", 10, partitions=[0])
+    consumer = make_consumer().subscribe("orders")
+
+    for _ in range(3):
+        assert consumer.raw.poll(10.0) is not None
+
+    assert consumer.raw.position([TopicPartition("orders", 0)])[0].offset == 3
+    assert consumer.raw.lag()[TopicPartition("orders", 0)] == 7
+    assert consumer.raw.get_watermark_offsets(TopicPartition("orders", 0), timeout=5.0) == (0, 10)
+    assert consumer.raw.list_topics("orders", timeout=5.0).topics["orders"].partitions.keys() == {0, 1, 2, 3}
+    assert consumer.raw.position([TopicPartition("nowhere", 0)])[0].offset == OFFSET_INVALID
+
+
+def test_the_first_record_does_not_wait_for_librdkafkas_backoff(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """librdkafka waits 500 ms before the first fetch of an unknown topic; that topic is asked about before."""
+    produce("orders", 1)
+    consumer = make_consumer().subscribe("orders")
+
+    began = time.monotonic()
+    assert consumer.raw.poll(10.0) is not None
+
+    assert time.monotonic() - began < 0.45
+
+
+def test_a_misspelt_key_names_the_right_one() -> None:
+    """A setting with a typo must not be ignored, and the error must cure it."""
+    with pytest.raises(ConfigError, match=r"fetch\.min\.byte is not .*; did you mean fetch\.min\.bytes"):
+        Consumer({**QUIET, "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "fetch.min.byte": 1})
+
+
+def test_poll_without_a_subscription_says_what_is_missing(make_consumer: MakeConsumer) -> None:
+    """A forgotten subscribe() would otherwise look like an empty topic."""
+    with pytest.raises(IllegalStateError, match="subscribe"):
+        make_consumer().raw.poll(0)

@@ -1,0 +1,429 @@
+"""Listeners, fencing, the poll interval, unsubscribe and close; on the embedded broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kip848_client import (
+    Consumer,
+    ConsumerRebalanceListener,
+    EmbeddedBroker,
+    IllegalStateError,
+    LeaveMode,
+    MemberState,
+    TopicPartition,
+)
+from kip848_client.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    ListenerError,
+    MaxPollExceededError,
+    UnreleasedInstanceIdError,
+)
+from kip848_client.journal import MemoryJournal
+from kip848_client.listener import ListeningConsumer
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.interop.client.conftest import QUIET, MakeConsumer
+from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
+from tests.support.raw_connection import RawConnection
+
+pytestmark = pytest.mark.interop
+
+
+def evict(broker: EmbeddedBroker, consumer: ConsumerUnderTest) -> None:
+    """Remove a member behind its back, as an operator or a lost session would: its next heartbeat is refused."""
+    with RawConnection(broker.bootstrap_servers) as connection:
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=consumer.raw.member_id, member_epoch=-1)
+        assert connection.ask(request, version=1).error_code == 0
+
+
+def test_a_fenced_consumer_loses_everything_and_comes_back(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A long pause of the process costs the membership; the application hears *lost* and goes on reading."""
+    produce("orders", 20)
+    consumer = make_consumer(auto_commit_interval_ms=10).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 80)
+    member_id = consumer.raw.member_id
+    consumer.raw.commit(asynchronous=False)
+
+    evict(broker, consumer)
+    drive(consumer, until=lambda: consumer.listener.count("assigned") == 2 and len(consumer.partitions) == 4)
+    produce("orders", 20)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 160)
+
+    assert consumer.listener.names() == ["assigned", "lost", "assigned"]
+    assert delivered_once([consumer]) == keys_of("orders", 40)
+    assert consumer.raw.member_id == member_id
+
+
+def test_no_record_is_delivered_between_lost_and_assigned(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Prefetched records of a lost partition belong to somebody else; handing them out would process them twice."""
+    produce("orders", 300)
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    handed_out: list[tuple[int, int | None]] = []
+    message = consumer.raw.poll(10.0)
+    assert message is not None
+
+    evict(broker, consumer)
+    while consumer.listener.count("lost") == 0:
+        message = consumer.raw.poll(0.001)
+        if message is not None and consumer.listener.count("lost"):
+            handed_out.append((message.partition() or 0, message.offset()))
+
+    # Whatever poll() returned after the lost callback ran can only be from the new assignment: offset 0 first.
+    assert all(offset == 0 for _, offset in handed_out)
+    while len(handed_out) < 1200:
+        message = consumer.raw.poll(5.0)
+        assert message is not None
+        handed_out.append((message.partition() or 0, message.offset()))
+    assert sorted(handed_out) == [(partition, offset) for partition in range(4) for offset in range(300)]
+
+
+def test_a_commit_inside_revoked_counts_and_one_inside_lost_fails(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """The last commit before hand-over must work, and a late one must not overwrite the successor's."""
+    produce("orders", 5)
+    outcomes: list[tuple[str, object]] = []
+
+    class Commits(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+            outcomes.append(("revoked", consumer.commit(asynchronous=False)))
+
+        def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+            try:
+                consumer.commit(asynchronous=False, offsets=[TopicPartition("orders", 0, 1)])
+            except CommitFailedError as error:
+                outcomes.append(("lost", error))
+
+    consumer = make_consumer(enable_auto_commit=False)
+    consumer.raw.subscribe(["orders"], Commits())
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+    evict(broker, consumer)
+    drive(consumer, until=lambda: outcomes)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
+    consumer.raw.close()
+
+    assert [name for name, _ in outcomes] == ["lost", "revoked"]
+    assert isinstance(outcomes[1][1], list)
+    reader = make_consumer()
+    committed = reader.raw.committed([TopicPartition("orders", partition) for partition in range(4)])
+    assert [one.offset for one in committed] == [5, 5, 5, 5]
+
+
+def test_an_error_in_assigned_comes_out_of_poll_and_is_tried_again(
+    make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A listener that loads state may fail once; the partitions must not be read without it, nor be forgotten."""
+    produce("orders", 5)
+    consumer = make_consumer()
+    calls: list[list[int]] = []
+
+    def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+        calls.append([partition.partition for partition in partitions])
+        if len(calls) == 1:
+            raise OSError("the state store is away")
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
+    with pytest.raises(ListenerError, match="the state store is away") as caught:
+        drive(consumer, until=lambda: False)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert consumer.delivered == []
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+
+    assert calls == [[0, 1, 2, 3], [0, 1, 2, 3]]
+
+
+def test_ctrl_c_inside_a_listener_leaves_a_consumer_that_works(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """KeyboardInterrupt takes the shortest way out; the member must hear of it, or it reconciles for ever."""
+    produce("orders", 5)
+    consumer = make_consumer()
+    interrupts = [KeyboardInterrupt()]
+
+    def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
+    with pytest.raises(KeyboardInterrupt):
+        drive(consumer, until=lambda: False)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+
+    assert consumer.raw.state is MemberState.STABLE
+
+
+def test_calls_from_inside_a_listener_never_hang(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Listeners call the consumer back; what cannot work there says so at once."""
+    produce("orders", 5)
+    consumer = make_consumer()
+    seen: list[object] = []
+
+    def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
+        inside.pause(partitions)
+        inside.resume(partitions)
+        seen.append(inside.committed(partitions, timeout=5.0))
+        seen.append(inside.commit(offsets=[TopicPartition("orders", 0, 3)], asynchronous=False))
+        for call in (lambda: inside.poll(0), lambda: inside.consume(1, 0), inside.close):
+            with pytest.raises(IllegalStateError, match="from inside a rebalance listener"):
+                call()
+        inside.unsubscribe()
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
+    with pytest.raises(IllegalStateError, match="call subscribe"):
+        drive(consumer, until=lambda: False)
+
+    assert len(seen) == 2
+    assert consumer.partitions == []
+
+
+def test_a_slow_listener_does_not_cost_the_membership(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Heartbeats go on in the background for as long as max.poll.interval.ms allows."""
+    consumer = make_consumer()
+    epochs: list[int] = []
+
+    def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
+        broker.wait_for("g", lambda group: len(group.members) == 1)
+        time.sleep(1.3)  # longer than the session timeout: that is what is tested
+        epochs.append(inside.member_epoch)
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
+    drive(consumer, until=lambda: epochs and consumer.raw.state is MemberState.STABLE)
+    produce("orders", 1)
+    drive(consumer, until=lambda: len(consumer.delivered) == 4)
+
+    assert epochs == [1]
+
+
+def test_a_consumer_that_does_not_poll_leaves_and_comes_back(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """max.poll.interval.ms: stuck work is given to others; the application hears *lost* when it polls again."""
+    produce("orders", 5)
+    consumer = make_consumer(max_poll_interval_ms=300).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+    consumer.raw.commit(asynchronous=False)
+
+    broker.wait_for("g", lambda group: not group.members, what="the silent consumer to leave")
+    with pytest.raises(MaxPollExceededError):
+        drive(consumer, until=lambda: False)
+    produce("orders", 5)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
+
+    assert consumer.listener.names() == ["assigned", "lost", "assigned"]
+    assert delivered_once([consumer]) == keys_of("orders", 10)
+
+
+def test_taking_records_from_the_buffer_counts_as_polling(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """poll() that answers from memory is a poll: a slow but steady consumer must not be thrown out."""
+    produce("orders", 50, partitions=[0])
+    consumer = make_consumer(max_poll_interval_ms=600).subscribe("orders")
+    pause = threading.Event()
+
+    for _ in range(12):
+        assert consumer.raw.poll(5.0) is not None
+        pause.wait(0.15)  # the application works on the record
+
+    assert consumer.raw.state is MemberState.STABLE
+    assert consumer.listener.names() == ["assigned"]
+
+
+def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(make_consumer: MakeConsumer) -> None:
+    """An empty topic is no reason to leave: while poll() waits, the application is there."""
+    consumer = make_consumer(max_poll_interval_ms=200).subscribe("orders")
+
+    assert consumer.raw.poll(1.0) is None
+
+    assert consumer.raw.state is MemberState.STABLE
+    assert consumer.listener.names() == ["assigned"]
+
+
+def test_unsubscribe_gives_everything_back_and_subscribe_joins_again(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A program may change its mind; the group must see the member go and come."""
+    produce("orders", 5)
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+
+    consumer.raw.unsubscribe()
+    assert consumer.listener.calls[-1] == ("revoked", [0, 1, 2, 3])
+    assert consumer.partitions == []
+    assert consumer.raw.member_epoch == -1
+    broker.wait_for("g", lambda group: not group.members)
+    consumer.raw.commit  # noqa: B018  the consumer stays usable
+    consumer.subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+
+    assert consumer.raw.state is not MemberState.UNJOINED
+
+
+def test_changing_the_subscription_needs_no_new_membership(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """subscribe() with other topics moves partitions, and nothing else."""
+    broker.create_topic("payments", partitions=2)
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+
+    consumer.subscribe("payments")
+    drive(consumer, until=lambda: {p.topic for p in consumer.raw.assignment()} == {"payments"})
+
+    assert ("revoked", [0, 1, 2, 3]) in consumer.listener.calls
+    assert "lost" not in consumer.listener.names()
+
+
+def test_a_failing_listener_does_not_prevent_the_leave(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """Otherwise every buggy shutdown costs the group a session timeout."""
+    consumer = make_consumer()
+
+    def on_revoke(_: Consumer, __: list[TopicPartition]) -> None:
+        raise RuntimeError("bug in the application")
+
+    consumer.raw.subscribe(["orders"], on_revoke=on_revoke)
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+
+    with pytest.raises(ListenerError, match="bug in the application"):
+        consumer.raw.close()
+
+    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5)
+    consumer.raw.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.raw.poll(0)
+
+
+def test_close_returns_in_time_although_the_broker_is_gone(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """A deployment must not hang because the cluster went first."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    broker.stop()
+
+    began = time.monotonic()
+    consumer.raw.close(timeout_s=2.0)
+
+    assert time.monotonic() - began < 2.5
+    assert consumer.listener.names()[-1] in {"revoked", "lost"}
+
+
+def test_close_without_time_still_leaves(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """close(0) is what a signal handler can afford; the leave must be on the wire nevertheless."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+
+    began = time.monotonic()
+    consumer.raw.close(timeout_s=0)
+
+    assert time.monotonic() - began < 0.8
+    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5)
+
+
+def test_a_static_member_keeps_its_partitions_over_a_restart(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """group.instance.id is there so that a restart moves nothing; LEAVE_GROUP says that it is no restart."""
+    first = make_consumer(group_instance_id="one").subscribe("orders")
+    drive(first, until=lambda: len(first.partitions) == 4)
+    epoch = broker.wait_for_group("g", state="Stable", members=1).group_epoch
+
+    first.raw.close()
+    second = make_consumer(group_instance_id="one").subscribe("orders")
+    drive(second, until=lambda: len(second.partitions) == 4)
+    assert broker.wait_for_group("g", state="Stable", members=1).group_epoch == epoch
+    second.raw.close(mode=LeaveMode.LEAVE_GROUP)
+
+    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5)
+
+
+def test_a_second_holder_of_an_instance_id_is_refused(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """Two processes with one group.instance.id are a mistake; the newcomer hears of it, once, and stops."""
+    first = make_consumer(group_instance_id="one").subscribe("orders")
+    drive(first, until=lambda: len(first.partitions) == 4)
+    second = make_consumer(group_instance_id="one").subscribe("orders")
+
+    with pytest.raises((UnreleasedInstanceIdError, FencedInstanceIdError)):
+        drive(second, until=lambda: False)
+    assert second.raw.state is MemberState.FATAL
+    with pytest.raises((UnreleasedInstanceIdError, FencedInstanceIdError)):
+        second.raw.poll(0)
+    second.raw.close()
+
+
+def test_two_threads_inside_one_consumer_are_told_so(make_consumer: MakeConsumer) -> None:
+    """Sharing a consumer between threads corrupts nothing silently: the second one gets an error."""
+    consumer = make_consumer().subscribe("orders")
+    polling = threading.Thread(target=lambda: consumer.raw.poll(1.5), name="polling")
+    polling.start()
+    try:
+        with pytest.raises(IllegalStateError, match="two threads"):  # noqa: PT012  until the thread is inside poll()
+            while polling.is_alive():
+                consumer.raw.assignment()
+    finally:
+        polling.join()
+
+
+def test_a_steady_heartbeat_costs_two_wake_ups(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """Thousands of idle consumers on one machine: the background thread sleeps but for its timer and the answer."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE and len(consumer.partitions) == 4)
+    manager = consumer.raw._manager
+    # The profile's heartbeat interval is 100 ms.
+    before = manager.wake_ups
+    assert consumer.raw.poll(1.05) is None
+
+    # An auto-commit has nothing to commit here, so heartbeats are all there is: 10 or 11 of them.
+    assert manager.wake_ups - before <= 2 * 12
+
+
+def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Operators read it afterwards: who had what, when, and why."""
+    produce("orders", 5)
+    journal = MemoryJournal()
+    consumer = make_consumer(journal=journal).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+    consumer.raw.close()
+
+    moves = [(event.fields["old"], event.fields["new"]) for event in journal.named("state_changed")]
+    assert moves == [("UNJOINED", "RECONCILING"), ("RECONCILING", "STABLE"), ("STABLE", "RECONCILING"),
+                     ("RECONCILING", "UNJOINED")]  # fmt: skip
+    names = [event.event for event in journal.events]
+    for wanted in ("coordinator_found", "partitions_assigned", "fetching_started", "commit_done", "left_group"):
+        assert wanted in names
+    assert {event.group_id for event in journal.events} == {"g"}
+    assert journal.events[-1].member_id == consumer.raw.member_id
+
+
+def test_a_consumer_with_a_broken_coordinator_connection_goes_on(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A restart of the broker is not the consumer's end: it finds the coordinator again and keeps its membership."""
+    produce("orders", 5)
+    consumer = make_consumer(retry_backoff_ms=20).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+    consumer.raw.commit(asynchronous=False)
+
+    broker.crash()
+    assert consumer.take(0.2) == []
+    broker.start()
+    produce("orders", 5)
+    drive(consumer, until=lambda: len(set(consumer.delivered)) >= 40, timeout_s=20)
+
+    assert set(consumer.delivered) == keys_of("orders", 10)
+
+
+@pytest.mark.parametrize("secret", ["hunter2"])
+def test_the_repr_shows_no_configuration(closing: Callable[[Consumer], Consumer], secret: str) -> None:
+    """Representations end up in logs; a password must not."""
+    consumer = closing(Consumer({**QUIET, "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "client.rack": secret}))
+
+    assert repr(consumer).startswith("<Consumer group='g' client='kip848-client' state=UNJOINED")
+    assert secret not in repr(consumer)
