@@ -55,13 +55,13 @@ def test_a_member_fenced_by_its_acknowledgement_comes_back() -> None:
 def test_a_fenced_member_is_silent_until_its_lost_callback_ends(code: int) -> None:
     """A member that joins while it still processes its old partitions reads them twice at once (KAFKA-16251)."""
     member = fenced(code)
-    assert member.state is MemberState.RELEASING_ASSIGNMENT
+    assert member.state() is MemberState.RELEASING_ASSIGNMENT
     assert member.readable == []
     member.advance(5 * INTERVAL_MS)
     member.expect_no_heartbeat()
     member.finish_call("lost", "t-0", "t-1")
     member.expect_heartbeat(epoch=0, full=True)
-    assert member.state is MemberState.UNJOINED
+    assert member.state() is MemberState.UNJOINED
 
 
 def test_a_member_fenced_while_it_leaves_has_left() -> None:
@@ -72,12 +72,12 @@ def test_a_member_fenced_while_it_leaves_has_left() -> None:
     member.leave()
     member.answer_heartbeat(error=ErrorCode.UNKNOWN_MEMBER_ID)
     assert member.history[-1] == "left"
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     member.commit(positions(t_0=1))
     (commit,) = member.requests(OffsetCommitRequest)
     assert commit.generation_id_or_member_epoch == -1
     member.finish_call("revoked", "t-0")
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     member.expect_no_heartbeat()
 
 
@@ -87,9 +87,9 @@ def test_a_member_of_version_0_fenced_before_its_leave_has_left() -> None:
     member.subscribe("t")
     member.poll()
     member.leave()
-    assert member.phase is Phase.LEAVE_DUE
+    assert member.phase() is Phase.LEAVE_DUE
     member.answer_heartbeat(error=ErrorCode.UNKNOWN_MEMBER_ID)
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     assert member.history[-1] == "left"
     member.expect_no_heartbeat()
 
@@ -102,7 +102,7 @@ def test_a_fenced_answer_after_leaving_is_ignored() -> None:
     member.leave()
     member.finish_call("revoked", "t-0")
     member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     assert "left" not in member.history
     member.answer_heartbeat(epoch=-1)
     assert member.history[-1] == "left"
@@ -113,9 +113,9 @@ def test_unsubscribe_during_a_slow_lost_callback_returns_at_once_and_stays_out()
     member = fenced()
     member.leave()
     assert member.history[-1] == "left"
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     member.finish_call("lost", "t-0", "t-1")
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     member.advance(INTERVAL_MS)
     member.expect_no_heartbeat()
 
@@ -130,7 +130,7 @@ def test_unsubscribe_inside_a_listener_that_a_removal_waits_for_does_not_hang() 
     member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
     member.leave()
     assert member.history[-2:] == ["lost(t-0)", "left"]
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
 
 
 def test_commits_of_a_fenced_member_fail() -> None:

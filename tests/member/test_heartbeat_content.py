@@ -59,7 +59,7 @@ def test_an_assignment_that_comes_back_is_acknowledged_again() -> None:
     member.advance(INTERVAL_MS)
     member.answer_heartbeat(epoch=3, assignment={"t": [0]})
     assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [0]}
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
     assert not member.calls
 
 
@@ -90,7 +90,7 @@ def test_a_lost_epoch_bump_does_not_get_the_member_fenced() -> None:
     retry = member.expect_heartbeat(epoch=1, full=True)
     assert member.reported(retry) == {"t": [0]}
     member.answer_heartbeat(epoch=2, assignment={"t": [0]})
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
     assert member.member.view().member_epoch == 2
 
 

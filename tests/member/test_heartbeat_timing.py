@@ -226,12 +226,12 @@ def test_a_phase_that_sends_nothing_asks_for_no_tick() -> None:
     fatal = stable()
     fatal.advance(INTERVAL_MS)
     fatal.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert fatal.state is MemberState.FATAL
+    assert fatal.state() is MemberState.FATAL
     assert fatal.member.deadline_ms() is None
     late = stable()
     late.advance(11_000)
     late.poll()
-    assert late.phase is Phase.STALE_RELEASE
+    assert late.phase() is Phase.STALE_RELEASE
     late.fail_heartbeat()
     assert late.member.deadline_ms() is None
 

@@ -19,7 +19,7 @@ def test_nothing_is_sent_before_the_first_poll() -> None:
     member.subscribe("t")
     member.advance(60_000)
     assert not member.sent
-    assert member.state is MemberState.UNJOINED
+    assert member.state() is MemberState.UNJOINED
     member.poll()
     member.expect_heartbeat(epoch=0, full=True)
 
@@ -83,23 +83,23 @@ def test_an_empty_first_assignment_is_reconciled_and_acknowledged() -> None:
     """The application must hear that it has nothing, and the coordinator that this arrived."""
     member = MemberHarness()
     member.join({})
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
     member.poll()
     member.finish_call("assigned")
     assert member.reported(member.expect_heartbeat(epoch=1)) == {}
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
 
 
 def test_a_first_assignment_goes_through_the_listener_to_stable() -> None:
     """The ordinary start of every consumer."""
     member = MemberHarness()
     member.join({"t": [0]})
-    assert member.state is MemberState.RECONCILING
+    assert member.state() is MemberState.RECONCILING
     member.poll()
     assert member.readable == []
     member.finish_call("assigned", "t-0")
     assert member.reported(member.expect_heartbeat(epoch=1)) == {"t": [0]}
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
     assert member.readable == ["t-0"]
 
 
@@ -109,7 +109,7 @@ def test_an_answer_without_assignment_makes_the_member_stable() -> None:
     member.subscribe("t")
     member.poll()
     member.answer_heartbeat(epoch=1)
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
     member.advance(INTERVAL_MS - 1)
     member.expect_no_heartbeat()
 
@@ -176,7 +176,7 @@ def test_a_pattern_needs_version_1() -> None:
     assert isinstance(failure.error, UnsupportedGroupProtocolError)
     assert "regular expression" in str(failure.error)
     assert "t.*" in str(failure.error)
-    assert member.state is MemberState.FATAL
+    assert member.state() is MemberState.FATAL
 
 
 def test_a_cluster_without_the_protocol_is_a_clear_error() -> None:
@@ -204,12 +204,12 @@ def test_a_static_member_may_wait_for_its_former_self() -> None:
     member.subscribe("t")
     member.poll()
     member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
-    assert member.state is MemberState.UNJOINED
+    assert member.state() is MemberState.UNJOINED
     member.advance(100)
     member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
     member.advance(900)
     member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
-    assert member.state is MemberState.FATAL
+    assert member.state() is MemberState.FATAL
 
 
 def test_an_answer_that_is_no_membership_is_not_taken_for_one() -> None:

@@ -29,7 +29,7 @@ def test_unsubscribe_revokes_then_leaves_then_returns() -> None:
     assert member.history == ["pause(t-0)", "revoked(t-0)", "heartbeat(-1)", "left"]
     assert member.owned == []
     assert member.member.view().member_epoch == -1
-    assert member.state is MemberState.UNJOINED
+    assert member.state() is MemberState.UNJOINED
 
 
 def test_a_member_without_partitions_leaves_without_a_callback() -> None:
@@ -92,7 +92,7 @@ def test_any_answer_to_the_leave_ends_it(code: int) -> None:
     member.finish_call("revoked", "t-0")
     member.answer_heartbeat(error=code)
     assert member.history[-1] == "left"
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
 
 
 def test_a_failed_leave_ends_it_too() -> None:
@@ -158,7 +158,7 @@ def test_quick_changes_of_mind_end_in_the_last_wish() -> None:
             member.leave()
             while member.requests(ConsumerGroupHeartbeatRequest):
                 member.answer_heartbeat(epoch=-1)
-        assert member.phase is Phase.IDLE
+        assert member.phase() is Phase.IDLE
         assert len(member.emitted(LeaveDone)) == 2
 
 
@@ -170,7 +170,7 @@ def test_a_subscription_made_while_leaving_starts_after_the_leave() -> None:
     member.subscribe("u")
     assert not member.member.view().poll_wanted
     member.answer_heartbeat(epoch=-1)
-    assert member.phase is Phase.WAIT_FIRST_POLL
+    assert member.phase() is Phase.WAIT_FIRST_POLL
     member.poll()
     assert member.expect_heartbeat(epoch=0, full=True).subscribed_topic_names == ("u",)
 
@@ -183,7 +183,7 @@ def test_unsubscribe_takes_back_a_subscription_made_while_leaving() -> None:
     member.leave()
     member.finish_call("revoked", "t-0")
     member.answer_heartbeat(epoch=-1)
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
 
 
 def test_close_commits_then_revokes_then_leaves() -> None:
@@ -197,7 +197,7 @@ def test_close_commits_then_revokes_then_leaves() -> None:
     member.subscribe("t")
     member.answer_heartbeat(epoch=-1)
     member.poll()
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
 
 
 def test_close_without_time_still_sends_the_leave() -> None:
@@ -239,7 +239,7 @@ def test_a_group_that_is_gone_does_not_disturb_a_leave_that_was_sent() -> None:
     member.leave()
     member.finish_call("revoked", "t-0")
     member.answer_heartbeat(error=ErrorCode.GROUP_ID_NOT_FOUND)
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     assert not [word for word in member.history if word.endswith("Error")]
 
 
@@ -298,7 +298,7 @@ def test_a_caller_that_stopped_waiting_is_not_told() -> None:
     member.finish_call("revoked", "t-0")
     member.answer_heartbeat(epoch=-1)
     assert not member.emitted(LeaveDone)
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
 
 
 def test_leaving_while_joining_is_a_leave() -> None:
@@ -309,5 +309,5 @@ def test_leaving_while_joining_is_a_leave() -> None:
     member.leave()
     assert [request.member_epoch for request in member.requests(ConsumerGroupHeartbeatRequest)] == [0, -1]
     member.answer_heartbeat(epoch=1, assignment={"t": [0]})
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     assert member.owned == []

@@ -22,7 +22,7 @@ def test_a_revoked_callback_that_raises_is_repeated_by_the_next_poll(error: Base
     """An application that could not flush must get another chance before others read its records (KAFKA-18160)."""
     member = revoking()
     member.finish_call("revoked", "t-1", error=error)
-    assert member.state is MemberState.RECONCILING
+    assert member.state() is MemberState.RECONCILING
     assert member.readable == ["t-0"]
     member.expect_no_heartbeat()
     member.poll()
@@ -48,7 +48,7 @@ def test_an_assigned_callback_that_raises_gets_the_same_partitions_again() -> No
     member.assign_more({"t": [0, 1]})
     member.poll()
     member.finish_call("assigned", "t-1", error=ValueError("no"))
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
     assert member.readable == ["t-0"]
     member.expect_no_heartbeat()
     member.poll()
@@ -90,7 +90,7 @@ def test_a_lost_callback_that_raises_in_fatal_still_clears_the_assignment() -> N
     member.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     member.finish_call("lost", "t-0", error=ValueError("no"))
     assert member.owned == []
-    assert member.phase is Phase.FATAL_DONE
+    assert member.phase() is Phase.FATAL_DONE
 
 
 def test_a_revoked_callback_that_raises_does_not_prevent_the_leave() -> None:

@@ -22,7 +22,7 @@ def be_silent(member: MemberHarness, ms: int = MAX_POLL_MS + 1) -> None:
     """Do not poll for *ms*, while the coordinator answers."""
     for _ in range(ms // 100):
         member.advance(100)
-        if member.state is MemberState.RELEASING_ASSIGNMENT:
+        if member.state() is MemberState.RELEASING_ASSIGNMENT:
             break
         while member.requests(ConsumerGroupHeartbeatRequest):
             member.answer_heartbeat(epoch=member.member.snapshot().member_epoch)
@@ -34,7 +34,7 @@ def test_a_silent_application_leaves_the_group(settings: dict[str, object], epoc
     """Otherwise its partitions stand still for as long as it hangs."""
     member = stable(**settings)
     be_silent(member)
-    assert member.phase is Phase.STALE_RELEASE
+    assert member.phase() is Phase.STALE_RELEASE
     member.expect_heartbeat(epoch=epoch)
     assert member.readable == []
     member.advance(60_000)
@@ -53,7 +53,7 @@ def test_the_next_poll_loses_everything_and_joins_again() -> None:
     member.answer_heartbeat(epoch=9, assignment={"t": [0]})
     member.reconcile()
     assert member.owned == ["t-0"]
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
 
 
 def test_the_application_is_told_why() -> None:
@@ -81,12 +81,12 @@ def test_without_a_poll_the_member_stays_out() -> None:
     member = stable()
     be_silent(member)
     member.finish_call("lost", "t-0")
-    assert member.phase is Phase.AWAITING_POLL
-    assert member.state is MemberState.UNJOINED
+    assert member.phase() is Phase.AWAITING_POLL
+    assert member.state() is MemberState.UNJOINED
     member.advance(60_000)
     member.expect_heartbeat(epoch=-1)
     member.poll()
-    assert member.phase is Phase.JOINING
+    assert member.phase() is Phase.JOINING
 
 
 def test_a_member_that_never_finished_joining_can_be_late_too() -> None:
@@ -95,7 +95,7 @@ def test_a_member_that_never_finished_joining_can_be_late_too() -> None:
     member.subscribe("t")
     member.poll()
     member.advance(MAX_POLL_MS + 1)
-    assert member.phase is Phase.AWAITING_POLL
+    assert member.phase() is Phase.AWAITING_POLL
     assert not member.calls
     assert [request.member_epoch for request in member.requests(ConsumerGroupHeartbeatRequest)] == [0, -1]
 
@@ -109,7 +109,7 @@ def test_a_listener_that_is_too_slow_is_out_of_the_group() -> None:
     member.expect_heartbeat(epoch=-1)
     member.finish_call("assigned", "t-1")
     member.finish_call("lost", "t-0", "t-1")
-    assert member.phase is Phase.AWAITING_POLL
+    assert member.phase() is Phase.AWAITING_POLL
 
 
 def test_an_acknowledgement_that_cannot_be_sent_does_not_stop_the_timer() -> None:
@@ -119,9 +119,9 @@ def test_an_acknowledgement_that_cannot_be_sent_does_not_stop_the_timer() -> Non
     member.poll()
     member.advance(INTERVAL_MS)
     member.finish_call("assigned", "t-1")
-    assert member.phase is Phase.ACK_DUE
+    assert member.phase() is Phase.ACK_DUE
     member.advance(MAX_POLL_MS)
-    assert member.phase is Phase.STALE_RELEASE
+    assert member.phase() is Phase.STALE_RELEASE
     assert not member.member.snapshot().ack_due
 
 
@@ -130,7 +130,7 @@ def test_a_member_that_leaves_is_not_late() -> None:
     member = stable()
     member.leave(timeout_ms=100_000)
     be_silent(member, 2 * MAX_POLL_MS)
-    assert member.phase is Phase.LEAVE_REVOKING
+    assert member.phase() is Phase.LEAVE_REVOKING
     member.finish_call("revoked", "t-0")
     assert member.requests(ConsumerGroupHeartbeatRequest)[-1].member_epoch == -1
 
@@ -141,7 +141,7 @@ def test_polling_in_time_keeps_the_member() -> None:
     for _ in range(5):
         be_silent(member, MAX_POLL_MS - 1000)
         member.poll()
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
 
 
 def test_a_poll_that_waits_long_counts_as_polling() -> None:
@@ -152,7 +152,7 @@ def test_a_poll_that_waits_long_counts_as_polling() -> None:
         member.step(Tick(member.now_ms))
         while member.requests(ConsumerGroupHeartbeatRequest):
             member.answer_heartbeat()
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
 
 
 def test_without_a_coordinator_the_partitions_are_given_up_all_the_same() -> None:
@@ -162,7 +162,7 @@ def test_without_a_coordinator_the_partitions_are_given_up_all_the_same() -> Non
     member.advance(INTERVAL_MS)
     member.fail_heartbeat()
     member.advance(MAX_POLL_MS)
-    assert member.phase is Phase.STALE_RELEASE
+    assert member.phase() is Phase.STALE_RELEASE
     member.expect_no_heartbeat()
     assert member.requests(FindCoordinatorRequest)
 
@@ -182,7 +182,7 @@ def test_unsubscribe_of_a_late_member_returns_at_once_and_stays_out() -> None:
     member.leave()
     assert member.history[-1] == "left"
     member.finish_call("lost", "t-0")
-    assert member.phase is Phase.IDLE
+    assert member.phase() is Phase.IDLE
     member.poll()
     member.expect_heartbeat(epoch=-1)
 
@@ -194,5 +194,5 @@ def test_a_leave_answer_that_comes_late_does_not_disturb_the_rejoin() -> None:
     member.poll()
     member.finish_call("lost", "t-0")
     member.answer_heartbeat(epoch=-1)
-    assert member.phase is Phase.JOINING
+    assert member.phase() is Phase.JOINING
     member.expect_heartbeat(epoch=0, full=True)

@@ -91,7 +91,7 @@ def test_the_same_assignment_changes_nothing() -> None:
     member = stable({"t": [0]})
     member.assign_more({"t": [0]}, epoch=1)
     assert not member.member.view().poll_wanted
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
     member.expect_no_heartbeat()
     assert member.history == ["heartbeat(1)"]
 
@@ -125,7 +125,7 @@ def test_the_known_part_of_an_assignment_goes_ahead() -> None:
     member.step(MetadataUpdated({member.topic_ids["t"]: "t"}, request.request_id))
     member.reconcile()
     assert member.reported(member.expect_heartbeat()) == {"t": [0]}
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
     member.advance(100)
     assert member.take_waiting(RequestMetadata).topic_ids == {UUID(int=2)}
 
@@ -148,14 +148,14 @@ def test_the_rest_follows_when_its_name_is_known() -> None:
     member.poll()
     member.finish_call("assigned", "u-0")
     assert member.reported(member.expect_heartbeat()) == {"t": [0], "u": [0]}
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
 
 
 def test_an_unknown_topic_alone_causes_one_acknowledgement_and_no_callback() -> None:
     """Repeating the same acknowledgement on every turn floods the coordinator (KAFKA-20145)."""
     member = with_unknown_topic({"t": [0], "u": [0]}, {"t": [0]})
     assert member.reported(member.expect_heartbeat(epoch=2)) == {"t": [0]}
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
     assert not member.calls
     member.answer_heartbeat(epoch=2)
     member.poll()
@@ -169,7 +169,7 @@ def test_an_unknown_topic_that_is_withdrawn_is_forgotten() -> None:
     member.answer_heartbeat(epoch=2)
     member.assign_more({"t": [0]}, epoch=3)
     assert not member.calls
-    assert member.state is MemberState.STABLE
+    assert member.state() is MemberState.STABLE
 
 
 def test_only_the_newest_target_is_assigned() -> None:
@@ -221,7 +221,7 @@ def test_unknown_topics_are_asked_for_once_per_backoff() -> None:
     member.poll()
     member.finish_call("assigned")
     assert member.reported(member.expect_heartbeat()) == {}
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
 
 
 def test_a_first_assignment_waits_for_the_first_metadata_answer() -> None:
@@ -274,7 +274,7 @@ def test_a_target_that_arrives_in_a_run_waits_for_the_next_one() -> None:
     member.finish_call("revoked", "t-0")
     member.finish_call("assigned", "t-1")
     assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [1]}
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
     member.answer_heartbeat(epoch=3)
     member.reconcile()
     assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [2]}
@@ -319,7 +319,7 @@ def test_a_revoked_callback_that_outlives_its_run_is_waited_for() -> None:
     member.poll()
     member.advance(INTERVAL_MS)
     member.answer_heartbeat(error=110)
-    assert member.state is MemberState.RELEASING_ASSIGNMENT
+    assert member.state() is MemberState.RELEASING_ASSIGNMENT
     assert [call.kind for call in member.calls] == ["revoked"]
     member.finish_call("revoked", "t-1")
     member.finish_call("lost", "t-0")
@@ -392,10 +392,10 @@ def test_a_new_target_does_not_swallow_an_acknowledgement_that_is_due() -> None:
     member.finish_call("revoked", "t-1")
     member.advance(INTERVAL_MS)
     member.finish_call("assigned")
-    assert member.phase is Phase.ACK_DUE
+    assert member.phase() is Phase.ACK_DUE
     member.answer_heartbeat(epoch=3, assignment={"t": [0, 2]})
     assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [0]}
-    assert member.phase is Phase.PENDING
+    assert member.phase() is Phase.PENDING
 
 
 # --------------------------------------------------------------------------------------------------------- data plane

@@ -484,12 +484,10 @@ class MemberHarness:
         assert len(ends) == 1, f"fetch {call} ended {len(ends)} times"
         return ends[0]
 
-    @property
     def state(self) -> MemberState:
         """The public state."""
         return self.member.view().state
 
-    @property
     def phase(self) -> Phase:
         """The phase."""
         return self.member.snapshot().phase
@@ -525,7 +523,7 @@ class MemberHarness:
         if assignment and any(assignment.values()):
             names = [f"{topic}-{index}" for topic, indexes in assignment.items() for index in indexes]
             self.answer_fetch(dict.fromkeys(names, offset))
-        assert self.state is MemberState.STABLE
+        assert self.state() is MemberState.STABLE
         assert not self.sent
         self.forget_history()
 
