@@ -18,7 +18,7 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -35,6 +35,7 @@ from kip848_client.errors import (
 )
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
+from kip848_client.wire.connection_end import ConnectionEnd, told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import Request, Response
@@ -70,7 +71,7 @@ class Connection:
         self._outgoing: list[bytes] = []
         self._writing = False
         self._heard = False
-        self._end: _End | None = None
+        self._end: ConnectionEnd | None = None
         self._ended: Final = anyio.Event()
         self._reader_scope: Final = anyio.CancelScope()
         self._watch_scope = anyio.CancelScope()
@@ -139,7 +140,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close at once. Requests that wait fail with ConnectionLostError. May be called again."""
-        self._finish(_End(f"the connection to {self.peer} was closed here"))
+        self._finish(ConnectionEnd(f"the connection to {self.peer} was closed here"))
         self._reader_scope.cancel()
         self._watch_scope.cancel()
         with anyio.CancelScope(shield=True):
@@ -192,11 +193,13 @@ class Connection:
                 batch, self._outgoing = self._outgoing, []
                 await self._stream.send(batch[0] if len(batch) == 1 else b"".join(batch))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(_End(f"the connection to {self.peer} broke while a request was written", cause=failure))
+            self._finish(
+                ConnectionEnd(f"the connection to {self.peer} broke while a request was written", cause=failure)
+            )
             self._reader_scope.cancel()
         except BaseException:
             # Half a frame may be out: nothing that is written now would be understood.
-            self._finish(_End(f"the connection to {self.peer} was given up in the middle of a request"))
+            self._finish(ConnectionEnd(f"the connection to {self.peer} was given up in the middle of a request"))
             self._reader_scope.cancel()
             raise
         finally:
@@ -208,7 +211,7 @@ class Connection:
         if self._end is not None:
             self._end.throw()
 
-    def _finish(self, end: _End) -> None:
+    def _finish(self, end: ConnectionEnd) -> None:
         """Nothing is sent or received from here on; all who wait are woken and told why. Only the first call counts."""
         if self._end is not None:
             return
@@ -220,7 +223,7 @@ class Connection:
         self._pending.clear()
 
     async def _violated(self, reason: str, cause: BaseException | None = None) -> NoReturn:
-        end = _End(reason, violation=True, cause=cause)
+        end = ConnectionEnd(reason, violation=True, cause=cause)
         self._finish(end)
         await self.aclose()
         end.throw()
@@ -237,7 +240,9 @@ class Connection:
             if late:
                 for pending in late:
                     pending.timed_out = True
-                self._finish(_End(f"the connection to {self.peer} was closed: a request was not answered in time"))
+                self._finish(
+                    ConnectionEnd(f"the connection to {self.peer} was closed: a request was not answered in time")
+                )
                 await self.aclose()
                 return
             alarm = min((p.deadline for p in self._pending.values() if not p.abandoned), default=math.inf)
@@ -253,14 +258,14 @@ class Connection:
             with self._reader_scope:
                 await self._read_frames()
         except ProtocolError as failure:
-            self._finish(_End(str(failure), violation=True, cause=failure))
+            self._finish(ConnectionEnd(str(failure), violation=True, cause=failure))
         except anyio.EndOfStream as failure:
             hint = "" if self._heard else " without a word; it may expect TLS, or not be a Kafka broker"
-            self._finish(_End(f"{self.peer} closed the connection{hint}", cause=failure))
+            self._finish(ConnectionEnd(f"{self.peer} closed the connection{hint}", cause=failure))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(_End(f"the connection to {self.peer} broke: {_told(failure)}", cause=failure))
+            self._finish(ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}", cause=failure))
         finally:
-            self._finish(_End(f"the connection to {self.peer} was closed here"))
+            self._finish(ConnectionEnd(f"the connection to {self.peer} was closed here"))
             with anyio.CancelScope(shield=True):
                 await anyio.aclose_forcefully(self._stream)
 
@@ -306,22 +311,6 @@ class _Pending:
         self.payload: bytes | None = None
         self.abandoned = False
         """Its sender was cancelled: the answer is dropped."""
-
-
-class _End:
-    """Why a connection ended; makes a new exception for each who asks."""
-
-    __slots__ = ("cause", "reason", "violation")
-
-    def __init__(self, reason: str, *, violation: bool = False, cause: BaseException | None = None) -> None:
-        self.reason = reason
-        self.violation = violation
-        """The peer broke the protocol, as against the network or us closing."""
-        self.cause = cause
-
-    def throw(self) -> NoReturn:
-        failure = ProtocolError(self.reason) if self.violation else ConnectionLostError(self.reason)
-        raise failure from self.cause
 
 
 async def connect(
@@ -411,10 +400,10 @@ async def _dial(host: str, port: int, peer: str, context: ssl.SSLContext | None)
         raise ConnectionLostError(f"{peer} closed the connection during the TLS handshake") from failure
     except ssl.SSLError as failure:
         raise AuthenticationError(
-            f"TLS with {peer} failed: {_told(failure)}; check ssl.ca.location, the host name and the port"
+            f"TLS with {peer} failed: {told(failure)}; check ssl.ca.location, the host name and the port"
         ) from failure
     except (OSError, anyio.BrokenResourceError, anyio.EndOfStream) as failure:
-        raise ConnectionLostError(f"no connection to {peer}: {_told(failure)}") from failure
+        raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
 
 
 async def _agree_on_versions(connection: Connection, timeout_ms: int) -> None:
@@ -443,11 +432,3 @@ def _own_version() -> str:
         return importlib.metadata.version("kip848_client")
     except importlib.metadata.PackageNotFoundError:
         return "0"  # run from a checkout
-
-
-def _told(failure: BaseException) -> str:
-    """What *failure* says; anyio hides the reason of a refused connection in its cause."""
-    cause: Any = failure.__cause__
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    return str(cause or failure) or type(failure).__name__

@@ -1,0 +1,258 @@
+"""How a connection ends: closed by either side, never made, or at a peer that does not speak Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.streams.tls import TLSStream
+
+from kip848_client.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from kip848_client.wire.codec import decode_request, frame
+from kip848_client.wire.connection import Connection, connect, open_connection
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tests.wire.fake_server import Peer, agree, serving
+
+pytestmark = pytest.mark.anyio
+
+LONG_MS = 10_000
+"""More than any of these tests takes."""
+
+HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)
+
+
+def heartbeat(epoch: int) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
+
+
+async def echo_epochs(peer: Peer) -> None:
+    """Answer each heartbeat with its own epoch."""
+    await agree(peer)
+    while True:
+        header, message = decode_request(await peer.frame())
+        assert isinstance(message, ConsumerGroupHeartbeatRequest)
+        await peer.answer(header, ConsumerGroupHeartbeatResponse(member_epoch=message.member_epoch))
+
+
+# Ends
+
+
+async def test_a_connection_that_the_broker_closes_fails_what_waits_and_what_comes() -> None:
+    """The caller looks for the coordinator again on ConnectionLostError, and only on it."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.request()
+
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError, match=f"127.0.0.1:{port} closed the connection"):
+                await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+        assert connection.closed
+
+
+async def test_a_broker_that_goes_away_is_noticed_without_a_request() -> None:
+    """The next heartbeat then starts on a new connection instead of failing first."""
+    async with serving(agree) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        with anyio.fail_after(10):
+            await connection.wait_closed()
+        assert connection.closed
+
+
+async def test_closing_here_wakes_those_who_wait() -> None:
+    """close() of a consumer must not wait for a broker that is silent."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.until_closed()
+
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+
+        async def ask() -> None:
+            with pytest.raises(ConnectionLostError, match="was closed here"):
+                await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await anyio.wait_all_tasks_blocked()
+                await connection.aclose()
+                await connection.aclose()
+
+
+async def test_nobody_listening_is_a_lost_connection_with_the_reason() -> None:
+    """'Connection refused" is the most common fault of all; it must be readable."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(ConnectionLostError, match=f"no connection to 127.0.0.1:{port}.*refused"):
+        async with open_connection("127.0.0.1", port, client_id="c"):
+            pass
+
+
+async def test_a_peer_that_never_answers_the_handshake_times_out() -> None:
+    """A firewall that swallows packets must not hang the start."""
+    async with serving(Peer.until_closed) as port:
+        with pytest.raises(RequestTimeoutError, match="50 ms"):
+            async with open_connection("127.0.0.1", port, client_id="c", connect_timeout_ms=50):
+                pass
+
+
+def sending(data: bytes) -> Callable[[Peer], Awaitable[None]]:
+    """A peer that answers the first request with *data*."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(data)
+        await peer.until_closed()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x16", "it expects TLS"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "web server"),
+        (b"\x7f\xff\xff\xff", "claims an answer of 2147483647 bytes"),
+        (b"\xff\xff\xff\xff", "claims an answer of -1 bytes"),
+        (b"\x00\x00\x00\x03abc", "claims an answer of 3 bytes"),
+        (frame(b"\x00\x00\x00\x63rest"), "answered request 99, which was never sent"),
+        (frame(b"\x00\x00\x00\x00\x00\x00\x7f"), "damaged answer"),
+    ],
+    ids=["tls", "http", "huge", "negative", "too small", "unknown id", "damaged"],
+)
+async def test_a_peer_that_does_not_speak_kafka_is_told_apart(data: bytes, told: str) -> None:
+    """The first 20 minutes of every new user: wrong port, or TLS forgotten."""
+    async with serving(sending(data)) as port:
+        with pytest.raises(ProtocolError, match=told):
+            async with open_connection("127.0.0.1", port, client_id="c"):
+                pass
+
+
+async def test_a_peer_that_hangs_up_on_the_first_request_is_explained() -> None:
+    """What a TLS port does with plaintext, mostly."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+
+    async with serving(script) as port:
+        with pytest.raises(ConnectionLostError, match="without a word; it may expect TLS"):
+            async with open_connection("127.0.0.1", port, client_id="c"):
+                pass
+
+
+async def test_the_limit_on_answers_can_be_set() -> None:
+    """Who fetches batches of 100 MB has to be able to."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.answer(await peer.request(), ConsumerGroupHeartbeatResponse(error_message="e" * 2000))
+        await peer.until_closed()
+
+    async with serving(script) as port:
+        async with open_connection("127.0.0.1", port, client_id="c", response_size_max=1000) as connection:
+            with pytest.raises(ProtocolError, match="4 to 1000 are allowed"):
+                await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+
+
+async def test_a_connection_can_live_in_a_task_group_of_the_caller() -> None:
+    """The background thread opens and drops connections as brokers come and go."""
+    async with serving(echo_epochs) as port, anyio.create_task_group() as tasks:
+        connection: Connection = await connect("127.0.0.1", port, client_id=None, task_group=tasks)
+        assert (await connection.send(heartbeat(7), timeout_ms=LONG_MS)).member_epoch == 7
+        await connection.aclose()
+        await connection.wait_closed()
+
+
+async def test_the_end_of_a_connection_does_not_fail_the_task_group_it_lives_in() -> None:
+    """One broker that dies must not take the member's whole background thread down."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.send(struct.pack(">i", -5))
+
+    async with serving(script) as port, anyio.create_task_group() as tasks:
+        connection = await connect("127.0.0.1", port, client_id=None, task_group=tasks)
+        await connection.wait_closed()
+        with pytest.raises(ProtocolError):
+            await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+
+
+async def test_an_error_in_the_block_comes_out_as_itself() -> None:
+    """A task group inside must not wrap the caller's exceptions in groups."""
+    async with serving(echo_epochs) as port:
+        with pytest.raises(KeyError):
+            async with open_connection("127.0.0.1", port, client_id="c"):
+                raise KeyError("mine")
+
+
+# TLS. localhost.pem is a certificate for this test alone, signed by itself; it guards nothing.
+
+PEM = Path(__file__).with_name("localhost.pem")
+
+
+@asynccontextmanager
+async def serving_tls(script: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[int]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(PEM)
+
+    async def wrapped(peer: Peer) -> None:
+        with contextlib.suppress(ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream):
+            stream = await TLSStream.wrap(peer.stream, server_side=True, ssl_context=context, standard_compatible=False)
+            await script(Peer(stream))
+
+    async with serving(wrapped) as port:
+        yield port
+
+
+async def test_a_broker_with_tls_is_spoken_to() -> None:
+    """Most brokers outside a laptop demand it."""
+    async with serving_tls(echo_epochs) as port:
+        context = ssl.create_default_context(cafile=PEM)
+        async with open_connection("127.0.0.1", port, client_id="c", ssl_context=context) as connection:
+            assert (await connection.send(heartbeat(7), timeout_ms=LONG_MS)).member_epoch == 7
+
+
+async def test_a_certificate_that_is_not_trusted_is_an_authentication_error() -> None:
+    """No retry cures it; the user has to see it at once."""
+    async with serving_tls(echo_epochs) as port:
+        with pytest.raises(AuthenticationError, match=r"CERTIFICATE_VERIFY_FAILED.*ssl\.ca\.location"):
+            async with open_connection("127.0.0.1", port, client_id="c", ssl_context=ssl.create_default_context()):
+                pass
+
+
+async def test_plaintext_on_a_tls_port_is_explained() -> None:
+    """The mirror image of TLS forgotten."""
+    async with serving_tls(echo_epochs) as port:
+        with pytest.raises((ProtocolError, ConnectionLostError), match=r"expects? TLS"):
+            async with open_connection("127.0.0.1", port, client_id="c"):
+                pass
+
+
+async def test_tls_on_a_plaintext_port_fails_without_hanging() -> None:
+    """Half of a misconfiguration is often the other way round."""
+
+    async def script(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with serving(script) as port:
+        with pytest.raises((AuthenticationError, ConnectionLostError)):
+            async with open_connection("127.0.0.1", port, client_id="c", ssl_context=ssl.create_default_context()):
+                pass
