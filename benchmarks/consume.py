@@ -3,7 +3,7 @@
 ::
 
     python benchmarks/consume.py                          # median ratio of 7 interleaved pairs, consume() and poll()
-    python benchmarks/consume.py --bootstrap HOST:PORT    # a real Kafka instead of the mock cluster
+    python benchmarks/consume.py --bootstrap HOST:PORT    # a running Kafka instead of the embedded broker
     python benchmarks/consume.py --json-file out.json
 
 What is compared: the price of our state machine, ownership filter and positions on top of librdkafka. So both sides get
@@ -21,12 +21,11 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from consume_source import Source, drain, existing_cluster, mock_cluster
+from consume_source import TOPIC, Source, drain, embedded_broker, running_cluster
 
 SAME_FOR_BOTH = {"fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 """Our default for the first: librdkafka's 1000 ms stalls a fast reader, and the comparison would measure that."""
@@ -39,7 +38,7 @@ def measure(source: Source, side: str, call: str) -> dict[str, float]:
     """Read everything once, in a fresh process."""
     task = {
         "bootstrap_servers": source.bootstrap_servers,
-        "topics": source.topics,
+        "topics": [TOPIC],
         "records": source.records,
         "side": side,
         "call": call,
@@ -87,7 +86,9 @@ def main() -> int:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--calls", nargs="+", choices=("consume", "poll"), default=["consume", "poll"])
     parser.add_argument("--sides", nargs=2, default=["ours", "theirs-consumer"], metavar=("A", "B"))
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running Kafka; topics bench-* are made and filled")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="a running Kafka; a topic 'bench' is made, filled, deleted"
+    )
     parser.add_argument("--json-file", type=Path, help="keep the result here")
     arguments = parser.parse_args()
     with _source(arguments) as source:
@@ -116,12 +117,9 @@ def main() -> int:
     return 0
 
 
-@contextmanager
-def _source(arguments: argparse.Namespace) -> Iterator[Source]:
-    make = mock_cluster if arguments.bootstrap is None else existing_cluster
-    kwargs = {} if arguments.bootstrap is None else {"bootstrap_servers": arguments.bootstrap}
-    with make(records=arguments.records, value_bytes=arguments.value_bytes, **kwargs) as source:
-        yield source
+def _source(arguments: argparse.Namespace) -> AbstractContextManager[Source]:
+    size = {"records": arguments.records, "value_bytes": arguments.value_bytes}
+    return embedded_broker(**size) if arguments.bootstrap is None else running_cluster(arguments.bootstrap, **size)
 
 
 def _report(comparison: dict[str, Any]) -> None:

@@ -1,7 +1,10 @@
-"""Where the records of `consume.py` come from: librdkafka's mock cluster in a process of its own, filled once.
+"""Where the records of `consume.py` come from: the embedded broker in a process of its own, or a running Kafka.
 
-Run as a program it fills a mock cluster, prints one JSON line with its address and topics, and serves until its
-standard input ends. `drain` measures what the source can deliver when nobody looks at the records.
+Run as a program it fills an embedded broker, prints one JSON line with its address, and serves until its standard input
+ends. `drain` measures what the source can deliver when nobody looks at the records.
+
+(librdkafka's mock cluster would be faster still, but its OffsetFetch ends at version 6, which cannot carry a member
+epoch: only librdkafka itself can be a member of a group there.)
 """
 
 from __future__ import annotations
@@ -16,33 +19,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-PARTITIONS_PER_TOPIC = 4  # the mock's own number for a topic that it creates
-MOCK_PARTITION_BYTES_MAX = 5 * 1024 * 1024  # rdkafka_mock.c: older records are dropped beyond this ...
-MOCK_PARTITION_RECORDS_MAX = 100_000  # ... or this
-RECORD_OVERHEAD_BYTES = 34
+TOPIC = "bench"
+PARTITIONS = 48
 FILL_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A cluster to read from.
-
-    Args:
-        topics: every partition of each is filled.
-        records: in all topics together.
-    """
+    """A cluster whose topic `TOPIC` has `PARTITIONS` partitions with *records* records in all."""
 
     bootstrap_servers: str
-    topics: tuple[str, ...]
     records: int
     value_bytes: int
 
 
 @contextmanager
-def mock_cluster(*, records: int, value_bytes: int) -> Iterator[Source]:
-    """Run a filled mock cluster in another process."""
+def embedded_broker(*, records: int, value_bytes: int) -> Iterator[Source]:
+    """Run a filled embedded broker in another process."""
     process = subprocess.Popen(
         [sys.executable, __file__, str(records), str(value_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -51,9 +45,8 @@ def mock_cluster(*, records: int, value_bytes: int) -> Iterator[Source]:
     try:
         line = process.stdout.readline()
         if not line:
-            raise RuntimeError("the mock cluster did not start; see its messages above")
-        ready = json.loads(line)
-        yield Source(ready["bootstrap_servers"], tuple(ready["topics"]), ready["records"], value_bytes)
+            raise RuntimeError("the broker did not start; see its messages above")
+        yield Source(json.loads(line)["bootstrap_servers"], records, value_bytes)
     finally:
         process.stdin.close()
         process.wait(30)
@@ -61,40 +54,37 @@ def mock_cluster(*, records: int, value_bytes: int) -> Iterator[Source]:
 
 
 @contextmanager
-def existing_cluster(*, bootstrap_servers: str, records: int, value_bytes: int) -> Iterator[Source]:
-    """Fill topics of a running Kafka; they are deleted afterwards."""
-    from confluent_kafka import Producer
+def running_cluster(bootstrap_servers: str, *, records: int, value_bytes: int) -> Iterator[Source]:
+    """Fill the topic of a running Kafka; it is deleted afterwards."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    topics = topics_for(records, value_bytes)
-    for created in admin.create_topics([NewTopic(topic, PARTITIONS_PER_TOPIC) for topic in topics]).values():
-        created.result(30)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     try:
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 50})
-        fill(producer, topics, records=records, value_bytes=value_bytes)
-        yield Source(bootstrap_servers, tuple(topics), records, value_bytes)
+        fill(bootstrap_servers, records=records, value_bytes=value_bytes)
+        yield Source(bootstrap_servers, records, value_bytes)
     finally:
-        for deleted in admin.delete_topics(topics).values():
-            deleted.result(30)
+        admin.delete_topics([TOPIC])[TOPIC].result(30)
 
 
-def topics_for(records: int, value_bytes: int) -> list[str]:
-    """Names of as many topics as the mock's limits ask for."""
-    per_partition = min(MOCK_PARTITION_RECORDS_MAX, MOCK_PARTITION_BYTES_MAX // (value_bytes + RECORD_OVERHEAD_BYTES))
-    return [f"bench-{number:03}" for number in range(max(1, -(-records // (per_partition * PARTITIONS_PER_TOPIC))))]
+def fill(bootstrap_servers: str, *, records: int, value_bytes: int) -> None:
+    """Produce *records* evenly to all partitions."""
+    from confluent_kafka import Producer
 
-
-def fill(producer: Any, topics: list[str], *, records: int, value_bytes: int) -> None:
-    """Produce *records* evenly to all partitions of *topics*."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "queue.buffering.max.messages": 1_000_000,
+            "batch.num.messages": 10_000,
+            "linger.ms": 50,
+        }
+    )
     value = os.urandom(value_bytes)
-    targets = [(topic, partition) for topic in topics for partition in range(PARTITIONS_PER_TOPIC)]
     for number in range(records):
-        topic, partition = targets[number // 1000 % len(targets)]
         while True:
             try:
-                producer.produce(topic, value, partition=partition)
+                producer.produce(TOPIC, value, partition=number // 1000 % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -102,34 +92,28 @@ def fill(producer: Any, topics: list[str], *, records: int, value_bytes: int) ->
         raise RuntimeError("the cluster did not take all records in time")
 
 
-def serve_mock(records: int, value_bytes: int) -> None:
-    """Be the mock cluster: fill it, say where it is, serve until standard input ends."""
-    from confluent_kafka import Producer
+def serve(records: int, value_bytes: int) -> None:
+    """Be the source: fill an embedded broker, say where it is, serve until standard input ends."""
+    from kip848_client.broker import EmbeddedBroker
 
-    conf = {"test.mock.num.brokers": 1, "queue.buffering.max.messages": 1_000_000, "linger.ms": 50}
-    producer = Producer(conf | {"batch.num.messages": 10_000, "log_level": 4})  # its life is the cluster's
-    topics = topics_for(records, value_bytes)
-    for topic in topics:
-        producer.list_topics(topic, timeout=10)  # creates it
-    fill(producer, topics, records=records, value_bytes=value_bytes)
-    (broker,) = producer.list_topics(timeout=10).brokers.values()
-    ready = {"bootstrap_servers": f"{broker.host}:{broker.port}", "topics": topics, "records": records}
-    print(json.dumps(ready), flush=True)
-    sys.stdin.read()
+    with EmbeddedBroker({TOPIC: PARTITIONS}) as broker:
+        fill(broker.bootstrap_servers, records=records, value_bytes=value_bytes)
+        print(json.dumps({"bootstrap_servers": broker.bootstrap_servers}), flush=True)
+        sys.stdin.read()
 
 
 def drain(source: Source) -> float:
     """Read everything in plain fetches and count records by batch headers; returns records per second.
 
-    A lower bound of what the source can deliver: one connection, one request at a time.
+    A lower bound of what the source can deliver: one connection, one request at a time. Needs all leaders on one node.
     """
     from kip848_client.wire.api_keys import ApiKey
     from kip848_client.wire.codec import decode_response, encode_request, frame
     from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
     version = 11
-    host, _, port = source.bootstrap_servers.partition(":")
-    positions = {(topic, number): 0 for topic in source.topics for number in range(PARTITIONS_PER_TOPIC)}
+    host, _, port = source.bootstrap_servers.partition(",")[0].rpartition(":")
+    positions = dict.fromkeys(range(PARTITIONS), 0)
     counted = 0
     with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as answers:
         began_s = time.perf_counter()
@@ -138,17 +122,14 @@ def drain(source: Source) -> float:
                 max_wait_ms=100,
                 min_bytes=1,
                 max_bytes=50 * 1024 * 1024,
-                topics=tuple(
+                topics=(
                     FetchTopic(
-                        topic=topic,
+                        topic=TOPIC,
                         partitions=tuple(
-                            FetchPartition(
-                                partition=number, fetch_offset=positions[topic, number], partition_max_bytes=1024 * 1024
-                            )
-                            for number in range(PARTITIONS_PER_TOPIC)
+                            FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1024 * 1024)
+                            for number, offset in positions.items()
                         ),
-                    )
-                    for topic in source.topics
+                    ),
                 ),
             )
             connection.sendall(frame(encode_request(request, api_version=version, correlation_id=1, client_id="drain")))
@@ -160,7 +141,7 @@ def drain(source: Source) -> float:
                     end, records = _batches(data.records or b"")
                     if records:
                         counted += records
-                        positions[topic.topic, data.partition_index] = end
+                        positions[data.partition_index] = end
         return counted / (time.perf_counter() - began_s)
 
 
@@ -179,4 +160,4 @@ def _batches(data: bytes) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    serve_mock(int(sys.argv[1]), int(sys.argv[2]))
+    serve(int(sys.argv[1]), int(sys.argv[2]))
