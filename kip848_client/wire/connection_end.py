@@ -22,6 +22,7 @@ class ConnectionEnd:
         self.cause = cause
 
     def throw(self) -> NoReturn:
+        """Raise ProtocolError or ConnectionLostError, new each time: they may be caught by several tasks."""
         failure = ProtocolError(self.reason) if self.violation else ConnectionLostError(self.reason)
         raise failure from self.cause
 
