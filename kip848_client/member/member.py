@@ -137,9 +137,9 @@ class Member:
         context.effects = []
         self._dispatch(event)
         self._reconciler.advance()
+        self._positions.advance()
         self._discovery.advance(wanted=self._coordinator_wanted)
         self._membership.advance()
-        self._positions.advance()
         self._commits.advance()
         self._fetches.advance()
         self._positions.flush()

@@ -1,0 +1,48 @@
+"""Settings that make no sense are refused when the member is made, not when it hangs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kip848_client.errors import ConfigError
+from kip848_client.member.member import Member
+from kip848_client.member.settings import MemberConfig, ResetPolicy
+
+
+def test_the_defaults_are_kafkas() -> None:
+    """Users read Kafka's documentation."""
+    config = MemberConfig(group_id="g", member_id="m")
+    assert (config.max_poll_interval_ms, config.rebalance_timeout_ms) == (300_000, 300_000)
+    assert (config.retry_backoff_ms, config.retry_backoff_max_ms, config.request_timeout_ms) == (100, 1000, 30_000)
+    assert (config.auto_commit_interval_ms, config.auto_offset_reset) == (5000, ResetPolicy.LATEST)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"group_id": " "}, "group.id"),
+        ({"member_id": ""}, "member_id"),
+        ({"instance_id": ""}, "group.instance.id"),
+        ({"max_poll_interval_ms": 0}, "max.poll.interval.ms"),
+        ({"rebalance_timeout_ms": 0}, "rebalance timeout"),
+        ({"request_timeout_ms": 0}, "request.timeout.ms"),
+        ({"retry_backoff_ms": -1}, "retry.backoff.ms"),
+        ({"retry_backoff_max_ms": -1}, "retry.backoff.max.ms"),
+        ({"auto_commit_interval_ms": -1}, "auto.commit.interval.ms"),
+        ({"unreleased_instance_retry_ms": -1}, "unreleased_instance_retry_ms"),
+    ],
+)
+def test_a_senseless_setting_is_named(settings: dict[str, object], named: str) -> None:
+    """The message says which key to change."""
+    with pytest.raises(ConfigError, match=named):
+        MemberConfig(**({"group_id": "g", "member_id": "m"} | settings))  # type: ignore[arg-type]
+
+
+def test_a_new_member_does_nothing() -> None:
+    """Constructing a consumer has no effect on any group."""
+    member = Member(MemberConfig(group_id="g", member_id="m"), rng=random.Random(0))
+    assert member.deadline_ms() is None
+    assert member.view().assigned == frozenset()
+    assert member.snapshot().heartbeats == 0
