@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Self, TypeVar, assert_never
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.broker.dispatch import Dispatcher
+from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_log import GroupLog, MemoryGroupLog
 from kip848_client.broker.groups import GroupHost
 from kip848_client.broker.log import DataDir
@@ -95,7 +96,7 @@ class EmbeddedBroker:
         self._server: Server | None = None
         self._state: BrokerState | None = None
         self._data: DataDir | None = None
-        self._memory: _Memory | None = None
+        self._memory: _Storage | None = None
         self._stop_listening: Callable[[], None] = lambda: None
 
     # --- life
@@ -204,6 +205,14 @@ class EmbeddedBroker:
         """What the coordinator knows of a group now; None if there is no such consumer group."""
         return self._on_loop(lambda state: state.groups.snapshot(group_id))
 
+    def set_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Let one group override ``consumer.session.timeout.ms`` and its like; replaces what it overrode before.
+
+        Raises:
+            ConfigError: a name is unknown, or a value is outside the broker's bounds.
+        """
+        self._on_loop(lambda state: state.groups.set_config_overrides(group_id, dict(overrides)))
+
     def wait_for_group(
         self,
         group_id: str,
@@ -289,10 +298,11 @@ class EmbeddedBroker:
     # --- inside
 
     async def _start_on_loop(self, thread: LoopThread, listening: socket.socket) -> None:
-        topics, log, cluster_id = self._open_storage()
+        topics, log, configs, cluster_id = self._open_storage()
         groups = GroupHost(
             self.config,
             log=log,
+            configs=configs,
             topics=topics,
             clock=self._clock,
             journal=self._journal,
@@ -341,14 +351,16 @@ class EmbeddedBroker:
             },
         )
 
-    def _open_storage(self) -> tuple[TopicRegistry, GroupLog, str]:
+    def _open_storage(self) -> _Storage:
         limit = self.config.message_bytes_max
         if self._data_dir is not None:
             self._data = DataDir.open(self._data_dir)
             registry = TopicRegistry(self._data, message_bytes_max=limit)
-            return registry, self._data.coordinator_log, self._data.fact("cluster_id", _new_cluster_id)
+            cluster_id = self._data.fact("cluster_id", _new_cluster_id)
+            return _Storage(registry, self._data.coordinator_log, GroupConfigStore(self._data), cluster_id)
         if self._memory is None:
-            self._memory = _Memory(TopicRegistry(message_bytes_max=limit), MemoryGroupLog(), _new_cluster_id())
+            registry = TopicRegistry(message_bytes_max=limit)
+            self._memory = _Storage(registry, MemoryGroupLog(), GroupConfigStore(), _new_cluster_id())
         return self._memory
 
     def _close_data(self) -> None:
@@ -396,11 +408,12 @@ class EmbeddedBroker:
         self._journal.write(JournalEvent(ts_ms=self._clock.wall_ms(), source="coordinator", event=event, fields=fields))
 
 
-class _Memory(NamedTuple):
-    """What a broker without a folder keeps over a restart."""
+class _Storage(NamedTuple):
+    """What a broker has again when it starts again."""
 
     topics: TopicRegistry
     log: GroupLog
+    configs: GroupConfigStore
     cluster_id: str
 
 

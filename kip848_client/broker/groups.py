@@ -13,11 +13,12 @@ import asyncio
 import concurrent.futures
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.snapshots import GroupSnapshot, snapshot_of
@@ -25,8 +26,10 @@ from kip848_client.broker.topics import TopicChange, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.events import to_journal
+from kip848_client.coordinator.group_configs import GroupConfig
 from kip848_client.coordinator.requests import (
     ApiRequest,
+    ConfigChanged,
     GroupMessage,
     GroupRequest,
     OffsetRetentionDue,
@@ -36,7 +39,7 @@ from kip848_client.coordinator.requests import (
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
 from kip848_client.coordinator.subscriptions import resolve
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
-from kip848_client.errors import DataDirError, ErrorCode, IllegalStateError
+from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -67,6 +70,7 @@ class GroupHost:
 
     Args:
         log: where its records are kept.
+        configs: where the overrides of single groups are kept.
         topics: the topics of the broker; every change is passed on to the coordinator.
     """
 
@@ -75,13 +79,16 @@ class GroupHost:
         config: BrokerConfig,
         *,
         log: GroupLog,
+        configs: GroupConfigStore,
         topics: TopicRegistry,
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random())
+        self._config: Final = config.coordinator
         self._group_log: Final = log
+        self._configs: Final = configs
         self._topics: Final = topics
         self._clock: Final = clock
         self._journal: Final = journal
@@ -114,6 +121,12 @@ class GroupHost:
             else:
                 self._coordinator.replay(record)
         self._refresh_topics()
+        for group_id in self._configs.group_ids():
+            try:
+                change = ConfigChanged(group_id, self._configs.get(group_id))
+                self._perform(self._coordinator.handle(change, now_ms=self._clock.now_ms()))
+            except ConfigError as error:  # the broker's own bounds are other ones now
+                _log.warning("broker.group_config_ignored group_id=%s reason=%s", group_id, error)
         self._coordinator.loaded(now_ms=self._clock.now_ms())
         self._arm_timer()
 
@@ -179,6 +192,28 @@ class GroupHost:
         """Move a `ManualClock` and do what has become due."""
         move_clock()
         self._run_due()
+
+    # --- configuration of groups
+
+    def config_defaults(self) -> Mapping[str, str]:
+        """What holds for a group without overrides."""
+        return GroupConfig.of(self._config).properties()
+
+    def config_overrides(self, group_id: str) -> Mapping[str, str]:
+        """What a group overrides; the group need not exist."""
+        return self._configs.get(group_id)
+
+    def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
+        """Let a group override these and nothing else, from each member's next heartbeat on.
+
+        Raises:
+            ConfigError: a name is unknown or a value not allowed.
+            DataDirError: it could not be kept; the overrides are as before.
+        """
+        result = self._coordinator.handle(ConfigChanged(group_id, overrides), now_ms=self._clock.now_ms())
+        if not validate_only:
+            self._configs.replace(group_id, overrides)
+            self._perform(result)
 
     # --- what others see
 

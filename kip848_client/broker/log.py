@@ -88,6 +88,7 @@ class DataDir:
         self._lock_fd = lock_fd
         self._topics: dict[UUID, StoredTopic] = {}
         self._facts: dict[str, str] = {}
+        self._group_configs: dict[str, dict[str, str]] = {}
         self._producer_id_end = 0
         self._cluster = EntryFile(path / "cluster.log", kind=_KIND_CLUSTER)
         self.coordinator_log: Final = CoordinatorLog(
@@ -209,6 +210,16 @@ class DataDir:
         """Remember that everything below *offset* was deleted. The bytes stay in the file."""
         self._append_record(topic_id, partition, b"\1" + _INT64.pack(offset))
 
+    # -- configuration of groups ---------------------------------------------------------------------------------
+
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Group id -> what it overrides."""
+        return self._group_configs
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Remember all that a group overrides; nothing is left of it if *configs* is empty."""
+        self._write({"entry": "group_configs_changed", "group_id": group_id, "configs": dict(configs)})
+
     # -- small facts ---------------------------------------------------------------------------------------------
 
     def reserve_producer_ids(self, count: int) -> int:
@@ -253,6 +264,11 @@ class DataDir:
             return
         if kind == "producer_ids_reserved":
             self._producer_id_end = _integer(entry["end"])
+            return
+        if kind == "group_configs_changed":
+            self._group_configs.pop(str(entry["group_id"]), None)
+            if configs := _texts(entry["configs"]):
+                self._group_configs[str(entry["group_id"])] = configs
             return
         topic_id = UUID(str(entry["topic_id"]))
         if kind == "topic_created":

@@ -15,6 +15,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -167,3 +168,24 @@ def test_first_and_last_offsets_are_listed(broker: EmbeddedBroker, admin: AdminC
     earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     assert admin.list_offsets({first: earliest})[first].result(TIMEOUT_S).offset == 0
     assert admin.list_offsets({first: latest})[first].result(TIMEOUT_S).offset == 10
+
+
+def test_the_session_timeout_of_a_group_is_set_by_an_administrator(broker: EmbeddedBroker, admin: AdminClient) -> None:
+    """With KIP-848 it is no longer the consumer's configuration."""
+    entry = ConfigEntry("consumer.session.timeout.ms", "700", incremental_operation=AlterConfigOpType.SET)
+    group = ConfigResource(ConfigResource.Type.GROUP, "g", incremental_configs=[entry])
+    admin.incremental_alter_configs([group])[group].result(TIMEOUT_S)
+    asked = ConfigResource(ConfigResource.Type.GROUP, "g")
+    found = admin.describe_configs([asked])[asked].result(TIMEOUT_S)
+    assert found["consumer.session.timeout.ms"].value == "700"
+
+
+def test_the_settings_of_a_topic_are_described_and_altered(admin: AdminClient) -> None:
+    """Retention and its like, through librdkafka's versions of the APIs."""
+    entry = ConfigEntry("retention.ms", "12345", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, "orders", incremental_configs=[entry])
+    admin.incremental_alter_configs([topic])[topic].result(TIMEOUT_S)
+    asked = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+    found = admin.describe_configs([asked])[asked].result(TIMEOUT_S)
+    assert found["retention.ms"].value == "12345"
+    assert found["cleanup.policy"].value == "delete"

@@ -1,0 +1,159 @@
+"""DescribeConfigs (32): what is set, and where it comes from, for topics, this broker and groups.
+
+Version 3 adds types (and documentation, which is not kept here).
+
+Source:
+    apache/kafka ``ConfigHelper.describeConfigs``; KIP-848 for groups (resource type 32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kip848_client.broker.apis._configs import (
+    ConfigSource,
+    ResourceType,
+    check_group_name,
+    topic_of,
+    type_of,
+    unsupported,
+)
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, TOPIC_CONFIG_DEFAULTS, effective_topic_configs
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
+VERSIONS: Final = (1, 4)
+
+
+class _Entry(NamedTuple):
+    value: str
+    source: ConfigSource
+    default: str
+    default_source: ConfigSource = ConfigSource.DEFAULT
+
+
+def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Describe each resource; one that cannot be described carries its own error."""
+    del context
+    return DescribeConfigsResponse(
+        results=tuple(
+            _describe(broker, resource, with_synonyms=request.include_synonyms) for resource in request.resources
+        )
+    )
+
+
+def _describe(broker: BrokerState, asked: DescribeConfigsResource, *, with_synonyms: bool) -> DescribeConfigsResult:
+    try:
+        entries = _entries(broker, asked)
+    except BrokerError as error:
+        return DescribeConfigsResult(
+            error_code=error.code,
+            error_message=str(error),
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+        )
+    read_only = asked.resource_type == ResourceType.BROKER
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=tuple(
+            _result(name, entry, read_only=read_only, with_synonyms=with_synonyms)
+            for name, entry in sorted(entries.items())
+            if not asked.configuration_keys or name in asked.configuration_keys
+        ),
+    )
+
+
+def _entries(broker: BrokerState, asked: DescribeConfigsResource) -> Mapping[str, _Entry]:
+    match asked.resource_type:
+        case ResourceType.TOPIC:
+            return _topic_entries(broker, asked.resource_name)
+        case ResourceType.BROKER:
+            return _broker_entries(broker, asked.resource_name)
+        case ResourceType.GROUP:
+            return _group_entries(broker, asked.resource_name)
+        case _:
+            raise unsupported(asked.resource_type)
+
+
+def _topic_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
+    own = topic_of(broker.topics, name).configs
+    limit = broker.topics.message_bytes_max
+    inherited = effective_topic_configs({}, message_bytes_max=limit)
+
+    def inherited_source(key: str) -> ConfigSource:
+        is_set = key == MAX_MESSAGE_BYTES and inherited[key] != TOPIC_CONFIG_DEFAULTS[key]
+        return ConfigSource.STATIC_BROKER if is_set else ConfigSource.DEFAULT
+
+    return {
+        key: _Entry(
+            value=own.get(key, default),
+            source=ConfigSource.DYNAMIC_TOPIC if key in own else inherited_source(key),
+            default=default,
+            default_source=inherited_source(key),
+        )
+        for key, default in inherited.items()
+    }
+
+
+def _broker_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
+    if not name:
+        return {}  # the defaults of all brokers that were set at run time: there are none
+    if name != str(broker.node_id):
+        raise BrokerError(
+            f"Unexpected broker id, expected {broker.node_id}, but received {name}", code=ErrorCode.INVALID_REQUEST
+        )
+    defaults = BrokerConfig().properties()
+    return {
+        key: _Entry(
+            value=value,
+            source=ConfigSource.DEFAULT if value == defaults[key] else ConfigSource.STATIC_BROKER,
+            default=defaults[key],
+        )
+        for key, value in broker.config.properties().items()
+    }
+
+
+def _group_entries(broker: BrokerState, group_id: str) -> Mapping[str, _Entry]:
+    check_group_name(group_id)
+    own = broker.groups.config_overrides(group_id)
+    return {
+        key: _Entry(
+            value=own.get(key, default),
+            source=ConfigSource.DYNAMIC_GROUP if key in own else ConfigSource.DEFAULT,
+            default=default,
+        )
+        for key, default in broker.groups.config_defaults().items()
+    }
+
+
+def _result(name: str, entry: _Entry, *, read_only: bool, with_synonyms: bool) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if with_synonyms:
+        if entry.source != entry.default_source:
+            synonyms.append(DescribeConfigsSynonym(name=name, value=entry.value, source=entry.source))
+        synonyms.append(DescribeConfigsSynonym(name=name, value=entry.default, source=entry.default_source))
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=entry.value,
+        read_only=read_only,
+        config_source=entry.source,
+        synonyms=tuple(synonyms),
+        config_type=type_of(name, entry.default),
+        documentation=None,
+    )

@@ -1,0 +1,228 @@
+"""DescribeConfigs and IncrementalAlterConfigs: what is set on topics and groups, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.apis._configs import ConfigSource, ResourceType
+from kip848_client.broker.apis.incremental_alter_configs import Operation
+from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from kip848_client.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.support.raw_connection import RawConnection
+
+HEARTBEAT = "consumer.heartbeat.interval.ms"
+SESSION = "consumer.session.timeout.ms"
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def describe(
+    connection: RawConnection, kind: int, name: str, *keys: str, synonyms: bool = False, version: int = 4
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=synonyms)
+    return connection.ask(request, version=version).results[0]
+
+
+def alter(
+    connection: RawConnection,
+    kind: int,
+    name: str,
+    *changes: tuple[Operation | int, str, str | None],
+    validate_only: bool = False,
+    version: int = 1,
+) -> int:
+    configs = tuple(
+        AlterableConfig(name=key, config_operation=operation, value=value) for operation, key, value in changes
+    )
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+    return connection.ask(request, version=version).responses[0].error_code
+
+
+def value_of(connection: RawConnection, kind: int, name: str, key: str) -> tuple[str | None, int]:
+    """(value, source) of one setting."""
+    found = describe(connection, kind, name, key).configs[0]
+    return found.value, found.config_source
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_topic_shows_all_its_settings_in_every_version(connection: RawConnection, version: int) -> None:
+    """Tools compare the settings of topics; each asks with another version."""
+    result = describe(connection, ResourceType.TOPIC, "orders", version=version)
+    assert result.error_code == ErrorCode.NONE
+    found = {config.name: config for config in result.configs}
+    assert found["retention.ms"].value == "604800000"
+    assert {config.config_source for config in result.configs} == {ConfigSource.DEFAULT}
+    assert not any(config.read_only for config in result.configs)
+
+
+def test_settings_of_a_topic_are_set_taken_back_and_edited_as_lists(connection: RawConnection) -> None:
+    """KIP-339: single settings, without knowing the others."""
+    topic = (ResourceType.TOPIC, "orders")
+    assert alter(connection, *topic, (Operation.SET, "retention.ms", "1000")) == ErrorCode.NONE
+    assert value_of(connection, *topic, "retention.ms") == ("1000", ConfigSource.DYNAMIC_TOPIC)
+    assert alter(connection, *topic, (Operation.APPEND, "cleanup.policy", "compact")) == ErrorCode.NONE
+    assert value_of(connection, *topic, "cleanup.policy") == ("delete,compact", ConfigSource.DYNAMIC_TOPIC)
+    assert alter(connection, *topic, (Operation.SUBTRACT, "cleanup.policy", "delete")) == ErrorCode.NONE
+    assert value_of(connection, *topic, "cleanup.policy")[0] == "compact"
+    assert alter(connection, *topic, (Operation.DELETE, "retention.ms", None)) == ErrorCode.NONE
+    assert value_of(connection, *topic, "retention.ms") == ("604800000", ConfigSource.DEFAULT)
+
+
+def test_synonyms_show_what_a_value_hides(connection: RawConnection) -> None:
+    """What will hold once the override is taken back."""
+    alter(connection, ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", "1000"))
+    found = describe(connection, ResourceType.TOPIC, "orders", "retention.ms", synonyms=True).configs[0]
+    assert [(synonym.value, synonym.source) for synonym in found.synonyms] == [
+        ("1000", ConfigSource.DYNAMIC_TOPIC),
+        ("604800000", ConfigSource.DEFAULT),
+    ]
+
+
+def test_a_group_is_configured_before_it_exists_and_its_members_follow(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """KIP-848: sessions and intervals are the group's, set on the broker, and act with the next heartbeat."""
+    group = (ResourceType.GROUP, "g")
+    assert alter(connection, *group, (Operation.SET, HEARTBEAT, "250")) == ErrorCode.NONE
+    join = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m1",
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
+    assert connection.ask(join, version=1).heartbeat_interval_ms == 250
+    assert value_of(connection, *group, HEARTBEAT) == ("250", ConfigSource.DYNAMIC_GROUP)
+    assert value_of(connection, *group, SESSION) == ("10000", ConfigSource.DEFAULT)
+    assert alter(connection, *group, (Operation.DELETE, HEARTBEAT, None)) == ErrorCode.NONE
+    alive = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=1)
+    assert connection.ask(alive, version=1).heartbeat_interval_ms == 100
+
+
+def test_the_test_side_configures_groups_too(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A test shortens the session of one group without an admin client."""
+    broker.set_group_config("g", {SESSION: "500"})
+    assert value_of(connection, ResourceType.GROUP, "g", SESSION) == ("500", ConfigSource.DYNAMIC_GROUP)
+    with pytest.raises(ConfigError, match="within"):
+        broker.set_group_config("g", {SESSION: "1"})
+    assert value_of(connection, ResourceType.GROUP, "g", SESSION)[0] == "500"
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_settings_survive_a_restart(tmp_path: Path, durable: bool) -> None:
+    """A group that is configured once stays so."""
+    broker = EmbeddedBroker({"orders": 1}, data_dir=tmp_path if durable else None)
+    with broker, RawConnection(broker.bootstrap_servers) as connection:
+        alter(connection, ResourceType.GROUP, "g", (Operation.SET, SESSION, "700"))
+        alter(connection, ResourceType.GROUP, "h", (Operation.SET, SESSION, "800"))
+        alter(connection, ResourceType.GROUP, "h", (Operation.DELETE, SESSION, None))
+        alter(connection, ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", "1000"))
+    with broker, RawConnection(broker.bootstrap_servers) as connection:
+        assert value_of(connection, ResourceType.GROUP, "g", SESSION) == ("700", ConfigSource.DYNAMIC_GROUP)
+        assert value_of(connection, ResourceType.GROUP, "h", SESSION)[1] == ConfigSource.DEFAULT
+        assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[0] == "1000"
+
+
+def test_overrides_that_the_bounds_no_longer_allow_are_ignored_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker must start although somebody tightened its limits."""
+    with EmbeddedBroker(data_dir=tmp_path) as broker:
+        broker.set_group_config("g", {SESSION: "500"})
+    limits = {"group.consumer.min.session.timeout.ms": 1000}
+    with EmbeddedBroker(data_dir=tmp_path, config=limits) as broker:
+        assert broker.running
+    assert "broker.group_config_ignored group_id=g" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code"),
+    [
+        (ResourceType.TOPIC, "users", (Operation.SET, "retention.ms", "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ResourceType.TOPIC, "orders", (Operation.SET, "retention.years", "1"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", "soon"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", None), ErrorCode.INVALID_REQUEST),
+        (ResourceType.TOPIC, "orders", (Operation.APPEND, "retention.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, "orders", (9, "retention.ms", "1"), ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "", (Operation.SET, SESSION, "500"), ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "g", (Operation.SET, SESSION, "1"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.GROUP, "g", (Operation.SET, HEARTBEAT, "15000"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.GROUP, "g", (Operation.SET, "session.timeout.ms", "500"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.BROKER, "1", (Operation.SET, "num.partitions", "5"), ErrorCode.INVALID_REQUEST),
+        (16, "metrics", (Operation.SET, "interval.ms", "5"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_kafka_refuses_is_refused_and_changes_nothing(
+    connection: RawConnection, kind: int, name: str, change: tuple[Operation | int, str, str | None], code: ErrorCode
+) -> None:
+    """A typo in a deployment must not be stored."""
+    before = [describe(connection, kind, name), describe(connection, ResourceType.TOPIC, "orders")]
+    assert alter(connection, kind, name, change) == code
+    assert [describe(connection, kind, name), describe(connection, ResourceType.TOPIC, "orders")] == before
+
+
+def test_one_wrong_setting_keeps_the_whole_resource_as_it_was(connection: RawConnection) -> None:
+    """Half a change is worse than none."""
+    changes = [(Operation.SET, "retention.ms", "1000"), (Operation.SET, "segment.ms", "-7")]
+    assert alter(connection, ResourceType.TOPIC, "orders", *changes) == ErrorCode.INVALID_CONFIG
+    assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[1] == ConfigSource.DEFAULT
+
+
+def test_a_setting_or_resource_that_is_named_twice_is_refused(connection: RawConnection) -> None:
+    """Which of the two should win?"""
+    twice = [(Operation.SET, "retention.ms", "1000"), (Operation.DELETE, "retention.ms", None)]
+    assert alter(connection, ResourceType.TOPIC, "orders", *twice) == ErrorCode.INVALID_REQUEST
+    resource = AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="orders")
+    response = connection.ask(IncrementalAlterConfigsRequest(resources=(resource, resource)), version=1)
+    assert {item.error_code for item in response.responses} == {ErrorCode.INVALID_REQUEST}
+
+
+@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.GROUP])
+def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kind: ResourceType) -> None:
+    """A dry run."""
+    name, key = ("orders", "retention.ms") if kind is ResourceType.TOPIC else ("g", SESSION)
+    before = value_of(connection, kind, name, key)
+    assert alter(connection, kind, name, (Operation.SET, key, "600"), validate_only=True) == ErrorCode.NONE
+    assert alter(connection, kind, name, (Operation.SET, key, "x"), validate_only=True) == ErrorCode.INVALID_CONFIG
+    assert value_of(connection, kind, name, key) == before
+
+
+def test_the_broker_shows_its_properties_read_only_and_what_was_set() -> None:
+    """A bug report says with which settings it was found."""
+    with EmbeddedBroker(config={"num.partitions": 7}) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            found = {item.name: item for item in describe(connection, ResourceType.BROKER, "1").configs}
+            assert (found["num.partitions"].value, found["num.partitions"].config_source) == (
+                "7",
+                ConfigSource.STATIC_BROKER,
+            )
+            assert found["max.connections"].config_source == ConfigSource.DEFAULT
+            assert all(item.read_only for item in found.values())
+            assert describe(connection, ResourceType.BROKER, "").configs == ()
+            assert describe(connection, ResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
