@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: the request and the response."""
+"""AddOffsetsToTxn (25): a group whose offsets a transaction will commit. 3: flexible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
-    """AddOffsetsToTxn request."""
+    """The group to add."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", flexible="3+")
 
@@ -39,7 +39,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class AddOffsetsToTxnResponse(Response):
-    """AddOffsetsToTxn response."""
+    """Whether it was added."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", flexible="3+")
 

@@ -1,4 +1,7 @@
-"""AddPartitionsToTxn: the request and the response."""
+"""AddPartitionsToTxn (24): partitions that a transaction will write to.
+
+Up to 3 one transaction, in the `v3_and_below_` fields; from 4 on several, which only brokers send. 3: flexible.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnTopic:
-    """`AddPartitionsToTxnTopic` of AddPartitionsToTxn."""
+    """Partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
@@ -42,7 +45,7 @@ class AddPartitionsToTxnTopic:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnTransaction:
-    """`AddPartitionsToTxnTransaction` of AddPartitionsToTxn."""
+    """One transaction of a batch that a broker sends."""
 
     transactional_id: str = wire(STRING, "4+")
     producer_id: int = wire(INT64, "4+")
@@ -53,7 +56,7 @@ class AddPartitionsToTxnTransaction:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
-    """AddPartitionsToTxn request."""
+    """The partitions to add."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
 
@@ -66,7 +69,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnPartitionResult:
-    """`AddPartitionsToTxnPartitionResult` of AddPartitionsToTxn."""
+    """Whether the partition was added."""
 
     partition_index: int = wire(INT32, "0+")
     partition_error_code: int = wire(INT16, "0+")
@@ -74,7 +77,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnTopicResult:
-    """`AddPartitionsToTxnTopicResult` of AddPartitionsToTxn."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(
@@ -84,7 +87,7 @@ class AddPartitionsToTxnTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnResult:
-    """`AddPartitionsToTxnResult` of AddPartitionsToTxn."""
+    """The answer for one transaction."""
 
     transactional_id: str = wire(STRING, "4+")
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(array(AddPartitionsToTxnTopicResult), "4+")
@@ -92,7 +95,7 @@ class AddPartitionsToTxnResult:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnResponse(Response):
-    """AddPartitionsToTxn response."""
+    """One result per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
 

@@ -1,4 +1,8 @@
-"""ApiVersions: the request and the response."""
+"""ApiVersions (18): which APIs and versions a broker serves. The first request on every connection.
+
+3: flexible, names the client's software, features. 4: features with a minimum version of 0 may be listed.
+A version that the broker does not know is answered in the layout of 0 with UNSUPPORTED_VERSION (KIP-511).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
-    """ApiVersions request."""
+    """Asks for the versions; names the software, which brokers count in their metrics."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.API_VERSIONS, "0-4", flexible="3+")
 
@@ -42,7 +46,7 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """`ApiVersion` of ApiVersions."""
+    """The versions of one API, both ends included."""
 
     api_key: int = wire(INT16, "0+")
     min_version: int = wire(INT16, "0+")
@@ -51,7 +55,7 @@ class ApiVersion:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeatureKey:
-    """`SupportedFeatureKey` of ApiVersions."""
+    """The versions of a feature that the broker could run."""
 
     name: str = wire(STRING, "3+")
     min_version: int = wire(INT16, "3+")
@@ -60,7 +64,7 @@ class SupportedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatureKey:
-    """`FinalizedFeatureKey` of ApiVersions."""
+    """The versions of a feature that the cluster has switched to."""
 
     name: str = wire(STRING, "3+")
     max_version_level: int = wire(INT16, "3+")
@@ -69,7 +73,7 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse(Response):
-    """ApiVersions response."""
+    """What the broker serves."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.API_VERSIONS, "0-4", flexible="3+")
 

@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe: the request and the response."""
+"""ConsumerGroupDescribe (69): the state of consumer groups, with the current and the target assignment of each member.
+
+1: the protocol that each member speaks.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
-    """ConsumerGroupDescribe request."""
+    """The groups to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
 
@@ -45,7 +48,7 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """`TopicPartitions` of ConsumerGroupDescribe."""
+    """Partitions of one topic, which the answer names as well."""
 
     topic_id: uuid.UUID = wire(UUID, "0+")
     topic_name: str = wire(STRING, "0+")
@@ -54,14 +57,14 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`Assignment` of ConsumerGroupDescribe."""
+    """What a member owns or shall own."""
 
     topic_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`Member` of ConsumerGroupDescribe."""
+    """One member. `member_type` is -1 unknown, 0 on the classic protocol, 1 on the consumer protocol."""
 
     member_id: str = wire(STRING, "0+")
     instance_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
@@ -78,7 +81,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """`DescribedGroup` of ConsumerGroupDescribe."""
+    """One group. `group_epoch` is ahead of `assignment_epoch` while a target is being computed."""
 
     error_code: int = wire(INT16, "0+")
     error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
@@ -93,7 +96,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescribeResponse(Response):
-    """ConsumerGroupDescribe response."""
+    """One entry per group that was asked for, each with its own error."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
 

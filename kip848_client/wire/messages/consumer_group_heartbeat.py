@@ -1,4 +1,9 @@
-"""ConsumerGroupHeartbeat: the request and the response."""
+"""ConsumerGroupHeartbeat (68): a KIP-848 member joins, reports, acknowledges and leaves with this one.
+
+Null and -1 mean "unchanged since the last heartbeat"; an empty list means "none". 1: subscription by pattern, and the
+client makes its own member id. The tags from 10000 on are private: they carry KIP-848's client-side assignors, which
+Apache Kafka never shipped; others skip them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """`TopicPartitions` of ConsumerGroupHeartbeat."""
+    """Partitions of one topic."""
 
     topic_id: uuid.UUID = wire(UUID, "0+")
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
@@ -43,7 +48,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """`Assignor` of ConsumerGroupHeartbeat."""
+    """A client-side assignor that the member can run, and its metadata. Versions are those of the metadata."""
 
     name: str = wire(STRING, "0+")
     minimum_version: int = wire(INT16, "0+")
@@ -55,7 +60,7 @@ class Assignor:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
-    """ConsumerGroupHeartbeat request."""
+    """`member_epoch` 0 joins, -1 leaves, -2 leaves a static member's place open; else the epoch of the last answer."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", flexible="0+")
 
@@ -76,7 +81,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`Assignment` of ConsumerGroupHeartbeat."""
+    """All that the member shall own now; what it must wait for is in the private tag `pending_topic_partitions`."""
 
     topic_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
     error: int = wire(INT8, "0+", tag=10000)
@@ -87,7 +92,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatResponse(Response):
-    """ConsumerGroupHeartbeat response."""
+    """The member's epoch and, if it changed, what the member shall own now. A null assignment means unchanged."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", flexible="0+")
 

@@ -1,4 +1,4 @@
-"""CreatePartitions: the request and the response."""
+"""CreatePartitions (37): more partitions for topics. 2: flexible."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsAssignment:
-    """`CreatePartitionsAssignment` of CreatePartitions."""
+    """The brokers of one new partition, if the caller chooses them."""
 
     broker_ids: tuple[int, ...] = wire(array(INT32), "0+")
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsTopic:
-    """`CreatePartitionsTopic` of CreatePartitions."""
+    """The wanted total of one topic."""
 
     name: str = wire(STRING, "0+")
     count: int = wire(INT32, "0+")
@@ -49,7 +49,7 @@ class CreatePartitionsTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
-    """CreatePartitions request."""
+    """The wanted numbers of partitions."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
 
@@ -60,7 +60,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsTopicResult:
-    """`CreatePartitionsTopicResult` of CreatePartitions."""
+    """Whether the topic was extended."""
 
     name: str = wire(STRING, "0+")
     error_code: int = wire(INT16, "0+")
@@ -69,7 +69,7 @@ class CreatePartitionsTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse(Response):
-    """CreatePartitions response."""
+    """One result per topic."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
 

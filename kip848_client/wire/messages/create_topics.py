@@ -1,4 +1,8 @@
-"""CreateTopics: the request and the response."""
+"""CreateTopics (19): new topics.
+
+4: partition and replica counts of -1 mean the broker's defaults. 5: flexible, configuration in the answer.
+7: topic ids in the answer.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CreatableReplicaAssignment:
-    """`CreatableReplicaAssignment` of CreateTopics."""
+    """The brokers of one partition, if the caller chooses them."""
 
     partition_index: int = wire(INT32, "2+")
     broker_ids: tuple[int, ...] = wire(array(INT32), "2+")
@@ -44,7 +48,7 @@ class CreatableReplicaAssignment:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicConfig:
-    """`CreatableTopicConfig` of CreateTopics."""
+    """One configuration key of the new topic."""
 
     name: str = wire(STRING, "2+")
     value: str | None = wire(STRING, "2+", nullable="2+")
@@ -52,7 +56,7 @@ class CreatableTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """`CreatableTopic` of CreateTopics."""
+    """A topic to create. Counts are -1 if replicas are assigned by hand or the defaults shall hold."""
 
     name: str = wire(STRING, "2+")
     num_partitions: int = wire(INT32, "2+")
@@ -63,7 +67,7 @@ class CreatableTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
-    """CreateTopics request."""
+    """The topics to create, or only to check."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_TOPICS, "2-7", flexible="5+")
 
@@ -74,7 +78,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicConfigs:
-    """`CreatableTopicConfigs` of CreateTopics."""
+    """One configuration key as it came out."""
 
     name: str = wire(STRING, "5+")
     value: str | None = wire(STRING, "5+", nullable="5+")
@@ -85,7 +89,7 @@ class CreatableTopicConfigs:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicResult:
-    """`CreatableTopicResult` of CreateTopics."""
+    """Whether the topic was created, and as what."""
 
     name: str = wire(STRING, "2+")
     topic_id: uuid.UUID = wire(UUID, "7+", ignorable=True)
@@ -101,7 +105,7 @@ class CreatableTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsResponse(Response):
-    """CreateTopics response."""
+    """One result per topic."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CREATE_TOPICS, "2-7", flexible="5+")
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: the request and the response."""
+"""DeleteGroups (42): remove empty groups with their offsets. 2: flexible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
-    """DeleteGroups request."""
+    """The groups to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
 
@@ -37,7 +37,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class DeletableGroupResult:
-    """`DeletableGroupResult` of DeleteGroups."""
+    """Whether the group was removed."""
 
     group_id: str = wire(STRING, "0+")
     error_code: int = wire(INT16, "0+")
@@ -45,7 +45,7 @@ class DeletableGroupResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsResponse(Response):
-    """DeleteGroups response."""
+    """One result per group."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: the request and the response."""
+"""DeleteTopics (20): remove topics. 4: flexible. 5: error messages. 6: by id, in `topics`; up to 5 in `topic_names`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicState:
-    """`DeleteTopicState` of DeleteTopics."""
+    """A topic by name or by id."""
 
     name: str | None = wire(STRING, "6+", nullable="6+", default=None)
     topic_id: uuid.UUID = wire(UUID, "6+")
@@ -39,7 +39,7 @@ class DeleteTopicState:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
-    """DeleteTopics request."""
+    """The topics to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
 
@@ -50,7 +50,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class DeletableTopicResult:
-    """`DeletableTopicResult` of DeleteTopics."""
+    """Whether the topic was removed."""
 
     name: str | None = wire(STRING, "1+", nullable="6+")
     topic_id: uuid.UUID = wire(UUID, "6+", ignorable=True)
@@ -60,7 +60,7 @@ class DeletableTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsResponse(Response):
-    """DeleteTopics response."""
+    """One result per topic."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
 

@@ -1,4 +1,4 @@
-"""DescribeCluster: the request and the response."""
+"""DescribeCluster (60): the brokers, or from 1 on the controllers, of a cluster. 2: fenced brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
-    """DescribeCluster request."""
+    """What to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
 
@@ -41,7 +41,7 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterBroker:
-    """`DescribeClusterBroker` of DescribeCluster."""
+    """Where one node listens."""
 
     broker_id: int = wire(INT32, "0+")
     host: str = wire(STRING, "0+")
@@ -52,7 +52,7 @@ class DescribeClusterBroker:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterResponse(Response):
-    """DescribeCluster response."""
+    """The nodes of the cluster."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
 

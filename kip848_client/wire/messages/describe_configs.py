@@ -1,4 +1,7 @@
-"""DescribeConfigs: the request and the response."""
+"""DescribeConfigs (32): configuration of topics (resource type 2), brokers (4) and groups (32).
+
+1: sources and synonyms. 3: types and documentation. 4: flexible.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResource:
-    """`DescribeConfigsResource` of DescribeConfigs."""
+    """One resource to describe."""
 
     resource_type: int = wire(INT8, "1+")
     resource_name: str = wire(STRING, "1+")
@@ -42,7 +45,7 @@ class DescribeConfigsResource:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
-    """DescribeConfigs request."""
+    """The resources, and which keys (null for all)."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_CONFIGS, "1-4", flexible="4+")
 
@@ -53,7 +56,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsSynonym:
-    """`DescribeConfigsSynonym` of DescribeConfigs."""
+    """Another key that sets the same value, in order of precedence."""
 
     name: str = wire(STRING, "1+")
     value: str | None = wire(STRING, "1+", nullable="1+")
@@ -62,7 +65,7 @@ class DescribeConfigsSynonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResourceResult:
-    """`DescribeConfigsResourceResult` of DescribeConfigs."""
+    """One key: its value, and where the value comes from."""
 
     name: str = wire(STRING, "1+")
     value: str | None = wire(STRING, "1+", nullable="1+")
@@ -76,7 +79,7 @@ class DescribeConfigsResourceResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResult:
-    """`DescribeConfigsResult` of DescribeConfigs."""
+    """The keys of one resource."""
 
     error_code: int = wire(INT16, "1+")
     error_message: str | None = wire(STRING, "1+", nullable="1+")
@@ -87,7 +90,7 @@ class DescribeConfigsResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResponse(Response):
-    """DescribeConfigs response."""
+    """One result per resource."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_CONFIGS, "1-4", flexible="4+")
 

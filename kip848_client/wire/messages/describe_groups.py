@@ -1,4 +1,7 @@
-"""DescribeGroups: the request and the response."""
+"""DescribeGroups (15): the state of classic groups.
+
+3: authorized operations. 4: static members. 5: flexible. 6: GROUP_ID_NOT_FOUND instead of state Dead, with a message.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
-    """DescribeGroups request."""
+    """The groups to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
 
@@ -41,7 +44,7 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroupMember:
-    """`DescribedGroupMember` of DescribeGroups."""
+    """One member, with subscription and assignment as its assignor wrote them."""
 
     member_id: str = wire(STRING, "0+")
     group_instance_id: str | None = wire(STRING, "4+", nullable="4+", default=None, ignorable=True)
@@ -53,7 +56,7 @@ class DescribedGroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """`DescribedGroup` of DescribeGroups."""
+    """One classic group."""
 
     error_code: int = wire(INT16, "0+")
     error_message: str | None = wire(STRING, "6+", nullable="6+", default=None)
@@ -67,7 +70,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsResponse(Response):
-    """DescribeGroups response."""
+    """One entry per group that was asked for."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: the request and the response."""
+"""DescribeTopicPartitions (75): topics page by page, with eligible leaders."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """`TopicRequest` of DescribeTopicPartitions."""
+    """A topic by name."""
 
     name: str = wire(STRING, "0+")
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """`Cursor` of DescribeTopicPartitions."""
+    """The topic and partition to go on with."""
 
     topic_name: str = wire(STRING, "0+")
     partition_index: int = wire(INT32, "0+")
@@ -49,7 +49,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
-    """DescribeTopicPartitions request."""
+    """The topics, and where to go on."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
 
@@ -60,7 +60,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicPartitionsResponsePartition:
-    """`DescribeTopicPartitionsResponsePartition` of DescribeTopicPartitions."""
+    """Who leads, follows and may lead a partition."""
 
     error_code: int = wire(INT16, "0+")
     partition_index: int = wire(INT32, "0+")
@@ -75,7 +75,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicPartitionsResponseTopic:
-    """`DescribeTopicPartitionsResponseTopic` of DescribeTopicPartitions."""
+    """One topic."""
 
     error_code: int = wire(INT16, "0+")
     name: str | None = wire(STRING, "0+", nullable="0+")
@@ -89,7 +89,7 @@ class DescribeTopicPartitionsResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicPartitionsResponse(Response):
-    """DescribeTopicPartitions response."""
+    """The page, and where the next one starts."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
 

@@ -1,4 +1,4 @@
-"""EndTxn: the request and the response."""
+"""EndTxn (26): commit or abort a transaction. 3: flexible. 5: the answer brings the next producer epoch (KIP-890)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EndTxnRequest(Request["EndTxnResponse"]):
-    """EndTxn request."""
+    """`committed` False aborts."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.END_TXN, "0-5", flexible="3+")
 
@@ -40,7 +40,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse(Response):
-    """EndTxn response."""
+    """Whether it is done."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.END_TXN, "0-5", flexible="3+")
 

@@ -1,4 +1,9 @@
-"""Fetch: the request and the response."""
+"""Fetch (1): records from partitions, waited for until there are enough of them or time is up.
+
+4: isolation level. 7: sessions, which send only changes. 9: leader epochs. 11: racks. 12: flexible, divergence.
+13: topics by id. 15: the replica as a tag. 16: leaders in errors. 17 and 18: tags between brokers.
+Records are bytes here; `record_batch` reads them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """`ReplicaState` of Fetch."""
+    """The replica that fetches; -1 is a consumer."""
 
     replica_id: int = wire(INT32, "15+", default=-1)
     replica_epoch: int = wire(INT64, "15+", default=-1)
@@ -51,7 +56,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """`FetchPartition` of Fetch."""
+    """Where to read in one partition, and how much at most."""
 
     partition: int = wire(INT32, "4+")
     current_leader_epoch: int = wire(INT32, "9+", default=-1, ignorable=True)
@@ -65,7 +70,7 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchTopic:
-    """`FetchTopic` of Fetch."""
+    """A topic, by name up to version 12 and by id from 13 on."""
 
     topic: str = wire(STRING, "4-12", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
@@ -74,7 +79,7 @@ class FetchTopic:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenTopic:
-    """`ForgottenTopic` of Fetch."""
+    """Partitions that leave the session."""
 
     topic: str = wire(STRING, "7-12", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
@@ -83,7 +88,7 @@ class ForgottenTopic:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest(Request["FetchResponse"]):
-    """Fetch request."""
+    """Where to read from, and how long to wait."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.FETCH, "4-18", flexible="12+")
 
@@ -103,7 +108,7 @@ class FetchRequest(Request["FetchResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """`EpochEndOffset` of Fetch."""
+    """Where the fetcher's log and the leader's part."""
 
     epoch: int = wire(INT32, "12+", default=-1)
     end_offset: int = wire(INT64, "12+", default=-1)
@@ -111,7 +116,7 @@ class EpochEndOffset:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
-    """`LeaderIdAndEpoch` of Fetch."""
+    """Who leads now, if not the broker that was asked."""
 
     leader_id: int = wire(INT32, "12+", default=-1)
     leader_epoch: int = wire(INT32, "12+", default=-1)
@@ -119,7 +124,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
-    """`SnapshotId` of Fetch."""
+    """The snapshot that a controller shall fetch first."""
 
     end_offset: int = wire(INT64, "4+", default=-1)
     epoch: int = wire(INT32, "4+", default=-1)
@@ -127,7 +132,7 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """`AbortedTransaction` of Fetch."""
+    """A producer whose records from an offset on are to be left out."""
 
     producer_id: int = wire(INT64, "4+")
     first_offset: int = wire(INT64, "4+")
@@ -135,7 +140,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """`PartitionData` of Fetch."""
+    """Records of one partition, as whole batches that may begin before the wanted offset."""
 
     partition_index: int = wire(INT32, "4+")
     error_code: int = wire(INT16, "4+")
@@ -152,7 +157,7 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True)
 class FetchableTopicResponse:
-    """`FetchableTopicResponse` of Fetch."""
+    """The partitions of one topic."""
 
     topic: str = wire(STRING, "4-12", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
@@ -161,7 +166,7 @@ class FetchableTopicResponse:
 
 @dataclass(frozen=True, slots=True)
 class NodeEndpoint:
-    """`NodeEndpoint` of Fetch."""
+    """Where a leader listens that is named in an error."""
 
     node_id: int = wire(INT32, "16+")
     host: str = wire(STRING, "16+")
@@ -171,7 +176,7 @@ class NodeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse(Response):
-    """Fetch response."""
+    """Records per partition, and what has changed about them."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.FETCH, "4-18", flexible="12+")
 

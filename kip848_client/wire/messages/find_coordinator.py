@@ -1,4 +1,8 @@
-"""FindCoordinator: the request and the response."""
+"""FindCoordinator (10): which broker coordinates a group (key_type 0) or a transaction (1).
+
+1: key type and error message. 3: flexible. 4: several keys at once, answered one by one; `key` and the top-level
+answer are for 0 to 3. 5: TRANSACTION_ABORTABLE may be answered. 6: share groups.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
-    """FindCoordinator request."""
+    """The keys (group or transactional ids) to look up."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
 
@@ -40,7 +44,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """`Coordinator` of FindCoordinator."""
+    """The answer for one key."""
 
     key: str = wire(STRING, "4+")
     node_id: int = wire(INT32, "4+")
@@ -52,7 +56,7 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorResponse(Response):
-    """FindCoordinator response."""
+    """Where the coordinators are, or why they are unknown."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
 

@@ -1,4 +1,7 @@
-"""Heartbeat: the request and the response."""
+"""Heartbeat (12): a member of a classic group is alive, and hears of rebalances.
+
+3: static members. 4: flexible.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest(Request["HeartbeatResponse"]):
-    """Heartbeat request."""
+    """Which member of which generation is alive."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.HEARTBEAT, "0-4", flexible="4+")
 
@@ -38,7 +41,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse(Response):
-    """Heartbeat response."""
+    """REBALANCE_IN_PROGRESS asks the member to join again."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.HEARTBEAT, "0-4", flexible="4+")
 

@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs: the request and the response."""
+"""IncrementalAlterConfigs (44): change single configuration keys.
+
+`config_operation` is 0 set, 1 delete, 2 append, 3 subtract. 1: flexible.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AlterableConfig:
-    """`AlterableConfig` of IncrementalAlterConfigs."""
+    """The change of one key."""
 
     name: str = wire(STRING, "0+")
     config_operation: int = wire(INT8, "0+")
@@ -41,7 +44,7 @@ class AlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResource:
-    """`AlterConfigsResource` of IncrementalAlterConfigs."""
+    """The changes of one resource."""
 
     resource_type: int = wire(INT8, "0+")
     resource_name: str = wire(STRING, "0+")
@@ -50,7 +53,7 @@ class AlterConfigsResource:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
-    """IncrementalAlterConfigs request."""
+    """The changes, or only to be checked."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
 
@@ -60,7 +63,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResourceResponse:
-    """`AlterConfigsResourceResponse` of IncrementalAlterConfigs."""
+    """Whether the resource was changed."""
 
     error_code: int = wire(INT16, "0+")
     error_message: str | None = wire(STRING, "0+", nullable="0+")
@@ -70,7 +73,7 @@ class AlterConfigsResourceResponse:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsResponse(Response):
-    """IncrementalAlterConfigs response."""
+    """One result per resource."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
 

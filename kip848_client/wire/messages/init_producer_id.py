@@ -1,4 +1,7 @@
-"""InitProducerId: the request and the response."""
+"""InitProducerId (22): an id and epoch for an idempotent or transactional producer.
+
+2: flexible. 3: an id to renew. 4 and 5: further error codes only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
-    """InitProducerId request."""
+    """`producer_id` -1 asks for a new one."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.INIT_PRODUCER_ID, "0-5", flexible="2+")
 
@@ -39,7 +42,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdResponse(Response):
-    """InitProducerId response."""
+    """The id and epoch to put into batches."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.INIT_PRODUCER_ID, "0-5", flexible="2+")
 

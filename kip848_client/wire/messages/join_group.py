@@ -1,4 +1,8 @@
-"""JoinGroup: the request and the response."""
+"""JoinGroup (11): join a classic group; answered when the rebalance has all its members.
+
+1: rebalance time-out. 4: a member without an id is sent one first (MEMBER_ID_REQUIRED). 5: static members.
+6: flexible. 7: protocol type in the answer. 8: a reason. 9: whether the leader may skip its assignment.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequestProtocol:
-    """`JoinGroupRequestProtocol` of JoinGroup."""
+    """An assignor that the member knows, and the member's subscription in its format."""
 
     name: str = wire(STRING, "0+")
     metadata: bytes = wire(BYTES, "0+")
@@ -39,7 +43,7 @@ class JoinGroupRequestProtocol:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequest(Request["JoinGroupResponse"]):
-    """JoinGroup request."""
+    """Protocols (assignors) in order of preference, with the member's subscription."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
 
@@ -55,7 +59,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponseMember:
-    """`JoinGroupResponseMember` of JoinGroup."""
+    """A member, as the leader is told of it."""
 
     member_id: str = wire(STRING, "0+")
     group_instance_id: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
@@ -64,7 +68,7 @@ class JoinGroupResponseMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponse(Response):
-    """JoinGroup response."""
+    """The generation; the leader is also told all members."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
 

@@ -1,4 +1,7 @@
-"""LeaveGroup: the request and the response."""
+"""LeaveGroup (13): members leave a classic group.
+
+Up to 2 one member (`member_id`), from 3 on several (`members`). 4: flexible. 5: a reason.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """`MemberIdentity` of LeaveGroup."""
+    """A member that leaves; static members are named by their instance id alone."""
 
     member_id: str = wire(STRING, "3+")
     group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
@@ -38,7 +41,7 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
-    """LeaveGroup request."""
+    """Who leaves."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
 
@@ -49,7 +52,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class MemberResponse:
-    """`MemberResponse` of LeaveGroup."""
+    """Whether the member was removed."""
 
     member_id: str = wire(STRING, "3+")
     group_instance_id: str | None = wire(STRING, "3+", nullable="3+")
@@ -58,7 +61,7 @@ class MemberResponse:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroupResponse(Response):
-    """LeaveGroup response."""
+    """One answer per member from version 3 on."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
 

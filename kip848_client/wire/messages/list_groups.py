@@ -1,4 +1,7 @@
-"""ListGroups: the request and the response."""
+"""ListGroups (16): the groups of one coordinator.
+
+3: flexible. 4: states, as filter and in the answer. 5: types ("consumer", "classic"), likewise.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest(Request["ListGroupsResponse"]):
-    """ListGroups request."""
+    """Filters; empty lists let everything through."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
 
@@ -38,7 +41,7 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """`ListedGroup` of ListGroups."""
+    """One group."""
 
     group_id: str = wire(STRING, "0+")
     protocol_type: str = wire(STRING, "0+")
@@ -48,7 +51,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsResponse(Response):
-    """ListGroups response."""
+    """The groups that pass the filters."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
 

@@ -1,4 +1,10 @@
-"""ListOffsets: the request and the response."""
+"""ListOffsets (2): the offset at a time.
+
+`timestamp` may be -1 latest, -2 earliest, -3 of the largest timestamp, -4 and -5 in tiered storage.
+
+1: one offset per partition. 2: isolation level. 4: leader epochs. 6: flexible. 7 to 11: further special timestamps;
+10: a time-out for slow look-ups.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartition:
-    """`ListOffsetsPartition` of ListOffsets."""
+    """The time to look up, in milliseconds, or one of the special values."""
 
     partition_index: int = wire(INT32, "1+")
     current_leader_epoch: int = wire(INT32, "4+", default=-1, ignorable=True)
@@ -42,7 +48,7 @@ class ListOffsetsPartition:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsTopic:
-    """`ListOffsetsTopic` of ListOffsets."""
+    """The partitions of one topic to look up."""
 
     name: str = wire(STRING, "1+")
     partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition), "1+")
@@ -50,7 +56,7 @@ class ListOffsetsTopic:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
-    """ListOffsets request."""
+    """The times to look up, partition by partition."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
 
@@ -62,7 +68,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartitionResponse:
-    """`ListOffsetsPartitionResponse` of ListOffsets."""
+    """The first offset at or after the time; -1 if there is none."""
 
     partition_index: int = wire(INT32, "1+")
     error_code: int = wire(INT16, "1+")
@@ -73,7 +79,7 @@ class ListOffsetsPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsTopicResponse:
-    """`ListOffsetsTopicResponse` of ListOffsets."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "1+")
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(array(ListOffsetsPartitionResponse), "1+")
@@ -81,7 +87,7 @@ class ListOffsetsTopicResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsResponse(Response):
-    """ListOffsets response."""
+    """An offset, or an error, per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
 

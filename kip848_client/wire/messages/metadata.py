@@ -1,4 +1,8 @@
-"""Metadata: the request and the response."""
+"""Metadata (3): brokers, topics, their ids and the leaders of their partitions.
+
+In 0 an empty list of topics means all, from 1 on null does. 4: auto-creation can be forbidden. 7: leader epochs.
+9: flexible. 10: topic ids in the answer. 12: topics can be asked for by id, with a null name. 13: a top-level error.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequestTopic:
-    """`MetadataRequestTopic` of Metadata."""
+    """A topic by name, or from version 10 on by id with a null name."""
 
     topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
     name: str | None = wire(STRING, "0+", nullable="10+")
@@ -42,7 +46,7 @@ class MetadataRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest(Request["MetadataResponse"]):
-    """Metadata request."""
+    """Topics to describe; null for all, an empty list for none (just the brokers)."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.METADATA, "0-13", flexible="9+")
 
@@ -54,7 +58,7 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseBroker:
-    """`MetadataResponseBroker` of Metadata."""
+    """Where a broker listens."""
 
     node_id: int = wire(INT32, "0+")
     host: str = wire(STRING, "0+")
@@ -64,7 +68,7 @@ class MetadataResponseBroker:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponsePartition:
-    """`MetadataResponsePartition` of Metadata."""
+    """Who leads and who follows a partition."""
 
     error_code: int = wire(INT16, "0+")
     partition_index: int = wire(INT32, "0+")
@@ -77,7 +81,7 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """`MetadataResponseTopic` of Metadata."""
+    """One topic. Asked for by an unknown id, it has a null name and UNKNOWN_TOPIC_ID."""
 
     error_code: int = wire(INT16, "0+")
     name: str | None = wire(STRING, "0+", nullable="12+")
@@ -89,7 +93,7 @@ class MetadataResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse(Response):
-    """Metadata response."""
+    """The cluster as the asked broker sees it."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.METADATA, "0-13", flexible="9+")
 

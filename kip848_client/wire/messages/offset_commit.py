@@ -1,4 +1,8 @@
-"""OffsetCommit: the request and the response."""
+"""OffsetCommit (8): store the position of a group.
+
+2 to 4: a retention time, ignored since. 6: leader epochs. 7: static members. 8: flexible. 9: the consumer protocol's
+errors and member epochs. 10: topics by id instead of by name.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestPartition:
-    """`OffsetCommitRequestPartition` of OffsetCommit."""
+    """The position of one partition: the next offset to read."""
 
     partition_index: int = wire(INT32, "2+")
     committed_offset: int = wire(INT64, "2+")
@@ -44,7 +48,7 @@ class OffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestTopic:
-    """`OffsetCommitRequestTopic` of OffsetCommit."""
+    """A topic, by name up to version 9 and by id from 10 on."""
 
     name: str = wire(STRING, "2-9", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
@@ -53,7 +57,7 @@ class OffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
-    """OffsetCommit request."""
+    """`generation_id_or_member_epoch` is the member epoch in a consumer group, -1 for a commit from outside."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
 
@@ -67,7 +71,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponsePartition:
-    """`OffsetCommitResponsePartition` of OffsetCommit."""
+    """Whether the position was stored."""
 
     partition_index: int = wire(INT32, "2+")
     error_code: int = wire(INT16, "2+")
@@ -75,7 +79,7 @@ class OffsetCommitResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponseTopic:
-    """`OffsetCommitResponseTopic` of OffsetCommit."""
+    """A topic, named as in the request."""
 
     name: str = wire(STRING, "2-9", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
@@ -84,7 +88,7 @@ class OffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponse(Response):
-    """OffsetCommit response."""
+    """One error code per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: the request and the response."""
+"""OffsetDelete (47): remove stored positions of topics that a group does not subscribe to. Never flexible."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteRequestPartition:
-    """`OffsetDeleteRequestPartition` of OffsetDelete."""
+    """One partition."""
 
     partition_index: int = wire(INT32, "0+")
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteRequestTopic:
-    """`OffsetDeleteRequestTopic` of OffsetDelete."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(array(OffsetDeleteRequestPartition), "0+")
@@ -46,7 +46,7 @@ class OffsetDeleteRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
-    """OffsetDelete request."""
+    """The positions to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_DELETE, "0", flexible="none")
 
@@ -56,7 +56,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponsePartition:
-    """`OffsetDeleteResponsePartition` of OffsetDelete."""
+    """Whether the position was removed."""
 
     partition_index: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
@@ -64,7 +64,7 @@ class OffsetDeleteResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponseTopic:
-    """`OffsetDeleteResponseTopic` of OffsetDelete."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(array(OffsetDeleteResponsePartition), "0+")
@@ -72,7 +72,7 @@ class OffsetDeleteResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponse(Response):
-    """OffsetDelete response."""
+    """One error code per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_DELETE, "0", flexible="none")
 

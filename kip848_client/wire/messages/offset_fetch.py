@@ -1,4 +1,9 @@
-"""OffsetFetch: the request and the response."""
+"""OffsetFetch (9): the positions that a group stored.
+
+Up to 7 one group (`group_id`, `topics`), from 8 on several (`groups`). 2: null topics mean all. 5: leader epochs.
+6: flexible. 7: whether to wait for open transactions. 9: member id and epoch, checked if the epoch is not negative.
+10: topics by id instead of by name.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopic:
-    """`OffsetFetchRequestTopic` of OffsetFetch."""
+    """A topic, in versions 1 to 7."""
 
     name: str = wire(STRING, "1-7")
     partition_indexes: tuple[int, ...] = wire(array(INT32), "1-7")
@@ -47,7 +52,7 @@ class OffsetFetchRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopics:
-    """`OffsetFetchRequestTopics` of OffsetFetch."""
+    """A topic, from version 8 on; by id from 10 on."""
 
     name: str = wire(STRING, "8-9", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
@@ -56,7 +61,7 @@ class OffsetFetchRequestTopics:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestGroup:
-    """`OffsetFetchRequestGroup` of OffsetFetch."""
+    """A group and, from version 9 on, the member that asks. Null topics mean all."""
 
     group_id: str = wire(STRING, "8+")
     member_id: str | None = wire(STRING, "9+", nullable="9+", default=None, ignorable=True)
@@ -66,7 +71,7 @@ class OffsetFetchRequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
-    """OffsetFetch request."""
+    """One group up to version 7, several from 8 on."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FETCH, "1-10", flexible="6+")
 
@@ -78,7 +83,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartition:
-    """`OffsetFetchResponsePartition` of OffsetFetch."""
+    """A stored position, in versions 1 to 7."""
 
     partition_index: int = wire(INT32, "1-7")
     committed_offset: int = wire(INT64, "1-7")
@@ -89,7 +94,7 @@ class OffsetFetchResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseTopic:
-    """`OffsetFetchResponseTopic` of OffsetFetch."""
+    """A topic, in versions 1 to 7."""
 
     name: str = wire(STRING, "1-7")
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire(array(OffsetFetchResponsePartition), "1-7")
@@ -97,7 +102,7 @@ class OffsetFetchResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartitions:
-    """`OffsetFetchResponsePartitions` of OffsetFetch."""
+    """A stored position, from version 8 on; `committed_offset` is -1 if there is none."""
 
     partition_index: int = wire(INT32, "8+")
     committed_offset: int = wire(INT64, "8+")
@@ -108,7 +113,7 @@ class OffsetFetchResponsePartitions:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseTopics:
-    """`OffsetFetchResponseTopics` of OffsetFetch."""
+    """A topic, from version 8 on, named as in the request."""
 
     name: str = wire(STRING, "8-9", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
@@ -117,7 +122,7 @@ class OffsetFetchResponseTopics:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseGroup:
-    """`OffsetFetchResponseGroup` of OffsetFetch."""
+    """The positions of one group; an error here concerns the group as a whole."""
 
     group_id: str = wire(STRING, "8+")
     topics: tuple[OffsetFetchResponseTopics, ...] = wire(array(OffsetFetchResponseTopics), "8+")
@@ -126,7 +131,7 @@ class OffsetFetchResponseGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponse(Response):
-    """OffsetFetch response."""
+    """Offsets with their metadata; -1 where nothing is stored."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_FETCH, "1-10", flexible="6+")
 

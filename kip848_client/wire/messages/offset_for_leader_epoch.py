@@ -1,4 +1,7 @@
-"""OffsetForLeaderEpoch: the request and the response."""
+"""OffsetForLeaderEpoch (23): where a leader epoch ended, to find out what was truncated.
+
+2: the current leader epoch is checked. 3: the asking replica. 4: flexible.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderPartition:
-    """`OffsetForLeaderPartition` of OffsetForLeaderEpoch."""
+    """The epoch to look up in one partition."""
 
     partition: int = wire(INT32, "2+")
     current_leader_epoch: int = wire(INT32, "2+", default=-1)
@@ -41,7 +44,7 @@ class OffsetForLeaderPartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderTopic:
-    """`OffsetForLeaderTopic` of OffsetForLeaderEpoch."""
+    """The partitions of one topic to look up."""
 
     topic: str = wire(STRING, "2+")
     partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition), "2+")
@@ -49,7 +52,7 @@ class OffsetForLeaderTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
-    """OffsetForLeaderEpoch request."""
+    """The leader epochs to look up."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
 
@@ -59,7 +62,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """`EpochEndOffset` of OffsetForLeaderEpoch."""
+    """The largest epoch not above the wanted one, and its end."""
 
     error_code: int = wire(INT16, "2+")
     partition: int = wire(INT32, "2+")
@@ -69,7 +72,7 @@ class EpochEndOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderTopicResult:
-    """`OffsetForLeaderTopicResult` of OffsetForLeaderEpoch."""
+    """The partitions of one topic."""
 
     topic: str = wire(STRING, "2+")
     partitions: tuple[EpochEndOffset, ...] = wire(array(EpochEndOffset), "2+")
@@ -77,7 +80,7 @@ class OffsetForLeaderTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderEpochResponse(Response):
-    """OffsetForLeaderEpoch response."""
+    """The end offset of each epoch."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
 

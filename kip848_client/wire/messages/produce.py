@@ -1,4 +1,9 @@
-"""Produce: the request and the response."""
+"""Produce (0): append records to partitions.
+
+3: record batches of format v2. 5: log start offset in the answer. 8: errors of single records. 9: flexible.
+10: leaders in errors. 12: transactions of KIP-890. 13: topics by id. With `acks` 0 there is no answer.
+Records are bytes here; `record_batch` reads them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduceData:
-    """`PartitionProduceData` of Produce."""
+    """Batches for one partition."""
 
     index: int = wire(INT32, "3+")
     records: bytes | None = wire(RECORDS, "3+", nullable="3+")
@@ -46,7 +51,7 @@ class PartitionProduceData:
 
 @dataclass(frozen=True, slots=True)
 class TopicProduceData:
-    """`TopicProduceData` of Produce."""
+    """A topic, by name up to version 12 and by id from 13 on."""
 
     name: str = wire(STRING, "3-12", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
@@ -55,7 +60,7 @@ class TopicProduceData:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest(Request["ProduceResponse"]):
-    """Produce request."""
+    """Record batches per partition."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.PRODUCE, "3-13", flexible="9+")
 
@@ -67,7 +72,7 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class BatchIndexAndErrorMessage:
-    """`BatchIndexAndErrorMessage` of Produce."""
+    """What is wrong with one record of the batch."""
 
     batch_index: int = wire(INT32, "8+")
     batch_index_error_message: str | None = wire(STRING, "8+", nullable="8+", default=None)
@@ -75,7 +80,7 @@ class BatchIndexAndErrorMessage:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
-    """`LeaderIdAndEpoch` of Produce."""
+    """Who leads now, if not the broker that was asked."""
 
     leader_id: int = wire(INT32, "10+", default=-1)
     leader_epoch: int = wire(INT32, "10+", default=-1)
@@ -83,7 +88,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduceResponse:
-    """`PartitionProduceResponse` of Produce."""
+    """The offset of the first record, or an error."""
 
     index: int = wire(INT32, "3+")
     error_code: int = wire(INT16, "3+")
@@ -97,7 +102,7 @@ class PartitionProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class TopicProduceResponse:
-    """`TopicProduceResponse` of Produce."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "3-12", ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
@@ -106,7 +111,7 @@ class TopicProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class NodeEndpoint:
-    """`NodeEndpoint` of Produce."""
+    """Where a leader listens that is named in an error."""
 
     node_id: int = wire(INT32, "10+")
     host: str = wire(STRING, "10+")
@@ -116,7 +121,7 @@ class NodeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse(Response):
-    """Produce response."""
+    """The offset that each batch got, or why it was refused."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.PRODUCE, "3-13", flexible="9+")
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate: the request and the response."""
+"""SaslAuthenticate (36): one step of authentication. 1: how long the session lasts. 2: flexible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
-    """SaslAuthenticate request."""
+    """What the mechanism says."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
 
@@ -36,7 +36,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse(Response):
-    """SaslAuthenticate response."""
+    """What the mechanism answers."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
 

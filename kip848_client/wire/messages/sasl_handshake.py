@@ -1,4 +1,4 @@
-"""SaslHandshake: the request and the response."""
+"""SaslHandshake (17): agree on a mechanism. 1: what follows travels in SaslAuthenticate, not bare. Never flexible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
-    """SaslHandshake request."""
+    """The mechanism that the client wants."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SASL_HANDSHAKE, "0-1", flexible="none")
 
@@ -35,7 +35,7 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeResponse(Response):
-    """SaslHandshake response."""
+    """Whether it may, and what there is."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SASL_HANDSHAKE, "0-1", flexible="none")
 

@@ -1,4 +1,7 @@
-"""SyncGroup: the request and the response."""
+"""SyncGroup (14): the leader of a classic group hands its assignment in, the others fetch theirs.
+
+3: static members. 4: flexible. 5: protocol type and name, to be checked against the group's.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequestAssignment:
-    """`SyncGroupRequestAssignment` of SyncGroup."""
+    """The leader's assignment for one member."""
 
     member_id: str = wire(STRING, "0+")
     assignment: bytes = wire(BYTES, "0+")
@@ -37,7 +40,7 @@ class SyncGroupRequestAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequest(Request["SyncGroupResponse"]):
-    """SyncGroup request."""
+    """`assignments` is empty unless the leader sends it."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
 
@@ -52,7 +55,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResponse(Response):
-    """SyncGroup response."""
+    """The assignment of the member that asked, as its assignor wrote it."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
 

@@ -1,4 +1,7 @@
-"""TxnOffsetCommit: the request and the response."""
+"""TxnOffsetCommit (28): store positions as part of a transaction.
+
+2: leader epochs. 3: flexible, and fenced by the member's epoch. 5: without AddOffsetsToTxn before it (KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequestPartition:
-    """`TxnOffsetCommitRequestPartition` of TxnOffsetCommit."""
+    """The position of one partition."""
 
     partition_index: int = wire(INT32, "0+")
     committed_offset: int = wire(INT64, "0+")
@@ -42,7 +45,7 @@ class TxnOffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequestTopic:
-    """`TxnOffsetCommitRequestTopic` of TxnOffsetCommit."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(array(TxnOffsetCommitRequestPartition), "0+")
@@ -50,7 +53,7 @@ class TxnOffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
-    """TxnOffsetCommit request."""
+    """Positions, and the member that consumed up to them."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
 
@@ -66,7 +69,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponsePartition:
-    """`TxnOffsetCommitResponsePartition` of TxnOffsetCommit."""
+    """Whether the position was stored."""
 
     partition_index: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
@@ -74,7 +77,7 @@ class TxnOffsetCommitResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponseTopic:
-    """`TxnOffsetCommitResponseTopic` of TxnOffsetCommit."""
+    """The partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(array(TxnOffsetCommitResponsePartition), "0+")
@@ -82,7 +85,7 @@ class TxnOffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponse(Response):
-    """TxnOffsetCommit response."""
+    """One error code per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
 
