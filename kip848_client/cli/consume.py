@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import logging
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from kip848_client.errors import ConfigError
+from kip848_client.telemetry import LOGGER, LogEvent
 
 if TYPE_CHECKING:
     from kip848_client import Consumer
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")
     conf = consumer_conf(arguments)
     spell = spell_json if arguments.json else spell_value
-    with stop_on_signal() as stopped, Consumer(conf) as consumer:
+    with tell_troubles(), stop_on_signal() as stopped, Consumer(conf) as consumer:
         subscribe(consumer, arguments.topics, quiet=arguments.quiet)
         printed = 0
         while not stopped.is_set() and printed != arguments.max:
@@ -86,6 +88,7 @@ def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
         "group.id": arguments.group,
         "client.id": "kip848-consume",
         "auto.offset.reset": "earliest" if arguments.from_beginning else "latest",
+        "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
     }
     for text in arguments.properties:
         key, equals, value = text.partition("=")
@@ -144,6 +147,35 @@ def _readable(data: bytes | str | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
+class Troubles(logging.Handler):
+    """Prints what the client's log says of requests that fail and of anything worse; the same text once in a row."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one log record."""
+        text = record.getMessage()
+        failed_request = getattr(record, "kip848_event", None) == LogEvent.REQUEST_FAILED.value
+        if (failed_request or record.levelno >= logging.WARNING) and text != self._last:
+            self._last = text
+            print(f"% {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def tell_troubles() -> Iterator[None]:
+    """Show on standard error what the client's log says of troubles, such as a broker that does not answer."""
+    handler, level_before = Troubles(), LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(level_before)
+        LOGGER.removeHandler(handler)
+
+
 @contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
     """Turn the first SIGINT or SIGTERM into an event; a second SIGINT interrupts as usual."""
@@ -151,7 +183,7 @@ def stop_on_signal() -> Iterator[threading.Event]:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         stopped.set()
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:

@@ -88,6 +88,7 @@ def test_properties_win_over_the_defaults() -> None:
         "client.id": "mine",
         "client.rack": "a",
         "auto.offset.reset": "earliest",
+        "log_level": "2",
     }
 
 
