@@ -19,7 +19,7 @@ class MemberSnapshot:
 
     Attributes:
         member_epoch: the epoch it has reconciled to.
-        assigned: what it owns now.
+        assigned: what it owns now, also what it was told to give up and has not confirmed.
         target: what it will own when it has reconciled.
         classic: it speaks the classic protocol (a group on its way from one protocol to the other).
     """

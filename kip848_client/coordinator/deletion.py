@@ -126,17 +126,17 @@ def _group_tombstones(group: ConsumerGroup) -> Iterator[CoordinatorRecord]:
 def _delete_offsets(
     state: CoordinatorState, batch: Batch, topic: OffsetDeleteRequestTopic, *, is_subscribed: bool
 ) -> OffsetDeleteResponseTopic:
-    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
-    if not is_subscribed:
-        batch.records += [
-            offset_tombstone(batch.group_id, topic=topic.name, partition=partition.partition_index)
-            for partition in topic.partitions
-            if state.offsets.get(batch.group_id, topic=topic.name, partition=partition.partition_index) is not None
-        ]
-    return OffsetDeleteResponseTopic(
-        name=topic.name,
-        partitions=tuple(
-            OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ),
-    )
+    found = state.image.by_name.get(topic.name)
+    partition_count = 0 if found is None else found.partition_count
+    answered = []
+    for index in (partition.partition_index for partition in topic.partitions):
+        if not 0 <= index < partition_count:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif is_subscribed:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        else:
+            code = ErrorCode.NONE
+            if state.offsets.get(batch.group_id, topic=topic.name, partition=index) is not None:
+                batch.records.append(offset_tombstone(batch.group_id, topic=topic.name, partition=index))
+        answered.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+    return OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(answered))

@@ -108,11 +108,27 @@ def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) 
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=metadata.subscribed_topic_names,
-        subscribed_topic_regex=metadata.subscribed_topic_regex,
-        assignment=_assignment(state, member.current.assigned),
+        subscribed_topic_regex=metadata.subscribed_topic_regex or "",
+        assignment=_assignment(state, _held(member)),
         target_assignment=_assignment(state, group.target_of(member.member_id)),
         member_type=_MEMBER_TYPE_CONSUMER,
     )
+
+
+def _held(member: GroupMember) -> Mapping[UUID, Iterable[int]]:
+    """What a member may still be using: its assignment, and what it was told to give up and has not confirmed.
+
+    Source:
+        Kafka since 4.3; before, the second part was left out.
+    """
+    current = member.current
+    if not current.pending_revocation:
+        return current.assigned
+    held: dict[UUID, list[int]] = {}
+    for partitions in (current.assigned, current.pending_revocation):
+        for topic_id, epochs in partitions.items():
+            held.setdefault(topic_id, []).extend(epochs)
+    return held
 
 
 def _assignment(

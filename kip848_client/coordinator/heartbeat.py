@@ -127,9 +127,13 @@ class _Heartbeat:
         group = self._state.groups.get(group_id)
         if group is not None:
             return group
+        is_simple = self._state.offsets.has_group(group_id)
         if self._message.member_epoch != JOIN_EPOCH:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-        if self._state.offsets.has_group(group_id):
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Group {group_id} is not a consumer group." if is_simple else f"Consumer group {group_id} not found.",
+            )
+        if is_simple:
             # Offsets without a group are a simple classic group; the offsets stay.
             self._batch.records.append(records.classic_group_tombstone(group_id))
         return ConsumerGroup(group_id)

@@ -31,7 +31,7 @@ def handle_offset_commit(
 ) -> CoordinatorResult:
     """Answer one OffsetCommit. The member's rights are checked once for all partitions: all are stored, or none.
 
-    A topic that does not exist and metadata that is too long concern only their partitions.
+    A topic or partition that does not exist and metadata that is too long concern only their partitions.
 
     Source:
         Kafka's ``OffsetMetadataManager.commitOffset``; KIP-848; KIP-1251 (a lagging epoch is enough for partitions
@@ -40,7 +40,7 @@ def handle_offset_commit(
     topics = [(topic, _find_topic(state, topic, api_version=request.api_version)) for topic in message.topics]
     batch = Batch(message.group_id)
     refused = ErrorCode.NONE
-    if any(found is not None for _, found in topics):
+    if any(_exists(found, partition) for topic, found in topics for partition in topic.partitions):
         try:
             _check_member(state, request, message, topics)
         except Refused as refusal:
@@ -109,6 +109,8 @@ def _check_member(
     if group is None:
         if epoch < 0:
             return
+        if state.offsets.has_group(message.group_id):
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {message.group_id} has no members.")
         if request.api_version >= 9:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} not found.")
         raise Refused(ErrorCode.ILLEGAL_GENERATION, f"Group {message.group_id} not found.")
@@ -122,7 +124,14 @@ def _check_member(
             ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
         )
     committed = [
-        (found, tuple(partition.partition_index for partition in topic.partitions))
+        (
+            found,
+            tuple(
+                partition.partition_index
+                for partition in topic.partitions
+                if _exists(found, partition) and not _is_metadata_too_long(state, partition)
+            ),
+        )
         for topic, found in topics
         if found is not None
     ]
@@ -147,16 +156,17 @@ def _commit_partition(
     if found is None:
         by_id = request.api_version >= _TOPIC_IDS_VERSION
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not _exists(found, partition):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if refused:
         return refused
-    metadata = partition.committed_metadata or ""
-    if len(metadata) > state.config.offset_metadata_max_bytes:
+    if _is_metadata_too_long(state, partition):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     retention_ms = message.retention_time_ms
     committed = CommittedOffset(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,
-        metadata=metadata,
+        metadata=partition.committed_metadata or "",
         commit_timestamp_ms=request.wall_ms,
         expire_timestamp_ms=-1 if retention_ms < 0 else request.wall_ms + retention_ms,
         topic_id=found.topic_id if retention_ms < 0 else ZERO_UUID,  # record version 1 has no room for it
@@ -165,6 +175,14 @@ def _commit_partition(
         offset_record(message.group_id, topic=found.name, partition=partition.partition_index, committed=committed)
     )
     return ErrorCode.NONE
+
+
+def _exists(found: TopicInfo | None, partition: OffsetCommitRequestPartition) -> bool:
+    return found is not None and 0 <= partition.partition_index < found.partition_count
+
+
+def _is_metadata_too_long(state: CoordinatorState, partition: OffsetCommitRequestPartition) -> bool:
+    return len(partition.committed_metadata or "") > state.config.offset_metadata_max_bytes
 
 
 def _note(state: CoordinatorState, batch: Batch, message: OffsetCommitRequest, *, refused: ErrorCode) -> None:

@@ -82,7 +82,8 @@ class CoordinatorState:
         """
         group = self.groups.get(group_id)
         if group is None:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            what = "is not a consumer group" if self.offsets.has_group(group_id) else "not found"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         return group
 
     def forget_group(self, group_id: str) -> None:

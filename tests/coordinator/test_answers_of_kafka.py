@@ -1,0 +1,143 @@
+"""Answers where KIP-848 leaves a choice: those of Apache Kafka 4.3, as the tests in interop/differential find them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kip848_client.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from tests.support.coordinator_harness import Harness
+
+TOO_LONG = "x" * 5000
+
+
+@pytest.fixture
+def h() -> Harness:
+    harness = Harness()
+    harness.create_topic("foo", partitions=4)
+    return harness
+
+
+def test_a_description_shows_partitions_until_their_holder_has_given_them_up(h: Harness) -> None:
+    """Who looks for the reason why a partition is not consumed finds the member that still has it."""
+    h.join("a", ["foo"], assignor="range")
+    h.join("b", ["foo"], assignor="range")
+    h.heartbeat("a", 1)
+
+    (a, b) = described(h).members
+
+    assert [topic.partitions for topic in a.assignment.topic_partitions] == [(0, 1, 2, 3)]
+    assert [topic.partitions for topic in a.target_assignment.topic_partitions] == [(0, 1)]
+    assert b.assignment.topic_partitions == ()
+
+
+def test_a_description_spells_no_pattern_as_an_empty_one(h: Harness) -> None:
+    """The admin client of Java makes a pattern of what it gets, and cannot of null."""
+    h.join("a", ["foo"])
+    assert described(h).members[0].subscribed_topic_regex == ""
+
+
+def test_a_group_that_is_not_there_has_no_state(h: Harness) -> None:
+    """Only the error says something about it."""
+    group = described(h)
+    assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "")
+
+
+def test_a_group_with_offsets_only_is_told_apart_from_none(h: Harness) -> None:
+    """A wrong group id and a group that consumers use without membership are different mistakes."""
+    assert "Consumer group g not found." in str(h.heartbeat("a", 5).error_message)
+    assert "Group g not found." in str(h.heartbeat("a", -1).error_message)
+    commit(h, {0: ""}, member_id="", epoch=-1)
+    assert "Group g is not a consumer group." in str(h.heartbeat("a", 5).error_message)
+    assert "Group g is not a consumer group." in str(h.heartbeat("a", -1).error_message)
+
+
+def test_a_group_with_offsets_only_takes_no_commit_of_a_member(h: Harness) -> None:
+    """Its members are gone, and the sender does not know: it is told that it is none."""
+    commit(h, {0: ""}, member_id="", epoch=-1)
+    assert commit(h, {0: ""}, member_id="a", epoch=3) == {0: ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+def test_a_partition_that_does_not_exist_takes_no_commit(h: Harness) -> None:
+    """Its offset would stay for ever; the others of the request are stored."""
+    h.join("a", ["foo"])
+    assert commit(h, {3: "", 4: "", -1: ""}) == {
+        -1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        3: ErrorCode.NONE,
+        4: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_metadata_that_is_too_long_is_no_claim_on_its_partition(h: Harness) -> None:
+    """An older epoch is judged by the partitions that would be stored, so that the error names the cause."""
+    h.join("a", ["foo"], assignor="range")
+    h.join("b", ["foo"], assignor="range")
+    h.heartbeat("a", 1)
+    h.heartbeat("a", 1, owned={"foo": [0, 1]})
+
+    assert commit(h, {0: "", 3: TOO_LONG}) == {0: ErrorCode.NONE, 3: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    assert commit(h, {0: "", 3: ""}) == {0: ErrorCode.STALE_MEMBER_EPOCH, 3: ErrorCode.STALE_MEMBER_EPOCH}
+
+
+def test_offsets_of_partitions_that_do_not_exist_cannot_be_deleted(h: Harness) -> None:
+    """A mistyped topic is told, also while the group subscribes to that name."""
+    h.join("a", ["foo", "bar"])
+    topics = tuple(
+        OffsetDeleteRequestTopic(
+            name=name, partitions=tuple(OffsetDeleteRequestPartition(partition_index=index) for index in (0, 4))
+        )
+        for name in ("foo", "bar")
+    )
+
+    response = h.send(OffsetDeleteRequest(group_id="g", topics=topics), version=0)
+
+    assert isinstance(response, OffsetDeleteResponse)
+    assert [[partition.error_code for partition in topic.partitions] for topic in response.topics] == [
+        [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+    ]
+
+
+def described(h: Harness) -> DescribedGroup:
+    """The group as ConsumerGroupDescribe shows it."""
+    response = h.send(ConsumerGroupDescribeRequest(group_ids=("g",)), version=1)
+    assert isinstance(response, ConsumerGroupDescribeResponse)
+    return response.groups[0]
+
+
+def commit(h: Harness, metadata: Mapping[int, str], *, member_id: str = "a", epoch: int = 1) -> dict[int, ErrorCode]:
+    """Commit partitions of foo with this metadata; partition -> error code."""
+    partitions = tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=text)
+        for index, text in sorted(metadata.items())
+    )
+    response = h.send(
+        OffsetCommitRequest(
+            group_id="g",
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=(OffsetCommitRequestTopic(name="foo", partitions=partitions),),
+        ),
+        version=9,
+    )
+    assert isinstance(response, OffsetCommitResponse)
+    (topic,) = response.topics
+    return {partition.partition_index: partition.error_code for partition in topic.partitions}
