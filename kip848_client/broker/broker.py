@@ -10,6 +10,7 @@ import base64
 import concurrent.futures
 import errno
 import ipaddress
+import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping
@@ -30,7 +31,13 @@ from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted, TopicRegistry
 from kip848_client.clock import Clock, ManualClock, SystemClock
-from kip848_client.errors import BrokerError, ConfigError, IllegalStateError, RequestTimeoutError
+from kip848_client.errors import (
+    BrokerError,
+    ConfigError,
+    ForkedProcessError,
+    IllegalStateError,
+    RequestTimeoutError,
+)
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 
 __all__ = ["EmbeddedBroker"]
@@ -93,6 +100,7 @@ class EmbeddedBroker:
         self._clock: Final[Clock] = clock or SystemClock()
         self._journal: Final[Journal] = journal or NullJournal()
         self._thread: LoopThread | None = None
+        self._process_id = 0
         self._server: Server | None = None
         self._state: BrokerState | None = None
         self._data: DataDir | None = None
@@ -123,7 +131,7 @@ class EmbeddedBroker:
             listening.close()
             self._close_data()
             raise
-        self._thread = thread
+        self._thread, self._process_id = thread, os.getpid()
         return self
 
     def stop(self) -> None:
@@ -131,7 +139,7 @@ class EmbeddedBroker:
         self._end(abort=False)
 
     def crash(self) -> None:
-        """Stop as if the process had been killed: connections are reset, and nothing more is said or written."""
+        """Stop as if the process had been killed: connections end in mid-sentence, and nothing more is written."""
         self._end(abort=True)
 
     def __enter__(self) -> Self:
@@ -370,10 +378,11 @@ class EmbeddedBroker:
 
     def _end(self, *, abort: bool) -> None:
         thread, server, state = self._thread, self._server, self._state
-        if thread is None:
-            return
+        if thread is None or self._process_id != os.getpid():
+            return  # a forked child has the object, but neither thread nor loop: the parent's broker runs on
         assert server is not None
         assert state is not None
+        thread.refuse_own_thread()
         self._thread = self._server = self._state = None
         try:
             thread.run(server.stop(abort=abort))
@@ -389,6 +398,11 @@ class EmbeddedBroker:
         thread, state = self._thread, self._state
         if thread is None or state is None:
             raise IllegalStateError("the broker does not run; call start() or use it in a with statement")
+        if self._process_id != os.getpid():
+            raise ForkedProcessError(
+                f"the broker on {self.bootstrap_servers} runs in process {self._process_id}; "
+                "a child may connect to it, but only its parent may call its methods"
+            )
         return thread.call(lambda: function(state))
 
     def _write_topic_event(self, change: TopicChange) -> None:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from kip848_client.errors import IllegalStateError
+
 __all__ = ["LoopThread"]
 
 ResultT = TypeVar("ResultT")
@@ -26,7 +28,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run *coroutine* on the loop and wait for what it returns or raises. Not to be called on the loop's thread."""
+        """Run *coroutine* on the loop and wait for what it returns or raises. Not on the loop's own thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def call(self, function: Callable[[], ResultT]) -> ResultT:
@@ -43,6 +45,15 @@ class LoopThread:
 
         self.loop.call_soon_threadsafe(call)
         return future.result()
+
+    def refuse_own_thread(self) -> None:
+        """Refuse to go on if this is the loop's own thread, which must not wait for itself.
+
+        Raises:
+            IllegalStateError: it is.
+        """
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError("a broker cannot be stopped from its own thread; let another thread do it")
 
     def stop(self) -> None:
         """End the loop and wait for the thread. Tasks that are left are cancelled first."""

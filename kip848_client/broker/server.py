@@ -14,8 +14,10 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
@@ -72,9 +74,11 @@ class Server:
         """Close the listening socket and every connection.
 
         Args:
-            abort: drop what is not sent yet; the peers see a reset, as if the process had died.
+            abort: drop what is not sent yet, as if the process had died.
         """
         if self._listener is not None:
+            for listening in self._listener.sockets:
+                shut_down(listening)
             self._listener.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -130,6 +134,13 @@ class Server:
             self._arm_sweep()
 
 
+def shut_down(open_socket: socket.socket | TransportSocket | None) -> None:
+    """End a socket for good. A forked child may hold a copy, and closing ours alone would leave it open."""
+    if open_socket is not None:
+        with contextlib.suppress(OSError):  # the peer was faster, or the platform does not know it for listening
+            open_socket.shutdown(socket.SHUT_RDWR)
+
+
 class Connection(asyncio.Protocol):
     """One client connection: cuts frames, keeps open requests in order, applies back-pressure."""
 
@@ -183,6 +194,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone, or we closed: whatever is parked for it is forgotten."""
         self._closed = True
+        if self._transport is not None:
+            shut_down(self._transport.get_extra_info("socket"))
         self._server.remove(self)
         self._buffer.clear()
         open_requests = tuple(self._open)
@@ -221,8 +234,16 @@ class Connection(asyncio.Protocol):
 
     def answered(self, context: RequestContext) -> None:
         """*context* has its answer: send what is due."""
-        if not self._cutting and self._open and self._open[0].done:
-            self._cut_frames()
+        if self._cutting or not self._open or not self._open[0].done:
+            return
+        try:
+            self._send_answers()
+        except ProtocolError as error:
+            self.refuse(str(error))
+            return
+        if not self._reading:
+            # Frames may wait. They are handled in a turn of their own: whoever answered is in the middle of something.
+            self._loop.call_soon(self._cut_frames)
 
     def refuse(self, reason: str) -> None:
         """Close this connection for what it did."""
@@ -246,6 +267,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if abort:
+            shut_down(self._transport.get_extra_info("socket"))
             self._transport.abort()
         else:
             self._transport.close()

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         with ExitStack() as stack:
             journal = None
             if arguments.journal is not None:
-                journal = JsonLinesJournal.open(arguments.journal)
+                journal = open_journal(arguments.journal)
                 stack.callback(journal.close)
             broker = stack.enter_context(
                 EmbeddedBroker(
@@ -94,6 +94,18 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print("stopped", file=sys.stderr)
     return 0
+
+
+def open_journal(path: Path) -> JsonLinesJournal:
+    """Open the event log for appending.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        return JsonLinesJournal.open(path)
+    except OSError as error:
+        raise ConfigError(f"--journal {path}: {error.strerror}; its folder must be there and writable") from error
 
 
 def parse_address(text: str) -> tuple[str, int]:

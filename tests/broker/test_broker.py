@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,11 @@ from kip848_client.errors import (
     ConfigError,
     DataDirLockedError,
     ErrorCode,
+    ForkedProcessError,
     IllegalStateError,
     RequestTimeoutError,
 )
-from kip848_client.journal import MemoryJournal
+from kip848_client.journal import JournalEvent, MemoryJournal
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.raw_connection import RawConnection
@@ -184,7 +187,7 @@ def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:
         EmbeddedBroker(data_dir=tmp_path).start()
 
 
-def test_a_crash_resets_connections_and_says_nothing() -> None:
+def test_a_crash_ends_connections_and_says_nothing() -> None:
     """Tests of a client's behaviour when its broker dies need the death to look like one."""
     journal = MemoryJournal()
     broker = EmbeddedBroker(journal=journal).start()
@@ -252,6 +255,55 @@ def test_stop_wakes_whoever_waits_for_a_group() -> None:
     waiter.join(10)
     assert not waiter.is_alive()
     assert "stopped" in str(failures[0])
+
+
+def test_a_forked_child_may_not_use_the_broker_and_does_not_keep_it_alive() -> None:
+    """Child processes copy sockets: a stopped broker must be gone for its clients although a child lives on."""
+    broker = EmbeddedBroker({"orders": 1}).start()
+    connection = RawConnection(broker.bootstrap_servers)
+    connection.ask(MetadataRequest(topics=None), version=12)
+    end_read, end_write = os.pipe()
+    report_read, report_write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is the point
+        child = os.fork()
+    if not child:  # no assertion, no clean-up of pytest here: report, wait for the end, go
+        try:
+            broker.topics()
+        except ForkedProcessError:
+            os.write(report_write, b"refused")
+        broker.stop()
+        os.close(end_write)
+        os.read(end_read, 1)
+        os._exit(0)
+    try:
+        assert os.read(report_read, 100) == b"refused"
+        assert broker.topics() == {"orders": 1}
+        broker.stop()
+        assert connection.is_closed_by_peer()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", broker.port), timeout=5)
+    finally:
+        connection.close()
+        for descriptor in (end_read, end_write, report_read, report_write):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+
+
+def test_stopping_a_broker_from_its_own_thread_says_so() -> None:
+    """An event log whose callback stops the broker would wait for itself for ever."""
+    failures: list[Exception] = []
+
+    def stop(_event: JournalEvent) -> None:
+        try:
+            broker.stop()
+        except IllegalStateError as error:
+            failures.append(error)
+
+    broker = EmbeddedBroker(journal=MemoryJournal(stop))
+    with broker:
+        broker.create_topic("orders")
+    assert "from its own thread" in str(failures[0])
 
 
 def test_advance_clock_needs_a_manual_clock() -> None:
