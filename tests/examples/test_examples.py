@@ -1,0 +1,101 @@
+"""Every example does what its docstring says, started as a reader would start it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from confluent_kafka import Producer
+
+from kip848_client import EmbeddedBroker
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TIMEOUT_S = 30.0
+
+
+def produce(broker: EmbeddedBroker, topic: str, *records: tuple[str, str]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for key, value in records:
+        producer.produce(topic, key=key, value=value, partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+@contextmanager
+def example(name: str, broker: EmbeddedBroker, topic: str) -> Iterator[subprocess.Popen[str]]:
+    """A running example; whatever happens, it is gone afterwards."""
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / name), broker.bootstrap_servers, topic],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
+    stdout: IO[str] | None = process.stdout
+    assert stdout is not None
+    return [stdout.readline().rstrip("\n") for _ in range(count)]
+
+
+def interrupt(process: subprocess.Popen[str]) -> str:
+    """Press Ctrl-C; returns what else was printed."""
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors
+    assert errors == ""
+    return output
+
+
+def test_quickstart(kip848_broker: EmbeddedBroker) -> None:
+    """The first program that a reader copies: it reads, commits each record, and leaves the group on Ctrl-C."""
+    kip848_broker.create_topic("orders", partitions=1)
+    produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
+    with example("quickstart.py", kip848_broker, "orders") as process:
+        assert lines_of(process, 3) == [
+            "assigned: orders-0",
+            "orders 0 0 b'tea'",
+            "orders 0 1 b'milk'",
+        ]
+        interrupt(process)
+    kip848_broker.wait_for_group("quickstart", state="Empty", members=0)
+    produce(kip848_broker, "orders", ("a", "sugar"))
+    with example("quickstart.py", kip848_broker, "orders") as process:
+        assert lines_of(process, 2)[1] == "orders 0 2 b'sugar'"
+        interrupt(process)
+
+
+def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
+    """Each payment is saved once: what is summed when Ctrl-C comes is saved and committed on the way out."""
+    kip848_broker.create_topic("payments", partitions=1)
+    produce(kip848_broker, "payments", ("ann", "1"), ("ben", "2"), ("ann", "3"))
+    with example("commit_by_hand.py", kip848_broker, "payments") as process:
+        assert lines_of(process, 1) == ["saved {'ann': 4, 'ben': 2}"]
+        assert interrupt(process) == ""
+    produce(kip848_broker, "payments", ("ben", "5"))
+    with example("commit_by_hand.py", kip848_broker, "payments") as process:
+        assert lines_of(process, 1) == ["saved {'ben': 5}"]
+        assert interrupt(process) == ""
+    kip848_broker.wait_for_group("totals", state="Empty", members=0)
+
+
+def test_embedded_broker() -> None:
+    """The example is a test file: it must pass as one, in a fresh pytest with nothing but the installed plugin."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", str(EXAMPLES / "embedded_broker.py")],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
