@@ -161,53 +161,48 @@ class DecoderSource:
         return result
 
     def _sized(self, kind: Scalar, *, nullable: bool) -> str:
+        """A string or bytes. A null is tested for first: in steady messages most optional fields are null."""
         length, stop, result = self.names.fresh("n"), self.names.fresh("q"), self.names.fresh("s")
+        least = 1 if self.compact else 0
+        self._fixed("B" if self.compact else "h" if kind is STRING else "i", length)
+        self._flush()
+        if nullable:
+            empty = '""' if kind is STRING else 'b""'
+            self._emit(f"if {length} == {least - 1}: {result} = None")
+            self._emit(f"elif {length} == {least}: {result} = {empty}")
+            self._emit("else:")
+            self._indent += 1
         if self.compact:
-            self._fixed("B", length)
-            self._flush()
             rest = "rest_of_string_length" if kind is STRING else "rest_of_uvarint"
             self._emit(f"if {length} > 127: {length}, p = {rest}(b, p, {length})")
             self._emit(f"{stop} = p + {length} - 1")
-            least = 1
         else:
-            self._fixed("h" if kind is STRING else "i", length)
-            self._flush()
             self._emit(f"{stop} = p + {length}")
-            least = 0
-        taken = f"b[p:{stop}].decode()" if kind is STRING else f"b[p:{stop}]"
         refuse = f"bad_length(p, {length}{' - 1' if self.compact else ''})"
+        self._emit(f"if {stop} > end or {length} < {least}: {refuse}")
+        taken = f"b[p:{stop}].decode()" if kind is STRING else f"b[p:{stop}]"
+        self._emit(f"{result} = {taken}; p = {stop}")
         if nullable:
-            self._emit(f"if {length} == {least - 1}: {result} = None")
-            self._emit(f"elif {length} < {least} or {stop} > end: {refuse}")
-            self._emit(f"else: {result} = {taken}; p = {stop}")
-        else:
-            self._emit(f"if {length} < {least} or {stop} > end: {refuse}")
-            self._emit(f"{result} = {taken}; p = {stop}")
+            self._indent -= 1
         return result
 
     def _array(self, element: Scalar | type, *, nullable: bool) -> str:
         count, result = self.names.fresh("n"), self.names.fresh("a")
-        if self.compact:
-            self._fixed("B", count)
-            self._flush()
-            self._emit(f"if {count} > 127: {count}, p = rest_of_uvarint(b, p, {count})")
-            self._emit(f"{count} -= 1")
-        else:
-            self._fixed("i", count)
-            self._flush()
-        least = self._least_size(element)
-        needed = f"{count} * {least}" if least > 1 else count
-        refuse = f"bad_array_length(p, {count})"
+        self._fixed("B" if self.compact else "i", count)
+        self._flush()
         if nullable:
-            self._emit(f"if {count} == -1: {result} = None")
-            self._emit(f"elif {count} < 0 or {needed} > end - p: {refuse}")
+            self._emit(f"if {count} == {0 if self.compact else -1}: {result} = None")
             self._emit("else:")
             self._indent += 1
-            self._elements(element, count, result)
+        if self.compact:
+            self._emit(f"if {count} > 127: {count}, p = rest_of_uvarint(b, p, {count})")
+            self._emit(f"{count} -= 1")
+        least = self._least_size(element)
+        needed = f"{count} * {least}" if least > 1 else count
+        self._emit(f"if {count} < 0 or {needed} > end - p: bad_array_length(p, {count})")
+        self._elements(element, count, result)
+        if nullable:
             self._indent -= 1
-        else:
-            self._emit(f"if {count} < 0 or {needed} > end - p: {refuse}")
-            self._elements(element, count, result)
         return result
 
     def _elements(self, element: Scalar | type, count: str, result: str) -> None:
