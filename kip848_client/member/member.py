@@ -49,10 +49,14 @@ from kip848_client.member.offset_fetches import OffsetFetches
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.settings import MemberConfig
-from kip848_client.member.states import HEARTBEATING, IN_GROUP, MemberState, Phase
-from kip848_client.model import ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
+from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
+from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
 
 __all__ = ["Member", "MemberSnapshot"]
+
+
+_NONE: Final[frozenset[TopicIdPartition]] = frozenset()
+_NOTHING_READABLE: Final[frozenset[TopicPartition]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,10 @@ class Member:
             reconciler=self._reconciler,
             positions=self._positions,
         )
-        self._view = self._new_view(version=0)
+        self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
+        self._seen = (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, NO_EPOCH)
+        """The fields of the view but its version, in order."""
+        self._view = MemberView(0, *self._seen)
 
     # -------------------------------------------------------------------------------------------------------- step
 
@@ -209,6 +216,8 @@ class Member:
     @property
     def _coordinator_wanted(self) -> bool:
         phase = self._context.phase
+        if phase in FATAL:
+            return False
         return phase in HEARTBEATING or self._commits.coordinator_wanted or self._fetches.coordinator_wanted
 
     def _coordinator_refused(self, error: Kip848Error) -> None:
@@ -269,32 +278,35 @@ class Member:
         return self._view
 
     def _next_view(self) -> MemberView:
-        old = self._view
-        new = self._new_view(version=old.version)
-        return old if new == old else self._new_view(version=old.version + 1)
-
-    def _new_view(self, *, version: int) -> MemberView:
         context = self._context
-        return MemberView(
-            version=version,
-            state=context.phase.state,
-            readable=self._readable(),
-            assigned=context.owned,
-            poll_wanted=self._membership.poll_wanted or self._reconciler.poll_wanted or self._commits.poll_wanted,
-            awaiting_app=context.listeners_outstanding or self._reconciler.run is not None,
-            member_id=context.member_id,
-            member_epoch=context.live_epoch,
+        seen = (
+            context.phase.state,
+            self._readable(),
+            context.owned,
+            self._membership.poll_wanted or self._reconciler.poll_wanted or self._commits.poll_wanted,
+            context.listeners_outstanding or self._reconciler.run is not None,
+            context.member_id,
+            context.live_epoch,
         )
+        if seen == self._seen:
+            return self._view
+        self._seen = seen
+        return MemberView(self._view.version + 1, *seen)
 
     def _readable(self) -> frozenset[TopicPartition]:
         context = self._context
         if context.phase is Phase.IDLE:
-            partitions = context.owned
+            blocked = _NONE
         elif context.phase in IN_GROUP:
-            partitions = context.owned - self._reconciler.held_back - self._reconciler.unconfirmed
+            blocked = self._reconciler.held_back | self._reconciler.unconfirmed
         else:
-            return frozenset()
-        return frozenset(partition.topic_partition for partition in partitions)
+            return _NOTHING_READABLE
+        # Steps are many and changes are few: a member of ten thousand partitions must not rebuild this for each answer.
+        owned, last_blocked, readable = self._last_readable
+        if owned is not context.owned or last_blocked != blocked:
+            readable = frozenset(partition.topic_partition for partition in context.owned - blocked)
+            self._last_readable = (context.owned, blocked, readable)
+        return readable
 
     def snapshot(self) -> MemberSnapshot:
         """A copy of what the member is now."""

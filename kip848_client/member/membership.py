@@ -86,6 +86,9 @@ class Membership:
         )
         self._last_poll_ms = 0
         self._joining_since_ms = 0
+        self._may_hold_instance = False
+        """A join of ours was accepted, or may have been: then the static slot can be ours."""
+        self._instance_freed = False
         self._removals = 0
         """How often in a row the member was removed before a heartbeat worked."""
 
@@ -190,6 +193,8 @@ class Membership:
     def _accepted(self, response: ConsumerGroupHeartbeatResponse) -> None:
         context = self._context
         self._adopt_member_id(response)
+        self._may_hold_instance = True
+        self._instance_freed = False
         self._heartbeats.succeeded(interval_ms=response.heartbeat_interval_ms)
         if context.phase is Phase.LEAVE_DUE:
             return
@@ -214,8 +219,12 @@ class Membership:
     def _refused(self, code: int, message: str, link: int | None) -> None:
         """The answer carries an error code."""
         error_class = heartbeat_error_class(code)
-        if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._may_wait_for_instance():
-            error_class = HeartbeatErrorClass.RETRY
+        if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._context.phase is Phase.JOINING:
+            if self._free_own_instance():
+                self._heartbeats.failed(at_once=True)
+                return
+            if self._context.now_ms - self._joining_since_ms < self._context.config.unreleased_instance_retry_ms:
+                error_class = HeartbeatErrorClass.RETRY
         match error_class:
             case HeartbeatErrorClass.RETRY:
                 self._heartbeats.failed()
@@ -237,6 +246,7 @@ class Membership:
             return
         self._heartbeats.ended()
         self._heartbeats.failed()
+        self._may_hold_instance = True
         if is_passing(failure):
             return
         if failure.kind is FailureKind.MALFORMED:
@@ -247,9 +257,18 @@ class Membership:
         else:
             self.fail(failure_error(failure))
 
-    def _may_wait_for_instance(self) -> bool:
-        limit_ms = self._context.config.unreleased_instance_retry_ms
-        return self._context.phase is Phase.JOINING and self._context.now_ms - self._joining_since_ms < limit_ms
+    def _free_own_instance(self) -> bool:
+        """Leave a static slot that we hold ourselves, so that the join which follows on this connection finds it free.
+
+        The coordinator refuses a join with the instance id of a living member even to that member: when the answer to
+        its join was lost, or when it was fenced, it would wait for its own session to end. If somebody else holds the
+        slot, the coordinator refuses this leave, and the next answer is final.
+        """
+        if not self._may_hold_instance or self._instance_freed or not self._leaving.can_be_named():
+            return False
+        self._instance_freed = True
+        self._heartbeats.send_leave(epoch=self._leaving.epoch(LeaveMode.DEFAULT), on_answer=_ignore, on_failure=_ignore)
+        return True
 
     def _surface(self, code: int, message: str) -> None:
         error: Kip848Error

@@ -50,11 +50,13 @@ class Lookup:
         on_done: called once with the result, or with the error of the whole fetch.
         deadline_ms: when to give up, or None to wait for ever.
         fetch_id: of the application's call; None for the member itself.
+        interested: how many partitions still want the answer; kept by whoever asks.
     """
 
     on_done: Callable[[FetchResult | None, Kip848Error | None], None]
     deadline_ms: int | None = None
     fetch_id: int | None = None
+    interested: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -58,6 +58,10 @@ class _Stage(enum.Enum):
     """Nothing but a seek helps."""
 
 
+_ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
+"""Stages in which the member itself has something to do."""
+
+
 @dataclass(slots=True, eq=False)
 class _Slot:
     partition: TopicIdPartition
@@ -75,6 +79,8 @@ class Positions:
         self._context = context
         self._fetches = fetches
         self._slots: dict[TopicIdPartition, _Slot] = {}
+        self._active: dict[TopicIdPartition, _Slot] = {}
+        """Slots in an `_ACTIVE` stage: few, while a member may have thousands of partitions."""
         self._listing: dict[int, list[_Slot]] = {}
 
     # ------------------------------------------------------------------------------------------------------- slots
@@ -100,7 +106,7 @@ class Positions:
                 continue
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
                 slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
-            slot.stage = _Stage.NOT_READY
+            self._set(slot, _Stage.NOT_READY)
             self._forget_lookup(slot)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -108,13 +114,15 @@ class Positions:
         for partition in partitions:
             slot = self._slots.pop(partition, None)
             if slot is not None:
-                slot.stage = _Stage.STUCK
+                self._set(slot, _Stage.STUCK)
                 self._forget_lookup(slot)
 
     def _forget_lookup(self, slot: _Slot) -> None:
         lookup, slot.lookup = slot.lookup, None
-        if lookup is not None and all(other.lookup is not lookup for other in self._slots.values()):
-            self._fetches.cancel(lookup)
+        if lookup is not None:
+            lookup.interested -= 1
+            if not lookup.interested:
+                self._fetches.cancel(lookup)
 
     def clear(self) -> None:
         """All are gone."""
@@ -138,11 +146,18 @@ class Positions:
             return
         timestamp = _POLICY.get(self._context.config.auto_offset_reset)
         if timestamp is None:
-            slot.stage = _Stage.STUCK
+            self._set(slot, _Stage.STUCK)
             text = f"{event.partition} has no record at offset {event.position.offset}; seek() to one that exists"
             self._context.surface(error_for_code(ErrorCode.OFFSET_OUT_OF_RANGE, text), key=event.partition)
         else:
             self._reset(slot, timestamp)
+
+    def _set(self, slot: _Slot, stage: _Stage) -> None:
+        slot.stage = stage
+        if stage in _ACTIVE:
+            self._active[slot.partition] = slot
+        else:
+            self._active.pop(slot.partition, None)
 
     def _by_name(self, partition: TopicPartition) -> _Slot | None:
         owned = self._context.owned_by_name.get(partition)
@@ -153,16 +168,16 @@ class Positions:
         slot.backoff.reset()
         slot.position = position
         if position is None:
-            slot.stage = _Stage.LOOK_UP
+            self._set(slot, _Stage.LOOK_UP)
         elif position.offset in _LOGICAL:
             self._reset(slot, position.offset)
         else:
-            slot.stage = _Stage.START
+            self._set(slot, _Stage.START)
 
     def _reset(self, slot: _Slot, timestamp: int) -> None:
         slot.backoff.reset()
         slot.lookup = None
-        slot.stage = _Stage.RESET
+        self._set(slot, _Stage.RESET)
         slot.position = None
         slot.timestamp = timestamp
 
@@ -170,28 +185,26 @@ class Positions:
 
     def advance(self) -> None:
         """Ask for what is missing."""
-        self._look_up()
-        self._list_offsets()
+        if self._active:
+            self._look_up()
+            self._list_offsets()
 
     def flush(self) -> None:
         """Tell the application's thread where to fetch."""
-        ready = {slot.partition: slot for slot in self._slots.values() if slot.stage is _Stage.START}
+        ready = {slot.partition: slot for slot in self._active.values() if slot.stage is _Stage.START}
         if ready:
             positions = {partition: slot.position for partition, slot in ready.items() if slot.position is not None}
             for slot in ready.values():
-                slot.stage = _Stage.FETCHING
+                self._set(slot, _Stage.FETCHING)
             self._context.emit(StartFetching(positions))
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
-        return min(
-            (slot.backoff.ready_ms for slot in self._slots.values() if slot.stage in {_Stage.LOOK_UP, _Stage.RESET}),
-            default=None,
-        )
+        return min((slot.backoff.ready_ms for slot in self._active.values()), default=None)
 
     def _ready(self, stage: _Stage) -> list[_Slot]:
         now_ms = self._context.now_ms
-        return [slot for slot in self._slots.values() if slot.stage is stage and now_ms >= slot.backoff.ready_ms]
+        return [slot for slot in self._active.values() if slot.stage is stage and now_ms >= slot.backoff.ready_ms]
 
     # --------------------------------------------------------------------------------------------- committed offset
 
@@ -203,9 +216,9 @@ class Positions:
         def done(result: FetchResult | None, error: Kip848Error | None) -> None:
             self._looked_up(lookup, slots, result, error)
 
-        lookup = Lookup(done)
+        lookup = Lookup(done, interested=len(slots))
         for slot in slots:
-            slot.stage = _Stage.LOOKING_UP
+            self._set(slot, _Stage.LOOKING_UP)
             slot.lookup = lookup
         self._fetches.look_up(frozenset(slot.partition.topic_partition for slot in slots), lookup)
 
@@ -227,7 +240,8 @@ class Positions:
             if key in result.failed:
                 self._retry(slot, _Stage.LOOK_UP)
             elif (position := result.offsets.get(key)) is not None:
-                slot.stage, slot.position, slot.lookup = _Stage.START, position, None
+                slot.position, slot.lookup = position, None
+                self._set(slot, _Stage.START)
             else:
                 unset.append(slot)
         self._complain(
@@ -254,7 +268,7 @@ class Positions:
             self._context.surface(missing, key=missing.partitions)
 
     def _retry(self, slot: _Slot, stage: _Stage) -> None:
-        slot.stage = stage
+        self._set(slot, stage)
         slot.lookup = None
         slot.backoff.failed(self._context.now_ms)
 
@@ -280,7 +294,7 @@ class Positions:
             return
         request_id = self._context.expect(None, self._list_failed)
         for slot in slots:
-            slot.stage = _Stage.RESETTING
+            self._set(slot, _Stage.RESETTING)
         self._listing[request_id] = slots
         timestamps = {slot.partition.topic_partition: slot.timestamp for slot in slots}
         self._context.emit(ListOffsets(request_id, timestamps, self._context.config.request_timeout_ms))
@@ -295,7 +309,8 @@ class Positions:
             key = slot.partition.topic_partition
             position = event.offsets.get(key)
             if key not in event.errors and position is not None and position.offset >= 0:
-                slot.stage, slot.position = _Stage.START, position
+                slot.position = position
+                self._set(slot, _Stage.START)
                 continue
             self._retry(slot, _Stage.RESET)
             if key in event.errors:

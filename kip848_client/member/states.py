@@ -96,6 +96,8 @@ class Phase(enum.Enum):
     FATAL_DONE = "fatal_done"
     """Kafka FATAL. Sends nothing, ever again."""
 
+    __hash__ = object.__hash__  # enum hashes in Python code, and a step asks for membership in sets of phases often
+
     @property
     def state(self) -> MemberState:
         """The public state that this phase belongs to."""

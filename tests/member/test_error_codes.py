@@ -19,7 +19,7 @@ from kip848_client.member.error_tables import (
     heartbeat_error_class,
     partition_fetch_error_class,
 )
-from kip848_client.member.events import CommitKind, Fail, FailureKind, SurfaceError
+from kip848_client.member.events import CommitKind, CoordinatorDisconnected, Fail, FailureKind, SurfaceError
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -375,3 +375,17 @@ def test_only_codes_about_the_coordinator_forget_it() -> None:
     assert forgetting == {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
     committing = {code for code in CODES if forgets_coordinator(code, committing=True)}
     assert committing == forgetting | {ErrorCode.REQUEST_TIMED_OUT}
+
+
+def test_calls_of_a_fatal_member_fail_without_a_request() -> None:
+    """Nothing leaves a consumer that stopped, not even a lookup of the coordinator."""
+    member = MemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.coordinator_found = False
+    member.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    member.step(CoordinatorDisconnected(node_id=1))
+    fetch, commit = member.committed("t-0"), member.commit(positions(t_0=1))
+    assert member.fetch_result(fetch).error is not None
+    assert member.commit_error(commit) is not None
+    assert not member.sent

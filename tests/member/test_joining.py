@@ -239,3 +239,53 @@ def test_the_join_names_every_topic_sorted(topics: tuple[str, ...]) -> None:
     member.subscribe(*reversed(topics))
     member.poll()
     assert member.expect_heartbeat().subscribed_topic_names == topics
+
+
+def test_a_static_member_frees_the_slot_that_it_holds_itself() -> None:
+    """Its join was applied and the answer lost: the coordinator refuses the repeated join although it is ours."""
+    member = MemberHarness(settings={"instance_id": "host-1"})
+    member.subscribe("t")
+    member.poll()
+    member.fail_heartbeat()
+    member.advance(200)
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    leave, join = member.requests(ConsumerGroupHeartbeatRequest)
+    assert (leave.member_epoch, leave.instance_id, leave.member_id) == (-2, "host-1", MEMBER_ID)
+    assert join.member_epoch == 0
+    member.answer_heartbeat(epoch=-2)
+    member.answer_heartbeat(epoch=3, assignment={"t": [0]})
+    assert member.state() is MemberState.RECONCILING
+
+
+def test_a_static_member_that_was_fenced_frees_its_slot_too() -> None:
+    """Without this a fenced static member is dead for good."""
+    member = MemberHarness(settings={"instance_id": "host-1"})
+    member.become_stable({})
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    assert [item.member_epoch for item in member.requests(ConsumerGroupHeartbeatRequest)] == [-2, 0]
+
+
+def test_a_slot_of_somebody_else_is_final_after_one_attempt() -> None:
+    """The coordinator refused our leave, because another process holds the slot."""
+    member = MemberHarness(settings={"instance_id": "host-1"})
+    member.subscribe("t")
+    member.poll()
+    member.fail_heartbeat()
+    member.advance(200)
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    member.answer_heartbeat(error=ErrorCode.FENCED_INSTANCE_ID)
+    assert member.state() is MemberState.UNJOINED
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    assert member.state() is MemberState.FATAL
+
+
+def test_a_slot_of_somebody_else_is_final_for_a_newcomer() -> None:
+    """A second process with the same group.instance.id must not push the first one out."""
+    member = MemberHarness(settings={"instance_id": "host-1"})
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    assert member.state() is MemberState.FATAL
+    member.expect_no_heartbeat()
