@@ -19,6 +19,18 @@ from typing import ClassVar, Final
 
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.messages.group_record_keys import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    GroupMetadataKey,
+    GroupRecordKey,
+    OffsetCommitKey,
+)
 from kip848_client.wire.schema import (
     BYTES,
     INT8,
@@ -73,17 +85,6 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetCommitKey(RecordPart):
-    """Types 0 (written by very old coordinators) and 1: which offset this is."""
-
-    WIRE: ClassVar[MessageSpec] = record(1, "0", flexible="none")
-
-    group: str = wire(STRING, "0+")
-    topic: str = wire(STRING, "0+")
-    partition: int = wire(INT32, "0+")
-
-
-@dataclass(frozen=True, slots=True)
 class OffsetCommitValue(RecordPart):
     """A committed offset. Version 1 alone has a time of expiry, version 4 alone the topic's id."""
 
@@ -95,15 +96,6 @@ class OffsetCommitValue(RecordPart):
     commit_timestamp: int = wire(INT64, "0+")
     expire_timestamp: int = wire(INT64, "1", default=-1, ignorable=True)
     topic_id: uuid.UUID = wire(UUID, "4+", tag=0, ignorable=True)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMetadataKey(RecordPart):
-    """Type 2: a classic group."""
-
-    WIRE: ClassVar[MessageSpec] = record(2, "0", flexible="none")
-
-    group: str = wire(STRING, "0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +127,6 @@ class GroupMetadataValue(RecordPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadataKey(RecordPart):
-    """Type 3: a consumer group."""
-
-    WIRE: ClassVar[MessageSpec] = record(3, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
-
-
-@dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadataValue(RecordPart):
     """The group epoch, and the hash of the topics' metadata that it was bumped for."""
 
@@ -151,15 +134,6 @@ class ConsumerGroupMetadataValue(RecordPart):
 
     epoch: int = wire(INT32, "0+")
     metadata_hash: int = wire(INT64, "0+", tag=0)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupPartitionMetadataKey(RecordPart):
-    """Type 4: topic metadata as Kafka 4.0 kept it; newer coordinators only write tombstones."""
-
-    WIRE: ClassVar[MessageSpec] = record(4, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +161,6 @@ class ConsumerGroupPartitionMetadataValue(RecordPart):
     WIRE: ClassVar[MessageSpec] = record(4, "0", flexible="0+")
 
     topics: tuple[TopicMetadata, ...] = wire(array(TopicMetadata), "0+")
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataKey(RecordPart):
-    """Type 5: a member and its subscription."""
-
-    WIRE: ClassVar[MessageSpec] = record(5, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +212,6 @@ class ConsumerGroupMemberMetadataValue(RecordPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMetadataKey(RecordPart):
-    """Type 6: of which epoch a group's target is."""
-
-    WIRE: ClassVar[MessageSpec] = record(6, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
-
-
-@dataclass(frozen=True, slots=True)
 class ConsumerGroupTargetAssignmentMetadataValue(RecordPart):
     """The target's epoch, when it was computed, and by which client-side assignor (empty: by the server)."""
 
@@ -265,16 +220,6 @@ class ConsumerGroupTargetAssignmentMetadataValue(RecordPart):
     assignment_epoch: int = wire(INT32, "0+")
     assignment_timestamp: int = wire(INT64, "0+", tag=0)
     assignor_name: str = wire(STRING, "0+", tag=10000)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMemberKey(RecordPart):
-    """Type 7: the target of one member."""
-
-    WIRE: ClassVar[MessageSpec] = record(7, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,16 +240,6 @@ class ConsumerGroupTargetAssignmentMemberValue(RecordPart):
     error: int = wire(INT8, "0+", tag=10000)
     metadata_version: int = wire(INT16, "0+", tag=10001)
     metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignmentKey(RecordPart):
-    """Type 8: what one member owns now."""
-
-    WIRE: ClassVar[MessageSpec] = record(8, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,16 +265,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupRegularExpressionKey(RecordPart):
-    """Type 16: a pattern that members of the group subscribe to."""
-
-    WIRE: ClassVar[MessageSpec] = record(16, "0", flexible="none")
-
-    group_id: str = wire(STRING, "0+")
-    regular_expression: str = wire(STRING, "0+")
-
-
-@dataclass(frozen=True, slots=True)
 class ConsumerGroupRegularExpressionValue(RecordPart):
     """The topics that the pattern matched, at which version of the metadata, and when."""
 
@@ -350,17 +275,6 @@ class ConsumerGroupRegularExpressionValue(RecordPart):
     timestamp: int = wire(INT64, "0+")
 
 
-GroupRecordKey = (
-    OffsetCommitKey
-    | GroupMetadataKey
-    | ConsumerGroupMetadataKey
-    | ConsumerGroupPartitionMetadataKey
-    | ConsumerGroupMemberMetadataKey
-    | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
-    | ConsumerGroupRegularExpressionKey
-)
 GroupRecordValue = (
     OffsetCommitValue
     | GroupMetadataValue

@@ -1,0 +1,144 @@
+"""The declarations themselves: versions, frozenness, and what importing them costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.compiler import source_of
+from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kip848_client.wire.schema import INT32, Versions, array, fields_of, wire
+from tests.wire.strategies import Case, all_cases
+
+VERSIONS = {
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.OFFSET_COMMIT: (2, 10),
+    ApiKey.OFFSET_FETCH: (1, 10),
+    ApiKey.LIST_OFFSETS: (1, 11),
+    ApiKey.FETCH: (4, 18),
+    ApiKey.PRODUCE: (3, 13),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    ApiKey.LIST_GROUPS: (0, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    ApiKey.SASL_HANDSHAKE: (0, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 2),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.END_TXN: (0, 5),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
+}
+
+
+def test_every_api_is_spoken_in_the_versions_that_current_clients_ask_for() -> None:
+    """A version lost here makes a real client refuse to start, or abort (librdkafka without Metadata 12)."""
+    spoken = {key: tuple(message_pair(key).request.WIRE.versions) for key in SUPPORTED_API_KEYS}
+
+    assert spoken == VERSIONS
+
+
+@pytest.mark.parametrize("key", sorted(SUPPORTED_API_KEYS), ids=lambda key: ApiKey(key).name)
+def test_request_and_response_belong_together(key: ApiKey) -> None:
+    """An answer decoded with another range than its request's is garbage."""
+    request, response = message_pair(key)
+
+    assert request.WIRE == response.WIRE
+    assert request.WIRE.api_key == key
+    assert request() == request()
+    assert response() == response()
+
+
+def test_an_unknown_key_has_no_messages() -> None:
+    """Callers tell "not spoken here" by KeyError."""
+    for key in (ApiKey.LEADER_AND_ISR, 12345):
+        with pytest.raises(KeyError):
+            message_pair(key)
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=str)
+def test_every_version_has_readable_source(case: Case) -> None:
+    """Who hunts a codec bug reads this source; lines that no editor can show would not help."""
+    for text in source_of(case.cls, case.version):
+        assert text.startswith("def ")
+        assert max(map(len, text.splitlines())) < 1000
+
+
+def test_messages_are_frozen_slotted_and_hashable() -> None:
+    """Cores keep them in sets and hand them around; a change under their feet would be invisible."""
+    group = OffsetFetchRequestGroup(group_id="g")
+    request = OffsetFetchRequest(groups=(group,))
+
+    assert not hasattr(request, "__dict__")
+    assert {request: 1}[dataclasses.replace(request)] == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        group.group_id = "x"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [("0+", [0, 1, 99], [-1]), ("2-4", [2, 4], [1, 5]), ("1", [1], [0, 2]), ("none", [], [-1, 0, 1])],
+)
+def test_versions_are_read_as_kafka_writes_them(text: str, inside: list[int], outside: list[int]) -> None:
+    """One off, and a field travels in a version that does not have it."""
+    versions = Versions.parse(text)
+
+    assert str(versions) == text
+    assert all(versions.includes(version) for version in inside)
+    assert not any(versions.includes(version) for version in outside)
+
+
+def test_a_field_says_all_that_its_declaration_said() -> None:
+    """The compiler believes nothing else."""
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Struct:
+        numbers: tuple[int, ...] | None = wire(array(INT32), "1+", nullable="2+", default=None, tag=7, ignorable=True)
+
+    (field,) = fields_of(Struct)
+
+    assert (field.name, field.kind, field.tag, field.default, field.ignorable) == (
+        "numbers",
+        array(INT32),
+        7,
+        None,
+        True,
+    )
+    assert (str(field.versions), str(field.nullable), str(field.tagged)) == ("1+", "2+", "1+")
+    assert (field.is_tagged(0), field.is_tagged(1)) == (False, True)
+
+
+def test_the_codec_loads_neither_the_network_nor_messages_that_nobody_asked_for() -> None:
+    """A core, a Spark worker and every pytest start import it."""
+    script = (
+        "import sys; import kip848_client.wire.codec, kip848_client.wire.messages.consumer_group_heartbeat;"
+        "loaded = {m for m in sys.modules if m.startswith('kip848_client.wire.messages.')};"
+        "assert loaded == {'kip848_client.wire.messages.consumer_group_heartbeat'}, loaded;"
+        "assert not {'anyio', 'asyncio', 'socket', 'ssl', 'confluent_kafka'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode == 0, done.stderr
