@@ -95,6 +95,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
             journal=journal,
         )
         self._manager: Final = self._group.thread.manager
+        self._presence: Final = self._group.thread.presence
         self._mark: object = None
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(plane, self._manager))
@@ -211,7 +212,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
             IllegalStateError: closed, neither subscribed nor assigned, used by two threads, or called from a listener.
         """
         # The fast path: nothing has moved since the last look, and a record is at hand.
-        if self._ready and self._mark is self._manager.mark and not self._gate.forked:
+        if self._ready and self._mark is self._manager.mark and self._gate.owner is None:
             return self._ready.popleft()
         with self._gate:
             batch = self._next_batch(PREFETCH_RECORDS, timeout)
@@ -237,6 +238,15 @@ class Consumer(OffsetCalls, ClusterQuestions):
         """
         if not 0 <= num_messages <= 1_000_000:
             raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
+        mark = self._manager.mark
+        if self._mark is mark and self._gate.owner is None and not self._ready:
+            # The fast path: nothing has moved since the last look, and librdkafka has records at hand.
+            fetcher = self._fetcher
+            batch = fetcher.read(num_messages, timeout_s=0)
+            if batch and self._manager.mark is mark and not fetcher.eventful:
+                self._presence.calls += 1
+                return batch
+            self._ready.extend(batch)
         with self._gate:
             return self._next_batch(num_messages, timeout)
 
@@ -254,7 +264,8 @@ class Consumer(OffsetCalls, ClusterQuestions):
         if not group.subscription and not group.manual:
             raise IllegalStateError("neither subscribed nor assigned; call subscribe() first")
         deadline_s = float("inf") if timeout is None or timeout < 0 else time.monotonic() + timeout
-        with thread.polling():
+        thread.begin_poll()
+        try:
             while True:
                 mark = manager.mark
                 if mark is not self._mark:
@@ -279,6 +290,8 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     ready.extend(batch)  # what is owned moved while the records came: look before they are handed out
                 elif deadline_s <= time.monotonic():
                     return []
+        finally:
+            thread.end_poll()
 
     def _tell(self, batch: list[Message]) -> None:
         """Pass on what librdkafka said in place of records; *batch* is kept for the next call."""

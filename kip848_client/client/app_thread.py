@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol, assert_never
 
 from kip848_client.client.commit_manager import CommitManager, PendingCall
@@ -100,7 +99,7 @@ class AppThread:
         self.fatal_told = False
         """Whether the fatal error was raised to the application."""
         self._queue = queue
-        self._presence = presence
+        self.presence: Final = presence
         self._last_ticket = 0
 
     def post(self, event: MemberEvent) -> None:
@@ -109,20 +108,19 @@ class AppThread:
 
     # --------------------------------------------------------------------------------------------------------- polling
 
-    @contextmanager
-    def polling(self) -> Iterator[None]:
-        """Cover the time that the application spends inside poll().
+    def begin_poll(self) -> None:
+        """The application enters poll(); `end_poll` must follow, whatever happens in between.
 
         Raises:
             IllegalStateError: poll() was called from inside a listener.
         """
         if self.listeners.running is not None:
             raise IllegalStateError("poll() was called from inside a rebalance listener; return from it first")
-        self._presence.enter()
-        try:
-            yield
-        finally:
-            self._presence.leave(now_ms=self.clock.now_ms())
+        self.presence.enter()
+
+    def end_poll(self) -> None:
+        """The application leaves poll()."""
+        self.presence.leave(now_ms=self.clock.now_ms())
 
     def settle(self, deadline_s: float) -> bool:
         """Perform what the member asks for, until it asks for nothing more or time is up.
@@ -224,7 +222,7 @@ class AppThread:
 
     def _run_listener(self, effect: ListenerEffect) -> None:
         gone = [tip.topic_partition for tip in effect.partitions]
-        with self._presence.outside(self.clock):
+        with self.presence.outside(self.clock):
             error = self.listeners.run(effect, let_go=lambda: self.records.let_go(gone))
         if error is not None:
             self.errors.append(error)

@@ -154,6 +154,8 @@ class Fetcher:
     @property
     def idle(self) -> bool:
         """Whether no record can arrive, so that waiting for one is of no use."""
+        if not self._paused and not self._held:
+            return not self._starts
         return not (self._starts.keys() - self._paused - self._held.keys())
 
     def sought(self, partition: TopicPartition) -> OffsetAndMetadata | None:

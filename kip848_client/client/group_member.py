@@ -162,12 +162,15 @@ class GroupMember:
         """
         deadline_s = time.monotonic() + timeout_s
         self.check_usable()
-        with self.thread.polling():
+        self.thread.begin_poll()
+        try:
             rest = self.thread.settle(deadline_s)
             while (left_s := deadline_s - time.monotonic()) > 0:
                 self.thread.wait(min(left_s, SLICE_S))
                 rest = self.thread.settle(deadline_s)
-        return rest
+            return rest
+        finally:
+            self.thread.end_poll()
 
     # --------------------------------------------------------------------------------------------------------- commits
 

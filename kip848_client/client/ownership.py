@@ -7,9 +7,12 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kip848_client.errors import ForkedProcessError, IllegalStateError
+
+FORKED: Final = -1
+"""In place of a thread's number: nobody may enter any more."""
 
 
 class OneThread:
@@ -20,24 +23,23 @@ class OneThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner: int | None = None
         self._depth = 0
-        self.forked = False
-        """Whether this is a child process of the one that made the consumer."""
+        self.owner: int | None = None
+        """Thread that is inside, or None; `FORKED` for ever in a child process of the one that made the consumer."""
 
     def __enter__(self) -> None:
-        if self.forked:
+        if self.owner == FORKED:
             raise ForkedProcessError(
                 "this consumer was made before fork(); its threads and connections belong to the parent process. "
                 "Make a new consumer in the child"
             )
         me = threading.get_ident()
-        if self._owner != me:
+        if self.owner != me:
             if not self._lock.acquire(blocking=False):
                 raise IllegalStateError(
                     "two threads are inside one consumer; give each thread a consumer, or calls a lock of your own"
                 )
-            self._owner = me
+            self.owner = me
         self._depth += 1
 
     def __exit__(
@@ -45,7 +47,7 @@ class OneThread:
     ) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._owner = None
+            self.owner = None
             self._lock.release()
 
 
@@ -68,7 +70,7 @@ class ForkGuard:
     @staticmethod
     def _in_child() -> None:
         for guard in list(ForkGuard._living):
-            guard._gate.forked = True
+            guard._gate.owner = FORKED
             for item in guard._leaked:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
 

@@ -11,9 +11,10 @@ from kip848_client.clock import Clock
 class AppPresence:
     """Written by the application's thread on its slow path, read by the background thread.
 
-    Records that poll() hands out of the prefetched buffer do not pass here: that path has no time to read a clock.
-    Instead the buffer's length betrays it: if it moved since the last look, poll() was called in between. The moment is
-    then taken as now, which is late by at most the time between two looks (a heartbeat interval).
+    Where records are at hand, poll() and consume() have no time to read a clock. Instead the length of the prefetched
+    buffer betrays poll(), and `calls` counts for consume(): if either moved since the last look, the application was
+    there in between. The moment is then taken as now, which is late by at most the time between two looks (a heartbeat
+    interval).
 
     Args:
         buffer: the prefetched records.
@@ -21,7 +22,9 @@ class AppPresence:
 
     def __init__(self, buffer: Sized = ()) -> None:
         self._buffer = buffer
-        self._length_seen = 0
+        self.calls = 0
+        """Grows with every consume() that found records at hand."""
+        self._seen = (0, 0)
         self._inside = 0
         self._left_ms: int | None = None
 
@@ -46,7 +49,7 @@ class AppPresence:
 
     def last_polled_ms(self, now_ms: int) -> int | None:
         """The last moment that the application is known to have been inside poll(), or None for never."""
-        length = len(self._buffer)
-        moved = length != self._length_seen
-        self._length_seen = length
+        seen = (len(self._buffer), self.calls)
+        moved = seen != self._seen
+        self._seen = seen
         return now_ms if self._inside or moved else self._left_ms

@@ -1,0 +1,192 @@
+"""The end of a consumer that nobody closed, forks, and processes that die; on the embedded broker."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from kip848_client import Consumer, EmbeddedBroker, TopicPartition
+from kip848_client.errors import ForkedProcessError
+from tests.interop.client.conftest import QUIET, MakeConsumer
+from tests.interop.client.drive import Produce, delivered_once, drive
+
+pytestmark = pytest.mark.interop
+
+PROGRAM = """
+import sys
+from kip848_client import Consumer
+conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+consumer = Consumer(conf)
+consumer.subscribe(["orders"])
+seen = 0
+while seen < 4:
+    seen += len(consumer.consume(100, 0.2))
+print("consumed", flush=True)
+"""
+
+
+def run(program: str, bootstrap_servers: str, *, timeout_s: float = 20.0) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own and wait for its end."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def test_no_thread_and_no_socket_is_left_after_close(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Services open and close consumers for months; each leak would add up."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    consumer.raw.close()
+    files_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  names are all that is wanted
+
+    for _ in range(5):
+        again = make_consumer().subscribe("orders")
+        drive(again, until=lambda: len(again.partitions) == 4)  # noqa: B023  used before the next round
+        again.raw.close()
+
+    assert [thread.name for thread in threading.enumerate() if "heartbeat" in thread.name] == []
+    assert len(os.listdir("/proc/self/fd")) <= files_before + 1  # noqa: PTH208
+
+
+def test_a_consumer_that_was_dropped_leaves_its_group(broker: EmbeddedBroker, produce: Produce) -> None:
+    """Notebooks run a cell again without close(): the old member must not keep its partitions for a session."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**QUIET, **conf})
+    consumer.subscribe(["orders"], on_revoke=lambda *_: pytest.fail("a listener ran on a thread of ours"))
+    while not consumer.assignment():
+        consumer.poll(0.05)
+
+    del consumer
+    gc.collect()
+
+    broker.wait_for("g", lambda group: not group.members, timeout_s=0.9, what="the dropped consumer to leave")
+
+
+def test_a_program_that_forgets_close_ends_at_once_and_leaves(broker: EmbeddedBroker, produce: Produce) -> None:
+    """Scripts end without close(); that must neither hang nor cost the group a session timeout."""
+    produce("orders", 1)
+
+    began = time.monotonic()
+    ended = run(PROGRAM, broker.bootstrap_servers)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "consumed\n"
+    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5, what="the member of the program to leave")
+    assert time.monotonic() - began < 10
+
+
+def test_a_program_that_dies_of_an_error_ends_at_once(broker: EmbeddedBroker, produce: Produce) -> None:
+    """An exception in the main loop must reach the shell, not hang behind a background thread."""
+    produce("orders", 1)
+
+    ended = run(PROGRAM + "\nraise ValueError('bad record')\n", broker.bootstrap_servers)
+
+    assert ended.returncode == 1
+    assert "ValueError: bad record" in ended.stderr
+
+
+def test_a_child_of_fork_is_told_to_make_its_own_consumer(broker: EmbeddedBroker, produce: Produce) -> None:
+    """Pre-forking servers: the child must get an error and not a hang, and the parent must go on undisturbed."""
+    produce("orders", 1)
+    program = (
+        PROGRAM
+        + """
+import os, warnings
+from kip848_client.errors import ForkedProcessError
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of fork() with threads
+child = os.fork()
+if child == 0:
+    refused = 0
+    for call in (lambda: consumer.poll(0), lambda: consumer.consume(1, 0), consumer.assignment, consumer.commit,
+                 consumer.close, consumer.unsubscribe, lambda: consumer.list_topics(timeout=1)):
+        try:
+            call()
+        except ForkedProcessError:
+            refused += 1
+    print("refused", refused, flush=True)
+    del consumer
+    import gc
+    gc.collect()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert consumer.state.name == "STABLE"
+epoch = consumer.member_epoch
+consumer.poll(0.5)
+assert (consumer.state.name, consumer.member_epoch) == ("STABLE", epoch), consumer
+consumer.close()
+print("parent closed")
+"""
+    )
+
+    ended = run(program, broker.bootstrap_servers)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "consumed\nrefused 7\nparent closed\n"
+
+
+def test_after_fork_the_prefetch_buffer_is_not_handed_out_twice(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """The fast path of poll() must notice the fork as well, or parent and child process the same records."""
+    produce("orders", 50)
+    consumer = make_consumer().subscribe("orders")
+    assert consumer.raw.poll(10.0) is not None
+    assert consumer.raw._ready, "nothing is prefetched, so this test proves nothing"
+
+    consumer.raw._gate.owner = -1  # what the hook after fork() does in the child
+    with pytest.raises(ForkedProcessError):
+        consumer.raw.poll(0)
+    consumer.raw._gate.owner = None
+
+    assert consumer.raw.poll(0) is not None
+
+
+def test_a_killed_process_loses_nothing(broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce) -> None:
+    """kill -9: after the session another member reads everything that was not committed."""
+    produce("orders", 1)
+    program = PROGRAM + "\nimport time\nwhile True:\n    consumer.poll(0.1)\n"
+    command = [sys.executable, "-c", program, broker.bootstrap_servers]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "consumed\n"
+            produce("orders", 10)
+        finally:
+            process.kill()
+
+    partitions = [TopicPartition("orders", partition) for partition in range(4)]
+    starts = [max(0, at.offset) for at in make_consumer().raw.committed(partitions)]
+    consumer = make_consumer().subscribe("orders")
+    expected = {("orders", p, offset) for p in range(4) for offset in range(starts[p], 11)}
+    drive(consumer, until=lambda: len(consumer.delivered) >= len(expected))
+
+    assert delivered_once([consumer]) == expected
+
+
+def test_importing_the_package_loads_no_librdkafka() -> None:
+    """Cores, Spark workers and pytest start without paying for it, or needing it."""
+    program = """
+    import sys
+    import kip848_client
+    assert "confluent_kafka" not in sys.modules
+    assert "Consumer" in dir(kip848_client)
+    kip848_client.Consumer
+    assert "confluent_kafka" in sys.modules
+    """
+
+    ended = run(program, "unused")
+
+    assert ended.returncode == 0, ended.stderr
