@@ -1,0 +1,149 @@
+import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Apache Kafka's own clients, driven by a test: one task per process, facts on standard output, one a line.
+ *
+ * produce ADDRESS TOPIC COUNT PARTITIONS          "acked PARTITION OFFSET" for every record
+ * consume ADDRESS GROUP TOPIC|^PATTERN [KEY=VALUE...]  "assigned P,P", "revoked P,P", "record PARTITION OFFSET VALUE";
+ *                                                  ends, committing and leaving, when standard input ends
+ * admin ADDRESS                                    a tour of the administrator's calls, one line each
+ */
+public final class JavaClient {
+    public static void main(String[] arguments) throws Exception {
+        switch (arguments[0]) {
+            case "produce" -> produce(arguments);
+            case "consume" -> consume(arguments);
+            case "admin" -> admin(arguments[1]);
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
+    }
+
+    private static Properties properties(String address) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", address);
+        properties.put("key.serializer", StringSerializer.class.getName());
+        properties.put("value.serializer", StringSerializer.class.getName());
+        properties.put("key.deserializer", StringDeserializer.class.getName());
+        properties.put("value.deserializer", StringDeserializer.class.getName());
+        return properties;
+    }
+
+    private static void produce(String[] arguments) throws Exception {
+        int count = Integer.parseInt(arguments[3]);
+        int partitions = Integer.parseInt(arguments[4]);
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties(arguments[1]))) {
+            for (int number = 0; number < count; number++) {
+                Future<RecordMetadata> sent = producer.send(
+                    new ProducerRecord<>(arguments[2], number % partitions, "key", Integer.toString(number)),
+                    (metadata, error) -> {
+                        if (error != null) throw new IllegalStateException(error);
+                        say("acked " + metadata.partition() + " " + metadata.offset());
+                    });
+                if (number == count - 1) {
+                    sent.get();
+                }
+            }
+        }
+    }
+
+    private static void consume(String[] arguments) throws Exception {
+        Properties properties = properties(arguments[1]);
+        properties.put("group.id", arguments[2]);
+        properties.put("group.protocol", "consumer");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("auto.commit.interval.ms", "100");
+        for (int index = 4; index < arguments.length; index++) {
+            String[] pair = arguments[index].split("=", 2);
+            properties.put(pair[0], pair[1]);
+        }
+        ConsumerRebalanceListener listener = new ConsumerRebalanceListener() {
+            @Override
+            public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                say("assigned " + names(partitions));
+            }
+
+            @Override
+            public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+                say("revoked " + names(partitions));
+            }
+
+            @Override
+            public void onPartitionsLost(Collection<TopicPartition> partitions) {
+                say("lost " + names(partitions));
+            }
+        };
+        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties)) {
+            String topic = arguments[3];
+            if (topic.startsWith("^")) {
+                consumer.subscribe(new org.apache.kafka.clients.consumer.SubscriptionPattern(topic), listener);
+            } else {
+                consumer.subscribe(List.of(topic), listener);
+            }
+            while (System.in.available() == 0) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
+                    say("record " + record.partition() + " " + record.offset() + " " + record.value());
+                }
+            }
+        }
+        say("closed");
+    }
+
+    private static void admin(String address) throws Exception {
+        try (Admin admin = Admin.create(properties(address))) {
+            admin.createTopics(List.of(new NewTopic("users", 2, (short) 1))).all().get();
+            admin.createPartitions(Map.of("users", NewPartitions.increaseTo(3))).all().get();
+            say("topics " + new TreeSet<>(admin.listTopics().names().get()));
+            say("partitions " + admin.describeTopics(List.of("users")).allTopicNames().get().get("users").partitions().size());
+            say("nodes " + admin.describeCluster().nodes().get().size());
+            TopicPartition first = new TopicPartition("orders", 0);
+            say("end " + admin.listOffsets(Map.of(first, OffsetSpec.latest())).partitionResult(first).get().offset());
+            ConfigResource group = new ConfigResource(ConfigResource.Type.GROUP, "g");
+            admin.incrementalAlterConfigs(Map.of(group, List.of(new AlterConfigOp(
+                new ConfigEntry("consumer.session.timeout.ms", "700"), AlterConfigOp.OpType.SET)))).all().get();
+            say("session " + admin.describeConfigs(List.of(group)).all().get().get(group)
+                .get("consumer.session.timeout.ms").value());
+            admin.listConsumerGroups().all().get().forEach(listing ->
+                say("group " + listing.groupId() + " " + listing.type().orElseThrow() + " " + listing.groupState().orElseThrow()));
+            var described = admin.describeConsumerGroups(List.of("g")).all().get().get("g");
+            say("described " + described.groupState() + " " + described.members().size() + " " + described.partitionAssignor());
+            say("offsets " + admin.listConsumerGroupOffsets("g").partitionsToOffsetAndMetadata().get().get(first).offset());
+            admin.deleteConsumerGroups(List.of("g")).all().get();
+            admin.deleteTopics(Set.of("users")).all().get();
+            say("topics " + new TreeSet<>(admin.listTopics().names().get()));
+        }
+    }
+
+    private static String names(Collection<TopicPartition> partitions) {
+        TreeSet<Integer> numbers = new TreeSet<>();
+        partitions.forEach(partition -> numbers.add(partition.partition()));
+        return numbers.toString();
+    }
+
+    private static synchronized void say(String fact) {
+        System.out.println(fact);
+        System.out.flush();
+    }
+}

@@ -1,0 +1,192 @@
+"""Apache Kafka's own clients (Java) on the embedded broker. Needs a JDK; Maven, too, for the first download."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+# The time limit leaves room for the first download of the jars.
+
+SOURCE: Final = Path(__file__).parent / "java" / "JavaClient.java"
+TIMEOUT_S: Final = 40.0
+
+Run = Callable[..., list[str]]
+Join = Callable[..., "JavaMember"]
+
+
+class JavaMember:
+    """A KafkaConsumer in a process of its own; closes in order when `leave` is called."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.facts: list[str] = []
+        assert self.process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), name="java-output")
+        self._reader.start()
+
+    def records(self) -> set[tuple[str, int, int]]:
+        """(topic, partition, offset) of everything read so far."""
+        found = [fact.split() for fact in self.facts if fact.startswith("record ")]
+        return {("orders", int(partition), int(offset)) for _, partition, offset, _ in found}
+
+    def leave(self) -> None:
+        """Let it commit, leave the group and end."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            self.process.stdin.write("end\n")
+            self.process.stdin.close()
+        self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End the process without a farewell."""
+        self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.wait()
+        self._reader.join(TIMEOUT_S)
+
+    def _read(self, output: IO[str]) -> None:
+        with output:
+            for line in output:
+                self.facts.append(line.strip())
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command line that runs the compiled JavaClient."""
+    try:
+        command, libs = java_command(), kafka_libs()
+        compiler = shutil.which("javac", path=str(Path(command).parent) + os.pathsep + os.environ.get("PATH", ""))
+        if compiler is None:
+            raise KafkaUnavailableError("There is a Java runtime but no `javac`.")
+    except KafkaUnavailableError as error:
+        if os.environ.get("KIP848_REQUIRE_KAFKA") == "1":
+            pytest.fail(f"KIP848_REQUIRE_KAFKA=1, but: {error}", pytrace=False)
+        pytest.skip(str(error))
+    classes = tmp_path_factory.mktemp("java-classes")
+    class_path = f"{libs}/*"
+    subprocess.run([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), str(SOURCE)], check=True, timeout=120)
+    logging = f"-Dlog4j2.configurationFile={Path(__file__).parents[1] / 'kafka' / 'log4j2.properties'}"
+    return [command, "-Xmx256m", "-XX:+UseSerialGC", logging, "-cp", f"{classes}{os.pathsep}{class_path}", "JavaClient"]
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def run(java: list[str], broker: EmbeddedBroker) -> Run:
+    """Run one task to its end and return what it said."""
+
+    def run_task(task: str, *arguments: str) -> list[str]:
+        command = [*java, task, broker.bootstrap_servers, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    return run_task
+
+
+@pytest.fixture
+def join(java: list[str], broker: EmbeddedBroker) -> Iterator[Join]:
+    """Start a member; whatever still runs in the end is killed."""
+    members = []
+
+    def join_group(topic: str, *properties: str) -> JavaMember:
+        members.append(JavaMember([*java, "consume", broker.bootstrap_servers, "g", topic, *properties]))
+        return members[-1]
+
+    yield join_group
+    for member in members:
+        member.kill()
+
+
+def test_the_idempotent_producer_writes_and_a_member_reads_commits_and_leaves(
+    broker: EmbeddedBroker, run: Run, join: Join
+) -> None:
+    """Apache Kafka's client is the reference: what it takes for granted must be there."""
+    assert len([fact for fact in run("produce", "orders", "50", "2") if fact.startswith("acked ")]) == 50
+    member = join("orders")
+    wait_until(lambda: member.records() == all_keys("orders", 50, partitions=2), TIMEOUT_S, "50 records")
+    group = broker.wait_for_group("g", state="Stable", members=1)
+    assert len(group.assigned) == 2
+    member.leave()
+    assert member.facts[-2:] == ["revoked [0, 1]", "closed"]
+    assert broker.wait_for_group("g", state="Empty", members=0).group_epoch == 2
+
+
+def test_a_java_member_and_a_librdkafka_member_share_a_group(broker: EmbeddedBroker, join: Join) -> None:
+    """Two implementations reconcile with each other: nothing twice, nothing lost."""
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    java_member = join("orders", "client.id=java")
+    wait_until(lambda: java_member.records() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
+    with MemberThread(broker.bootstrap_servers, ["orders"], client_id="librdkafka") as other:
+        group = broker.wait_for_group("g", state="Stable", members=2, timeout_s=TIMEOUT_S)
+        assert [len(member.assigned) for member in group.members] == [1, 1]
+        produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+        wait_until(
+            lambda: java_member.records() | other.keys() == all_keys("orders", 80, partitions=2),
+            TIMEOUT_S,
+            "80 records",
+        )
+        assert not java_member.records() & other.keys()
+    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
+
+
+def test_a_pattern_of_the_java_client_is_matched_by_the_coordinator(broker: EmbeddedBroker, join: Join) -> None:
+    """SubscriptionPattern sends the expression as it is (heartbeat version 1)."""
+    broker.create_topic("audit", 1)
+    join("^ord.*")
+    group = broker.wait_for(
+        "g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S
+    )
+    assert {partition.topic for partition in group.assigned} == {"orders"}
+
+
+def test_a_java_member_survives_a_broker_that_crashes_and_comes_back(broker: EmbeddedBroker, join: Join) -> None:
+    """It reconnects, finds its coordinator and epoch again, and is not fenced."""
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    member = join("orders")
+    wait_until(lambda: member.records() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
+    before = broker.wait_for_group("g", state="Stable", members=1)
+    broker.crash()
+    broker.start()
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    wait_until(lambda: member.records() == all_keys("orders", 80, partitions=2), TIMEOUT_S, "80 records")
+    assert broker.wait_for_group("g", state="Stable", members=1) == before
+    assert [fact for fact in member.facts if fact.startswith(("assigned", "revoked", "lost"))] == ["assigned [0, 1]"]
+
+
+def test_the_administrator_does_its_daily_work(broker: EmbeddedBroker, run: Run) -> None:
+    """Topics, cluster, offsets, group settings, groups: through the newest version of each API."""
+    produce(broker.bootstrap_servers, "orders", 20, partitions=2)
+    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
+        wait_until(lambda: len(member.delivered) == 20, what="20 records")
+    assert run("admin") == [
+        "topics [orders, users]",
+        "partitions 3",
+        "nodes 1",
+        "end 10",
+        "session 700",
+        "group g Consumer Empty",
+        "described Empty 0 uniform",
+        "offsets 10",
+        "topics [orders]",
+    ]
+    assert broker.topics() == {"orders": 2}
+    assert broker.groups() == ()
