@@ -123,7 +123,7 @@ def described(h: Harness) -> DescribedGroup:
     return response.groups[0]
 
 
-def commit(h: Harness, metadata: Mapping[int, str], *, member_id: str = "a", epoch: int = 1) -> dict[int, ErrorCode]:
+def commit(h: Harness, metadata: Mapping[int, str], *, member_id: str = "a", epoch: int = 1) -> dict[int, int]:
     """Commit partitions of foo with this metadata; partition -> error code."""
     partitions = tuple(
         OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=text)

@@ -1,0 +1,61 @@
+"""The two brokers of every differential test, and how many sequences are compared.
+
+Environment:
+    KIP848_DIFFERENTIAL_SEEDS: seeds of the sequences: `7`, or `100-599`. Without it 0-39.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, TypeAlias
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from tests.interop.differential.conversation import Conversation
+from tests.interop.differential.side import Side
+from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+
+DEFAULT_SEEDS: Final = "0-39"
+
+Converse: TypeAlias = Callable[[], AbstractContextManager[Conversation]]
+"""Opens a conversation on groups and topics of its own, and removes them afterwards."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test one case per seed."""
+    if "seed" in metafunc.fixturenames:
+        first, _, last = os.environ.get("KIP848_DIFFERENTIAL_SEEDS", DEFAULT_SEEDS).partition("-")
+        metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
+
+
+@pytest.fixture(scope="session")
+def embedded_broker() -> Iterator[EmbeddedBroker]:
+    """Our side: the defaults of tests are those that the real broker of the fixtures has."""
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def converse(kafka_broker: KafkaBroker | ExternalKafka, embedded_broker: EmbeddedBroker) -> Converse:
+    """Conversations of our broker and Kafka."""
+    return lambda: conversing(embedded_broker, kafka_broker.bootstrap_servers)
+
+
+@contextmanager
+def conversing(embedded: EmbeddedBroker, other: str) -> Iterator[Conversation]:
+    """A conversation of *embedded* and the broker at the address *other*."""
+    prefix = f"d{uuid.uuid4().hex[:8]}."
+    sides = Side("ours", embedded.bootstrap_servers, prefix=prefix), Side("Kafka", other, prefix=prefix)
+    try:
+        for side in sides:
+            side.prepare()
+        yield Conversation(*sides, ours_group=embedded.group)
+        for side in sides:
+            side.clear()
+    finally:
+        for side in sides:
+            side.close()

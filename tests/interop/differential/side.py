@@ -1,0 +1,260 @@
+"""One of the two brokers under comparison: its connection, its topic ids, and what its members were told.
+
+Owns the way from names that both sides share (`g`, `a`, `t0`) to what one broker knows them by, and the view that each
+member has of itself: its epoch and its partitions, as this broker answered them. Sends what a step says; which steps,
+and whether two answers agree, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.interop.kafka_wire import Json, WireConnection
+
+Partitions = dict[str, list[int]]
+"""Topic id -> partitions, ascending."""
+
+JOIN_EPOCH: Final = 0
+SETTLE_TIMEOUT_S: Final = 20.0
+PROBE_GROUP: Final = "probe"
+GROUPS: Final = ("g", "h", "", PROBE_GROUP)
+"""Every group that a sequence may bring into being. The one without a name is the same for all runs."""
+GROUP_RESOURCE: Final = 32
+
+
+@dataclass(slots=True)
+class MemberView:
+    """What a client of this broker would know of itself."""
+
+    member_id: str
+    epoch: int = 0
+    epoch_before: int = 0
+    assigned: Partitions = field(default_factory=dict)
+    """The last assignment that it was sent."""
+    held: Partitions = field(default_factory=dict)
+    """What it uses: the assignment, and what it has not given up yet."""
+
+
+class Side:
+    """One broker.
+
+    Args:
+        name: for transcripts.
+        address: `host:port`.
+        prefix: in front of every group and topic name, so that two runs never meet.
+    """
+
+    def __init__(self, name: str, address: str, *, prefix: str) -> None:
+        self.name: Final = name
+        self.epoch_offset: dict[str, int] = {}
+        """Group -> how far its epochs are ahead of the other side's."""
+        self.topic_ids: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
+        self._prefix: Final = prefix
+        self._wire: Final = WireConnection(address)
+        self._members: dict[tuple[str, str], MemberView] = {}
+        self._created: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._wire.close()
+
+    def ask(self, api: str, version: int, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """Send one request and wait for the answer."""
+        return self._wire.exchange(api, version, fields).response
+
+    # Names
+
+    def group_id(self, group: str) -> str:
+        """The id of a group; blank ones are sent as they are."""
+        return f"{self._prefix}{group}" if group.strip() else group
+
+    def topic_name(self, topic: str) -> str:
+        """The name of a topic."""
+        return f"{self._prefix}{topic}"
+
+    def topic_id(self, topic: str) -> str:
+        """The id of the topic that has this name now; of one that never was, an id that nobody knows."""
+        return self.topic_ids.get(topic) or str(uuid.uuid5(uuid.NAMESPACE_OID, topic))
+
+    def label(self, text: str) -> str:
+        """Text of an answer, with this side's ids and names replaced by the shared ones."""
+        if text in self._labels:
+            return self._labels[text]
+        for (_, member), view in self._members.items():
+            if view.member_id and view.member_id != member:
+                text = text.replace(view.member_id, member)
+        return text.replace(self._prefix, "")
+
+    # Members
+
+    def view(self, group: str, member: str) -> MemberView:
+        """What a member knows of itself. Its id is its name; `new...` is for ids that the broker makes."""
+        known = self._members.get((group, member))
+        if known is None:
+            known = self._members[group, member] = MemberView("" if member.startswith("new") else member)
+        return known
+
+    def hear_heartbeat(self, group: str, member: str, *, sent_epoch: int, answer: Mapping[str, Json]) -> None:
+        """Let a member take note of the answer to its heartbeat."""
+        view = self.view(group, member)
+        if answer["error_code"]:
+            return
+        if sent_epoch < 0:
+            self._members[group, member] = MemberView(view.member_id, epoch=sent_epoch)
+            return
+        member_id, epoch = answer["member_id"], answer["member_epoch"]
+        assert isinstance(member_id, str)
+        assert isinstance(epoch, int)
+        if sent_epoch == JOIN_EPOCH:
+            view = self._members[group, member] = MemberView(member_id)
+        if epoch != view.epoch:
+            view.epoch_before, view.epoch = view.epoch, epoch
+        assignment = answer["assignment"]
+        if assignment is not None:
+            assert isinstance(assignment, dict)
+            view.assigned = read_partitions(assignment["topic_partitions"])
+            view.held = union(view.held, view.assigned)
+
+    # Topics
+
+    def create_topic(self, topic: str, *, partitions: int) -> int:
+        """Create a topic and wait until the coordinator knows it; the error code."""
+        created: dict[str, Json] = {
+            "name": self.topic_name(topic),
+            "num_partitions": partitions,
+            "replication_factor": 1,
+        }
+        asked: dict[str, Json] = {
+            "topics": [{**created, "assignments": [], "configs": []}],
+            "timeout_ms": 20_000,
+            "validate_only": False,
+        }
+        (answer,) = rows(self.ask("create_topics", 7, asked)["topics"])
+        if not answer["error_code"]:
+            topic_id = str(answer["topic_id"])
+            self.topic_ids[topic] = topic_id
+            incarnation = sum(label.rstrip("'") == topic for label in self._labels.values())
+            self._labels[topic_id] = topic + "'" * incarnation
+            self._created[topic] = partitions
+            self._await_coordinator()
+        return as_int(answer["error_code"])
+
+    def grow_topic(self, topic: str, *, partitions: int) -> int:
+        """Give a topic more partitions and wait until the coordinator knows it; the error code."""
+        grown: dict[str, Json] = {"name": self.topic_name(topic), "count": partitions, "assignments": None}
+        asked: dict[str, Json] = {"topics": [grown], "timeout_ms": 20_000, "validate_only": False}
+        (answer,) = rows(self.ask("create_partitions", 3, asked)["results"])
+        if not answer["error_code"]:
+            self._created[topic] = partitions
+            self._await_coordinator()
+        return as_int(answer["error_code"])
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete a topic and wait until the coordinator knows it; the error code."""
+        named: dict[str, Json] = {"name": self.topic_name(topic), "topic_id": str(uuid.UUID(int=0))}
+        answers = rows(self.ask("delete_topics", 6, {"topics": [named], "timeout_ms": 20_000})["responses"])
+        if not answers[0]["error_code"]:
+            del self._created[topic]
+            del self.topic_ids[topic]
+            self._await_coordinator()
+        return as_int(answers[0]["error_code"])
+
+    def prepare(self) -> None:
+        """Let nobody time out on a slow machine, and forget what another run left under the one name they share."""
+        for group in GROUPS:
+            if group:
+                self._set_long_session(group)
+        self.ask("delete_groups", 2, {"groups_names": [""]})
+
+    def clear(self) -> None:
+        """Remove every group and topic of this run."""
+        for (group, _), view in self._members.items():
+            leaving = heartbeat(self.group_id(group), view.member_id, epoch=-1)
+            self.ask("consumer_group_heartbeat", 1, leaving)
+        self.ask("delete_groups", 2, {"groups_names": [self.group_id(group) for group in GROUPS]})
+        topics: list[Json] = [
+            {"name": self.topic_name(topic), "topic_id": str(uuid.UUID(int=0))} for topic in self._created
+        ]
+        if topics:
+            self.ask("delete_topics", 6, {"topics": topics, "timeout_ms": 20_000})
+
+    def _set_long_session(self, group: str) -> None:
+        config: dict[str, Json] = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "60000"}
+        resource: dict[str, Json] = {
+            "resource_type": GROUP_RESOURCE,
+            "resource_name": self.group_id(group),
+            "configs": [config],
+        }
+        answer = self.ask("incremental_alter_configs", 1, {"resources": [resource], "validate_only": False})
+        assert not rows(answer["responses"])[0]["error_code"], answer
+
+    def _await_coordinator(self) -> None:
+        """Wait until a member of the probe group is assigned exactly what there is.
+
+        The coordinator hears of a topic a moment after the answer to who made it. All groups share one partition of
+        __consumer_offsets on the test broker, so what one of them sees all see.
+        """
+        names: list[Json] = [self.topic_name(topic) for topic in sorted({x.rstrip("'") for x in self._labels.values()})]
+        wanted = {self.topic_ids[topic]: list(range(count)) for topic, count in self._created.items()}
+        join = heartbeat(self.group_id(PROBE_GROUP), "p", epoch=0, names=names)
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            answer = self.ask("consumer_group_heartbeat", 1, join)
+            self.hear_heartbeat(PROBE_GROUP, "p", sent_epoch=0, answer=answer)
+            if not answer["error_code"] and self.view(PROBE_GROUP, "p").assigned == wanted:
+                return
+            assert time.monotonic() < deadline, f"{self.name}: the coordinator does not see {wanted}: {answer}"
+            time.sleep(0.005)
+
+
+def heartbeat(group_id: str, member_id: str, *, epoch: int, names: list[Json] | None = None) -> dict[str, Json]:
+    """Fields of a heartbeat: with *names* one that joins, else one that says nothing but its epoch."""
+    return {
+        "group_id": group_id,
+        "member_id": member_id,
+        "member_epoch": epoch,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": -1 if names is None else 60_000,
+        "subscribed_topic_names": names,
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": None if names is None else [],
+    }
+
+
+def rows(value: Json) -> list[dict[str, Json]]:
+    """A list of structures in an answer."""
+    assert isinstance(value, list)
+    return [row for row in value if isinstance(row, dict)]
+
+
+def as_int(value: Json) -> int:
+    """A number in an answer."""
+    assert isinstance(value, int)
+    return value
+
+
+def read_partitions(value: Json) -> Partitions:
+    """Partitions of an answer, or of a request."""
+    found: Partitions = {}
+    for row in rows(value):
+        partitions = row["partitions"]
+        assert isinstance(partitions, list)
+        found[str(row["topic_id"])] = sorted(as_int(partition) for partition in partitions)
+    return found
+
+
+def write_partitions(partitions: Mapping[str, Iterable[int]]) -> list[Json]:
+    """Partitions for a request."""
+    return [{"topic_id": topic_id, "partitions": [*sorted(found)]} for topic_id, found in sorted(partitions.items())]
+
+
+def union(one: Partitions, other: Partitions) -> Partitions:
+    """What is in either."""
+    return {key: sorted({*one.get(key, ()), *other.get(key, ())}) for key in one.keys() | other.keys()}
