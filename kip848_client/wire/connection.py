@@ -183,25 +183,23 @@ class Connection:
         return cast("ResponseT", response)
 
     async def _write(self, data: bytes) -> None:
-        """Write *data*, and whatever other tasks add meanwhile; or leave it to the task that is writing now."""
+        """Write *data*, and whatever other tasks add meanwhile; or leave it to the task that is writing now.
+
+        Not to be cancelled: half a frame would make all that follows unreadable, and other tasks' frames may be in it.
+        A peer that does not read holds it no longer than the time-out of the oldest request.
+        """
         self._outgoing.append(data)
         if self._writing:
             return
         self._writing = True
         try:
-            while self._outgoing:
-                batch, self._outgoing = self._outgoing, []
-                await self._stream.send(batch[0] if len(batch) == 1 else b"".join(batch))
+            with anyio.CancelScope(shield=True):
+                while self._outgoing:
+                    batch, self._outgoing = self._outgoing, []
+                    await self._stream.send(batch[0] if len(batch) == 1 else b"".join(batch))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(
-                ConnectionEnd(f"the connection to {self.peer} broke while a request was written", cause=failure)
-            )
+            self._finish(ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}", cause=failure))
             self._reader_scope.cancel()
-        except BaseException:
-            # Half a frame may be out: nothing that is written now would be understood.
-            self._finish(ConnectionEnd(f"the connection to {self.peer} was given up in the middle of a request"))
-            self._reader_scope.cancel()
-            raise
         finally:
             self._writing = False
 

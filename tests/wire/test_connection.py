@@ -358,3 +358,14 @@ async def test_a_cancelled_request_drops_its_answer_and_keeps_the_connection() -
         release.set()
         assert (await connection.send(HEARTBEAT, timeout_ms=LONG_MS)).member_epoch == 2
         assert connection.outstanding == 0
+
+
+async def test_a_request_cancelled_while_it_is_written_does_not_harm_the_others() -> None:
+    """Half a frame on the wire would make the broker misread every later request."""
+    async with serving(echo_epochs) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await connection.send(heartbeat(4), timeout_ms=LONG_MS)
+
+        assert scope.cancelled_caught
+        assert (await connection.send(heartbeat(5), timeout_ms=LONG_MS)).member_epoch == 5
