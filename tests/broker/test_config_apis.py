@@ -125,6 +125,22 @@ def test_a_group_is_configured_before_it_exists_and_its_members_follow(
     assert connection.ask(alive, version=1).heartbeat_interval_ms == 100
 
 
+def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> None:
+    """Where a value comes from is the first question when a session is shorter than expected."""
+    with (
+        EmbeddedBroker(config={"group.consumer.session.timeout.ms": 3000}) as broker,
+        RawConnection(broker.bootstrap_servers) as connection,
+    ):
+        broker.set_group_config("g", {SESSION: "500"})
+        found = describe(connection, ResourceType.GROUP, "g", SESSION, synonyms=True).configs[0]
+        other = describe(connection, ResourceType.GROUP, "h", SESSION).configs[0]
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms] == [
+        (SESSION, "500", ConfigSource.DYNAMIC_GROUP),
+        ("group.consumer.session.timeout.ms", "3000", ConfigSource.STATIC_BROKER),
+    ]
+    assert (other.value, other.config_source) == ("3000", ConfigSource.STATIC_BROKER)
+
+
 def test_the_test_side_configures_groups_too(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A test shortens the session of one group without an admin client."""
     broker.set_group_config("g", {SESSION: "500"})

@@ -36,6 +36,7 @@ class ConfigType(enum.IntEnum):
 
     BOOLEAN = 1
     STRING = 2
+    INT = 3
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -63,7 +64,7 @@ def type_of(name: str, default: str) -> ConfigType:
     except ValueError:
         pass
     else:
-        return ConfigType.LONG
+        return ConfigType.INT if name.startswith(("consumer.", "group.")) else ConfigType.LONG
     try:
         float(default)
     except ValueError:
@@ -84,13 +85,13 @@ def topic_of(topics: TopicRegistry, name: str) -> Topic:
 
 
 def check_group_name(group_id: str) -> None:
-    """Refuse a group without a name.
+    """Refuse the empty name, which would mean the defaults of all groups: those are the broker's properties.
 
     Raises:
         BrokerError: INVALID_REQUEST.
     """
     if not group_id:
-        raise BrokerError("Group name must not be empty.", code=ErrorCode.INVALID_REQUEST)
+        raise BrokerError("Default group resources are not allowed.", code=ErrorCode.INVALID_REQUEST)
 
 
 def unsupported(resource_type: int) -> BrokerError:

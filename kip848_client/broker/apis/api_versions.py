@@ -38,11 +38,11 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    # KAFKA-17492: clients below version 4 do not expect a supported feature whose minimum is 0.
-    minimum = 0 if context.api_version >= 4 else 1
+    # KAFKA-17492: clients below version 4 cannot read a supported feature whose minimum is 0.
+    supported = (SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=1),)
     return ApiVersionsResponse(
         api_keys=_served(broker),
-        supported_features=(SupportedFeatureKey(name=GROUP_VERSION, min_version=minimum, max_version=1),),
+        supported_features=supported if context.api_version >= 4 else (),
         finalized_features_epoch=0,
         finalized_features=(FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),),
     )

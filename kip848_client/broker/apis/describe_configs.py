@@ -43,6 +43,8 @@ class _Entry(NamedTuple):
     source: ConfigSource
     default: str
     default_source: ConfigSource = ConfigSource.DEFAULT
+    default_name: str | None = None
+    """Name under which the default is set, if it is another one."""
 
 
 def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
@@ -120,11 +122,7 @@ def _broker_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
         )
     defaults = BrokerConfig().properties()
     return {
-        key: _Entry(
-            value=value,
-            source=ConfigSource.DEFAULT if value == defaults[key] else ConfigSource.STATIC_BROKER,
-            default=defaults[key],
-        )
+        key: _Entry(value=value, source=_source_of_property(value, defaults[key]), default=defaults[key])
         for key, value in broker.config.properties().items()
     }
 
@@ -132,14 +130,23 @@ def _broker_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
 def _group_entries(broker: BrokerState, group_id: str) -> Mapping[str, _Entry]:
     check_group_name(group_id)
     own = broker.groups.config_overrides(group_id)
-    return {
-        key: _Entry(
+    properties = BrokerConfig().properties()
+    entries = {}
+    for key, default in broker.groups.config_defaults().items():
+        property_name = f"group.{key}"
+        inherited = _source_of_property(default, properties[property_name])
+        entries[key] = _Entry(
             value=own.get(key, default),
-            source=ConfigSource.DYNAMIC_GROUP if key in own else ConfigSource.DEFAULT,
+            source=ConfigSource.DYNAMIC_GROUP if key in own else inherited,
             default=default,
+            default_source=inherited,
+            default_name=property_name,
         )
-        for key, default in broker.groups.config_defaults().items()
-    }
+    return entries
+
+
+def _source_of_property(value: str, default: str) -> ConfigSource:
+    return ConfigSource.DEFAULT if value == default else ConfigSource.STATIC_BROKER
 
 
 def _result(name: str, entry: _Entry, *, read_only: bool, with_synonyms: bool) -> DescribeConfigsResourceResult:
@@ -147,7 +154,8 @@ def _result(name: str, entry: _Entry, *, read_only: bool, with_synonyms: bool) -
     if with_synonyms:
         if entry.source != entry.default_source:
             synonyms.append(DescribeConfigsSynonym(name=name, value=entry.value, source=entry.source))
-        synonyms.append(DescribeConfigsSynonym(name=name, value=entry.default, source=entry.default_source))
+        default_name = entry.default_name or name
+        synonyms.append(DescribeConfigsSynonym(name=default_name, value=entry.default, source=entry.default_source))
     return DescribeConfigsResourceResult(
         name=name,
         value=entry.value,

@@ -27,7 +27,8 @@ _REFUSED_TRANSACTIONS: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 def handle(broker: BrokerState, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Answer with this broker's address, or an error for what it does not coordinate."""
-    error_code, error_message = ErrorCode.NONE, None
+    error_code = ErrorCode.NONE
+    error_message = "" if context.api_version >= 4 else "NONE"  # as Kafka writes them
     if request.key_type != _GROUP:
         error_code = _REFUSED_TRANSACTIONS if request.key_type == _TRANSACTION else ErrorCode.INVALID_REQUEST
         kind = _KEY_TYPES.get(request.key_type, f"key type {request.key_type}")
