@@ -193,7 +193,10 @@ def main() -> None:
         else:
             print(json.dumps(write_and_read(*rest)))
         return
-    result: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    result: dict[str, Any] = {
+        "benchmark": "broker",
+        "machine": {"python": platform.python_version(), "system": platform.system(), "processor": platform.machine()},
+    }
     result["import_ms"] = round(fresh_import_ms(), 1)
     result["memory_ms"] = life_ms(30, lambda: EmbeddedBroker({"t": PARTITIONS}))
     with tempfile.TemporaryDirectory() as folder:
