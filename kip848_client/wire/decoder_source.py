@@ -163,25 +163,32 @@ class DecoderSource:
     def _sized(self, kind: Scalar, *, nullable: bool) -> str:
         """A string or bytes. A null is tested for first: in steady messages most optional fields are null."""
         length, stop, result = self.names.fresh("n"), self.names.fresh("q"), self.names.fresh("s")
+        # Without neighbours to be read together, *p* stays at the length byte: one addition less.
+        behind = 1 if self.compact and not self._run else 0
+        if behind:
+            self._emit(f"{length} = b[p]")
+        else:
+            self._fixed("B" if self.compact else "h" if kind is STRING else "i", length)
+            self._flush()
+        start = "p + 1" if behind else "p"
         least = 1 if self.compact else 0
-        self._fixed("B" if self.compact else "h" if kind is STRING else "i", length)
-        self._flush()
         if nullable:
             empty = '""' if kind is STRING else 'b""'
-            self._emit(f"if {length} == {least - 1}: {result} = None")
-            self._emit(f"elif {length} == {least}: {result} = {empty}")
+            step = "; p += 1" if behind else ""
+            self._emit(f"if {length} == {least - 1}: {result} = None{step}")
+            self._emit(f"elif {length} == {least}: {result} = {empty}{step}")
             self._emit("else:")
             self._indent += 1
         if self.compact:
             rest = "rest_of_string_length" if kind is STRING else "rest_of_uvarint"
-            self._emit(f"if {length} > 127: {length}, p = {rest}(b, p, {length})")
-            self._emit(f"{stop} = p + {length} - 1")
-        else:
-            self._emit(f"{stop} = p + {length}")
+            back = "; p -= 1" if behind else ""
+            self._emit(f"if {length} > 127: {length}, p = {rest}(b, {start}, {length}){back}")
+        shorter = 1 - behind if self.compact else 0
+        self._emit(f"{stop} = p + {length}{' - 1' if shorter else ''}")
         refuse = f"bad_length(p, {length}{' - 1' if self.compact else ''})"
         self._emit(f"if {stop} > end or {length} < {least}: {refuse}")
-        taken = f"b[p:{stop}].decode()" if kind is STRING else f"b[p:{stop}]"
-        self._emit(f"{result} = {taken}; p = {stop}")
+        taken = f"b[{start}:{stop}]"
+        self._emit(f"{result} = {taken}{'.decode()' if kind is STRING else ''}; p = {stop}")
         if nullable:
             self._indent -= 1
         return result
