@@ -1,0 +1,162 @@
+"""``kip848 groups``: list, describe and delete groups, as tables or JSON. What is asked of brokers: `groups_queries`.
+
+::
+
+    kip848 groups list --bootstrap 127.0.0.1:9092
+    kip848 groups describe billing --bootstrap 127.0.0.1:9092
+    kip848 groups delete billing --bootstrap 127.0.0.1:9092
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+
+from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupListing, ask
+from kip848_client.errors import ConfigError
+from kip848_client.model import TopicPartition
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, help_text in (
+        ("list", "every group of the cluster"),
+        ("describe", "members, partitions and lag of groups"),
+        ("delete", "delete groups that have no members, with their offsets"),
+    ):
+        action = actions.add_parser(name, help=help_text)
+        if name != "list":
+            action.add_argument("groups", metavar="GROUP", nargs="+")
+        action.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="brokers to start from")
+        action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked for.
+
+    Raises:
+        ConfigError: an option is out of range.
+        Kip848Error: no broker answers, or one refuses.
+    """
+    if not 0 < arguments.timeout <= 3600:
+        raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
+
+    async def question(cluster: Cluster) -> list[GroupListing] | list[GroupDescription] | list[str]:
+        if arguments.action == "list":
+            return await cluster.list_groups()
+        if arguments.action == "describe":
+            return [await cluster.describe(group_id) for group_id in arguments.groups]
+        for group_id in arguments.groups:
+            await cluster.delete(group_id)
+        return list(arguments.groups)
+
+    answer = ask(arguments.bootstrap, question, timeout_ms=int(arguments.timeout * 1000))
+    if arguments.json:
+        key = "deleted" if arguments.action == "delete" else "groups"
+        print(json.dumps({key: [_plain(item) for item in answer]}))
+    else:
+        print("\n\n".join(_blocks(answer)))
+    return 0
+
+
+def _blocks(answer: Sequence[GroupListing | GroupDescription | str]) -> Iterable[str]:
+    if not answer:
+        yield "no groups"
+    elif isinstance(answer[0], GroupListing):
+        rows = [(item.group_id, item.type, item.state) for item in answer if isinstance(item, GroupListing)]
+        yield table(("GROUP", "TYPE", "STATE"), rows)
+    for item in answer:
+        if isinstance(item, GroupDescription):
+            yield describe(item)
+        elif isinstance(item, str):
+            yield f"deleted {item}"
+
+
+def describe(group: GroupDescription) -> str:
+    """Write one group as two tables under a headline."""
+    epoch = f"epoch {group.group_epoch}"
+    if group.assignment_epoch != group.group_epoch:
+        epoch += f" (assignment of epoch {group.assignment_epoch})"
+    blocks = [f"group {group.group_id}: {group.state}, {epoch}, assignor {group.assignor}"]
+    members = [
+        (
+            member.client_id,
+            member.client_host.removeprefix("/"),
+            str(member.member_epoch),
+            name_partitions(member.assigned),
+            "" if member.target == member.assigned else name_partitions(member.target),
+            member.member_id,
+        )
+        for member in group.members
+    ]
+    if members:
+        header = ("CLIENT", "HOST", "EPOCH", "PARTITIONS", "TARGET", "MEMBER ID")
+        blocks.append(table(header, members))
+    progress = [
+        (
+            item.partition.topic,
+            str(item.partition.partition),
+            _number(item.committed),
+            _number(item.end),
+            _number(item.lag),
+            item.owner or "-",
+        )
+        for item in group.progress
+    ]
+    if progress:
+        blocks.append(table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), progress))
+        known = [item.lag for item in group.progress if item.lag is not None]
+        blocks.append(f"lag {sum(known):,}")
+    return "\n\n".join(blocks)
+
+
+def name_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """Write partitions by topic in runs: ``orders 0-3,7 payments 0``."""
+    texts = []
+    for topic, of_topic in itertools.groupby(sorted(partitions), key=lambda item: item.topic):
+        runs = []
+        numbers = [item.partition for item in of_topic]
+        for _, group in itertools.groupby(enumerate(numbers), key=lambda item: item[1] - item[0]):
+            run = [number for _, number in group]
+            runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+        texts.append(f"{topic} {','.join(runs)}")
+    return " ".join(texts) or "-"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table; columns whose cells are all empty are left out."""
+    columns = [column for column in zip(header, *rows, strict=True) if any(column[1:]) or not rows]
+    widths = [max(map(len, column)) for column in columns]
+    numbers = [all(cell.replace(",", "").isdigit() or cell == "-" for cell in column[1:]) for column in columns]
+    lines = []
+    for cells in zip(*columns, strict=True):
+        aligned = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(cells, widths, numbers, strict=True)
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _plain(item: GroupListing | GroupDescription | str) -> object:
+    if isinstance(item, str):
+        return item
+    plain = dataclasses.asdict(item)
+    if isinstance(item, GroupDescription):
+        for member in plain["members"]:
+            member["assigned"] = [partition._asdict() for partition in member["assigned"]]
+            member["target"] = [partition._asdict() for partition in member["target"]]
+        plain["progress"] = [
+            {**row.pop("partition")._asdict(), **row, "lag": progress.lag}
+            for row, progress in zip(plain["progress"], item.progress, strict=True)
+        ]
+    return plain

@@ -1,0 +1,304 @@
+"""The requests behind ``kip848 groups``: which groups there are, who is in one, how far it has come. No output.
+
+Each question goes to the broker that can answer it: ListGroups to all, the group's to its coordinator, end offsets to
+the leaders. Connections live as long as one `Cluster` block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kip848_client.config import parse_consumer_config
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import ConnectionLostError, Kip848Error, error_for_code
+from kip848_client.model import BrokerNode, TopicPartition
+from kip848_client.wire.connection import Connection, open_connection
+from kip848_client.wire.messages import consumer_group_describe as described
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kip848_client.wire.schema import Request, Response
+
+CLIENT_ID: Final = "kip848-groups"
+LATEST: Final = -1
+COORDINATOR_RETRIES: Final = 20
+RETRY_PAUSE_S: Final = 0.1
+OFFSETS_BY_NAME: Final = 9
+"""The last version of OffsetFetch that names topics; from 10 on it has ids only."""
+
+AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group as ListGroups tells it."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member.
+
+    Args:
+        assigned: what it owns.
+        target: what it is to own.
+    """
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    member_epoch: int
+    subscription: str
+    assigned: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a group has come in one partition.
+
+    Args:
+        committed: the committed offset, or None.
+        end: the next offset of the partition, or None if its leader did not tell.
+        owner: client id of the member that owns it, or None.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    owner: str | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the committed offset and the end."""
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group: its members and its progress, sorted by partition."""
+
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[MemberDescription, ...]
+    progress: tuple[Progress, ...]
+
+
+def ask(bootstrap_servers: str, question: Callable[[Cluster], Awaitable[AnswerT]], *, timeout_ms: int) -> AnswerT:
+    """Connect, ask, disconnect.
+
+    Raises:
+        ConfigError: *bootstrap_servers* does not parse.
+        Kip848Error: no broker answers, or one refuses.
+    """
+
+    async def answer() -> AnswerT:
+        async with open_cluster(bootstrap_servers, timeout_ms=timeout_ms) as cluster:
+            return await question(cluster)
+
+    return asyncio.run(answer())
+
+
+class Cluster:
+    """Connections to the brokers of a cluster, made when they are needed."""
+
+    def __init__(self, stack: AsyncExitStack, bootstrap: Connection, *, timeout_ms: int) -> None:
+        self._stack = stack
+        self._bootstrap = bootstrap
+        self._timeout_ms = timeout_ms
+        self._connections: dict[tuple[str, int], Connection] = {}
+
+    async def list_groups(self) -> list[GroupListing]:
+        """List the groups of all brokers, sorted by id."""
+        metadata = await self._send(self._bootstrap, MetadataRequest(topics=()))
+        groups = []
+        for broker in metadata.brokers:
+            node = BrokerNode(broker.node_id, broker.host, broker.port)
+            answer = await self._send(await self._connection(node), ListGroupsRequest())
+            _check(answer.error_code, f"ListGroups on {node}")
+            groups += [
+                GroupListing(item.group_id, item.group_type, item.group_state, item.protocol_type)
+                for item in answer.groups
+            ]
+        return sorted(groups, key=lambda group: group.group_id)
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """Describe one group of the consumer protocol.
+
+        Raises:
+            BrokerError: there is no such group, it is of another type, or reading it is not allowed.
+        """
+        coordinator = await self._coordinator(group_id)
+        answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
+        (group,) = answer.groups
+        _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
+        members = tuple(sorted(map(_member, group.members), key=lambda member: (member.client_id, member.member_id)))
+        return GroupDescription(
+            group_id=group_id,
+            state=group.group_state,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor=group.assignor_name,
+            members=members,
+            progress=await self._progress(coordinator, group_id, members),
+        )
+
+    async def delete(self, group_id: str) -> None:
+        """Delete a group without members, with its offsets.
+
+        Raises:
+            BrokerError: it has members, there is none, or it is not allowed.
+        """
+        answer = await self._send(await self._coordinator(group_id), DeleteGroupsRequest(groups_names=(group_id,)))
+        (result,) = answer.results
+        _check(result.error_code, f"group {group_id!r} was not deleted")
+
+    async def _progress(
+        self, coordinator: Connection, group_id: str, members: Sequence[MemberDescription]
+    ) -> tuple[Progress, ...]:
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),))
+        answer = await self._send(coordinator, request, max_version=OFFSETS_BY_NAME)
+        (group,) = answer.groups
+        _check(group.error_code, f"offsets of group {group_id!r}")
+        committed = {
+            TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+            for topic in group.topics
+            for partition in topic.partitions
+            if partition.committed_offset >= 0
+        }
+        owners = {partition: member.client_id for member in members for partition in member.assigned}
+        partitions = sorted(committed.keys() | owners.keys())
+        ends = await self._end_offsets(partitions)
+        return tuple(Progress(item, committed.get(item), ends.get(item), owners.get(item)) for item in partitions)
+
+    async def _end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        topics = sorted({partition.topic for partition in partitions})
+        metadata = await self._send(
+            self._bootstrap,
+            MetadataRequest(
+                topics=tuple(MetadataRequestTopic(name=topic) for topic in topics), allow_auto_topic_creation=False
+            ),
+        )
+        nodes = {broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port) for broker in metadata.brokers}
+        leaders = {
+            TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
+            for topic in metadata.topics
+            for partition in topic.partitions
+        }
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            if leaders.get(partition) in nodes:
+                by_leader.setdefault(leaders[partition], []).append(partition)
+        ends: dict[TopicPartition, int] = {}
+        for leader, led in by_leader.items():
+            answer = await self._send(await self._connection(nodes[leader]), _list_offsets(led))
+            for topic in answer.topics:
+                for partition_answer in topic.partitions:
+                    if not partition_answer.error_code:
+                        ends[TopicPartition(topic.name, partition_answer.partition_index)] = partition_answer.offset
+        return ends
+
+    async def _coordinator(self, group_id: str) -> Connection:
+        for attempt in range(COORDINATOR_RETRIES):
+            version = self._bootstrap.version_for(FindCoordinatorRequest)
+            one_key = FindCoordinatorRequest(key=group_id)
+            request = one_key if version < 4 else FindCoordinatorRequest(coordinator_keys=(group_id,))
+            answer = await self._send(self._bootstrap, request)
+            found = answer.coordinators[0] if version >= 4 else answer
+            if found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE and attempt + 1 < COORDINATOR_RETRIES:
+                await asyncio.sleep(RETRY_PAUSE_S)  # the offsets topic of a young cluster is being made
+                continue
+            _check(found.error_code, f"coordinator of group {group_id!r}")
+            return await self._connection(BrokerNode(found.node_id, found.host, found.port))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _connection(self, node: BrokerNode) -> Connection:
+        address = node.host, node.port
+        if address not in self._connections:
+            opened = open_connection(node.host, node.port, client_id=CLIENT_ID, connect_timeout_ms=self._timeout_ms)
+            self._connections[address] = await self._stack.enter_async_context(opened)
+        return self._connections[address]
+
+    async def _send(
+        self, connection: Connection, request: Request[ResponseT], *, max_version: int | None = None
+    ) -> ResponseT:
+        return await connection.send(request, timeout_ms=self._timeout_ms, max_version=max_version)
+
+
+@asynccontextmanager
+async def open_cluster(bootstrap_servers: str, *, timeout_ms: int) -> AsyncIterator[Cluster]:
+    """Connect to the first broker that answers.
+
+    Raises:
+        ConfigError: *bootstrap_servers* does not parse.
+        ConnectionLostError: none answers.
+    """
+    config = parse_consumer_config({"bootstrap.servers": bootstrap_servers, "group.id": CLIENT_ID})
+    async with AsyncExitStack() as stack:
+        failures: list[str] = []
+        for server in config.bootstrap_servers:
+            opened = open_connection(server.host, server.port, client_id=CLIENT_ID, connect_timeout_ms=timeout_ms)
+            try:
+                bootstrap = await stack.enter_async_context(opened)
+            except Kip848Error as error:
+                failures.append(str(error))
+                continue
+            yield Cluster(stack, bootstrap, timeout_ms=timeout_ms)
+            return
+        raise ConnectionLostError("; ".join(failures))
+
+
+def _list_offsets(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for partition in partitions:
+        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=LATEST)
+        by_topic.setdefault(partition.topic, []).append(asked)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in by_topic.items()),
+    )
+
+
+def _member(member: described.Member) -> MemberDescription:
+    names = list(member.subscribed_topic_names)
+    if member.subscribed_topic_regex:
+        names.append(f"^{member.subscribed_topic_regex}")
+    return MemberDescription(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.instance_id,
+        member_epoch=member.member_epoch,
+        subscription=",".join(names),
+        assigned=_partitions(member.assignment),
+        target=_partitions(member.target_assignment),
+    )
+
+
+def _partitions(assignment: described.Assignment) -> tuple[TopicPartition, ...]:
+    topics = assignment.topic_partitions
+    return tuple(sorted(TopicPartition(topic.topic_name, number) for topic in topics for number in topic.partitions))
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        raise error_for_code(code, what)

@@ -1,0 +1,113 @@
+"""``kip848 groups`` against the embedded broker: what a person asks when consumption stands still."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+from kip848_client import Consumer, EmbeddedBroker
+from kip848_client.cli import main
+from kip848_client.cli.groups import name_partitions, table
+from kip848_client.model import TopicPartition
+
+
+def consumer_of(broker: EmbeddedBroker, name: str) -> Consumer:
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "billing", "client.id": name}
+    consumer = Consumer(conf | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def groups(broker: EmbeddedBroker, *arguments: str) -> int:
+    return main(["groups", *arguments, "--bootstrap", broker.bootstrap_servers])
+
+
+@pytest.fixture
+def billing(kip848_broker: EmbeddedBroker) -> EmbeddedBroker:
+    """A broker whose group ``billing`` has read and committed 3 of the 5 records of orders-0, and has left."""
+    kip848_broker.create_topic("orders", partitions=2)
+    producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers})
+    for number in range(5):
+        producer.produce("orders", f"order {number}", partition=0)
+    assert producer.flush(10) == 0
+    with consumer_of(kip848_broker, "one") as consumer:
+        for message in consumer:
+            if message.offset() == 2:
+                consumer.commit(message, asynchronous=False)
+                break
+    return kip848_broker
+
+
+def test_groups_are_listed(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first question: which groups are there at all?"""
+    assert groups(billing, "list") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "GROUP    TYPE      STATE",
+        "billing  consumer  Empty",
+    ]
+
+
+def test_a_group_is_described_with_members_and_lag(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second question: who reads what, and how far behind is it?"""
+    with consumer_of(billing, "one") as consumer:
+        while len(consumer.assignment()) < 2:
+            consumer.poll(0.05)
+        billing.wait_for_group("billing", state="Stable", members=1)
+        assert groups(billing, "describe", "billing") == 0
+        member_id = consumer.member_id
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "group billing: Stable, epoch 3, assignor uniform"
+    assert lines[2:] == [
+        "CLIENT  HOST       EPOCH  PARTITIONS  MEMBER ID",
+        f"one     127.0.0.1      3  orders 0-1  {member_id}",
+        "",
+        "TOPIC   PARTITION  COMMITTED  END  LAG  CLIENT",
+        "orders          0          3    5    2  one",
+        "orders          1          -    0    -  one",
+        "",
+        "lag 2",
+    ]
+
+
+def test_a_description_as_json(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Monitoring scripts read these names."""
+    assert groups(billing, "describe", "billing", "--json") == 0
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    assert (group["group_id"], group["state"], group["members"]) == ("billing", "Empty", [])
+    assert group["progress"] == [{"topic": "orders", "partition": 0, "committed": 3, "end": 5, "owner": None, "lag": 2}]
+
+
+def test_a_group_is_deleted(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The way to start from the beginning again."""
+    assert groups(billing, "delete", "billing") == 0
+    assert capsys.readouterr().out == "deleted billing\n"
+    assert groups(billing, "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"groups": []}
+
+
+def test_a_group_that_is_not_there_is_named(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt group must not look like one without members."""
+    assert groups(billing, "describe", "bililng") == 1
+    assert "GROUP_ID_NOT_FOUND(69): group 'bililng'" in capsys.readouterr().err
+
+
+def test_a_broker_that_is_not_there_is_named(kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The address is what the reader has to correct."""
+    kip848_broker.stop()
+    assert groups(kip848_broker, "list") == 1
+    assert f"no connection to {kip848_broker.bootstrap_servers}" in capsys.readouterr().err
+
+
+def test_partitions_are_named_by_topic_in_runs() -> None:
+    """A hundred partitions must fit on a line."""
+    partitions = [TopicPartition("b", 0), *(TopicPartition("a", number) for number in (7, 0, 1, 2))]
+    assert name_partitions(partitions) == "a 0-2,7 b 0"
+    assert name_partitions([]) == "-"
+
+
+def test_a_table_leaves_out_what_is_empty_everywhere() -> None:
+    """TARGET is worth a column only while a rebalance is going on."""
+    assert table(("A", "B", "N"), [("x", "", "1"), ("yy", "", "10")]) == "A    N\nx    1\nyy  10"
+    assert table(("A", "B"), []) == "A  B"
