@@ -39,7 +39,14 @@ from kip848_client.member.backoff import Backoff
 from kip848_client.member.commit_requests import build_commit, read_commit
 from kip848_client.member.context import Context
 from kip848_client.member.error_tables import CommitErrorClass, commit_error_class, forgets_coordinator
-from kip848_client.member.events import CommitDone, CommitKind, CommitRequested, Destination, RequestFailed
+from kip848_client.member.events import (
+    AUTOMATIC_COMMIT_ID,
+    CommitDone,
+    CommitKind,
+    CommitRequested,
+    Destination,
+    RequestFailed,
+)
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
@@ -125,8 +132,12 @@ class Commits:
     def restart_interval(self) -> None:
         """What is owned changed: the next interval auto-commit is a whole interval away."""
         self._committed.clear()
+        self._start_interval()
+
+    def _start_interval(self) -> None:
         interval_ms = self._context.config.auto_commit_interval_ms
-        self._due_ms = None if interval_ms is None else self._context.now_ms + interval_ms
+        # Not 0, with which every poll() would have to be followed by another one.
+        self._due_ms = None if interval_ms is None else self._context.now_ms + max(1, interval_ms)
 
     def _interval_allowed(self) -> bool:
         context = self._context
@@ -147,11 +158,10 @@ class Commits:
         """poll() began, and positions are fresh: commit them if the interval is over."""
         for commit in self._queue:
             commit.wants_positions = False
-        interval_ms = self._context.config.auto_commit_interval_ms
-        if interval_ms is None or self._due_ms is None or self._context.now_ms < self._due_ms:
+        if self._due_ms is None or self._context.now_ms < self._due_ms:
             return
         if self._interval_allowed():
-            self._due_ms = self._context.now_ms + interval_ms
+            self._start_interval()
             if self._to_commit():
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
@@ -363,6 +373,8 @@ class Commits:
         commit.request_id = None
         if commit.kind in _AUTOMATIC:
             self._queue.remove(commit)
+            if commit.offsets:
+                self._context.emit(CommitDone(AUTOMATIC_COMMIT_ID, dict(commit.offsets), error))
             if commit.on_done is not None:
                 commit.on_done()
 
@@ -377,6 +389,5 @@ class Commits:
     def _emit(self, commit: _Commit) -> None:
         if commit in self._queue:
             self._queue.remove(commit)
-            assert commit.commit_id is not None, "automatic commits are not reported"
-            offsets = {**commit.offsets}
-            self._context.emit(CommitDone(commit.commit_id, offsets, commit.error))
+            assert commit.commit_id is not None, "automatic commits are reported when they end"
+            self._context.emit(CommitDone(commit.commit_id, dict(commit.offsets), commit.error))

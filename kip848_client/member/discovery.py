@@ -19,6 +19,7 @@ from kip848_client.member.events import (
     CoordinatorConnected,
     CoordinatorDisconnected,
     Destination,
+    FailureKind,
     RequestFailed,
 )
 from kip848_client.member.failures import failure_error, is_passing
@@ -28,6 +29,7 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest,
 __all__ = ["Discovery"]
 
 _GROUP_KEY_TYPE: Final = 0
+_FINAL: Final = frozenset({FailureKind.AUTHENTICATION_FAILED, FailureKind.UNSUPPORTED_VERSION})
 
 
 class Discovery:
@@ -35,11 +37,20 @@ class Discovery:
 
     Args:
         on_refused: told of every error that no retry cures, so that calls which wait for the coordinator can fail.
+        on_connection_refused: told when the coordinator itself refuses the connection, before *on_refused*. The
+            connection is what heartbeats go over, so a member may fail of it.
     """
 
-    def __init__(self, context: Context, *, on_refused: Callable[[Kip848Error], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        on_refused: Callable[[Kip848Error], None],
+        on_connection_refused: Callable[[RequestFailed], None],
+    ) -> None:
         self._context = context
         self._on_refused = on_refused
+        self._on_connection_refused = on_connection_refused
         self._backoff = context.new_backoff()
         self._finding = False
         self._connecting: int | None = None
@@ -131,11 +142,14 @@ class Discovery:
         self._connecting = None
         self._node = None
         self._backoff.failed(self._context.now_ms)
+        if failure.kind in _FINAL:
+            self._on_connection_refused(failure)
         if not is_passing(failure):
             self._refuse(failure_error(failure), key=failure.kind)
 
     def _refuse(self, error: Kip848Error, *, key: object) -> None:
-        self._context.surface(error, key=("coordinator", key))
+        if self._context.fatal_error is None:
+            self._context.surface(error, key=("coordinator", key))
         self._on_refused(error)
 
     # ------------------------------------------------------------------------------------------------------ losing

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.errors import Kip848Error
@@ -379,11 +379,16 @@ class StopFetching:
     partitions: frozenset[TopicIdPartition]
 
 
+AUTOMATIC_COMMIT_ID: Final = 0
+"""`CommitDone.commit_id` of commits that the member started itself; calls of the shell have other numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommitDone:
     """Application thread: a commit ended.
 
     Args:
+        commit_id: of the call, or `AUTOMATIC_COMMIT_ID`.
         error: None on success.
     """
 

@@ -115,7 +115,11 @@ class Member:
         self._commits: Final = Commits(self._context, heartbeats=self._heartbeats)
         self._fetches: Final = OffsetFetches(self._context, heartbeats=self._heartbeats)
         self._positions: Final = Positions(self._context, fetches=self._fetches)
-        self._discovery: Final = Discovery(self._context, on_refused=self._coordinator_refused)
+        self._discovery: Final = Discovery(
+            self._context,
+            on_refused=self._coordinator_refused,
+            on_connection_refused=self._connection_refused,
+        )
         self._reconciler: Final = Reconciler(
             self._context, heartbeats=self._heartbeats, commits=self._commits, positions=self._positions
         )
@@ -224,6 +228,9 @@ class Member:
         self._commits.refuse_waiting(error)
         self._fetches.refuse_waiting(error)
 
+    def _connection_refused(self, failure: RequestFailed) -> None:
+        self._membership.connection_refused(failure)
+
     # ------------------------------------------------------------------------------------------- manual assignment
 
     def _assign_manually(self, event: ManuallyAssigned) -> None:
@@ -262,7 +269,7 @@ class Member:
     # ------------------------------------------------------------------------------------------------ what is read
 
     def deadline_ms(self) -> int | None:
-        """When the next `Tick` is due: always later than the last step, or None if only an event can matter."""
+        """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""
         candidates = (
             self._membership.deadline_ms(),
             self._reconciler.deadline_ms(),

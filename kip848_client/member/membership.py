@@ -166,21 +166,18 @@ class Membership:
                 )
             )
             return
-        incarnation = context.incarnation
         link = context.link
         self._heartbeats.send(
             current=self._reconciler.current,
             version=version,
-            on_answer=lambda response: self._answered(incarnation, response, link),
-            on_failure=lambda failure: self._heartbeat_failed(incarnation, failure),
+            on_answer=lambda response: self._answered(response, link),
+            on_failure=self._heartbeat_failed,
         )
         if context.phase is Phase.ACK_DUE:
             in_sync = self._reconciler.current == self._reconciler.target
             context.move("acknowledged" if in_sync else "acknowledged_in_part")
 
-    def _answered(self, incarnation: int, response: ConsumerGroupHeartbeatResponse, link: int | None) -> None:
-        if incarnation != self._context.incarnation:
-            return
+    def _answered(self, response: ConsumerGroupHeartbeatResponse, link: int | None) -> None:
         self._heartbeats.ended()
         if response.error_code:
             self._refused(response.error_code, response.error_message or "", link)
@@ -241,9 +238,7 @@ class Membership:
                 self._heartbeats.failed()
                 self.fail(self._fatal(code, message))
 
-    def _heartbeat_failed(self, incarnation: int, failure: RequestFailed) -> None:
-        if incarnation != self._context.incarnation:
-            return
+    def _heartbeat_failed(self, failure: RequestFailed) -> None:
         self._heartbeats.ended()
         self._heartbeats.failed()
         self._may_hold_instance = True
@@ -252,7 +247,12 @@ class Membership:
         if failure.kind is FailureKind.MALFORMED:
             # The connection is closed; another broker, or a repaired one, may do better.
             self._context.surface(failure_error(failure), key=failure.kind)
-        elif failure.kind is FailureKind.UNSUPPORTED_VERSION:
+        else:
+            self.connection_refused(failure)
+
+    def connection_refused(self, failure: RequestFailed) -> None:
+        """The coordinator does not let us in, or does not speak our protocol. Does nothing outside the group."""
+        if failure.kind is FailureKind.UNSUPPORTED_VERSION:
             self.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, failure.message))
         else:
             self.fail(failure_error(failure))
@@ -271,12 +271,11 @@ class Membership:
         return True
 
     def _surface(self, code: int, message: str) -> None:
-        error: Kip848Error
-        text = f"{message or 'the coordinator gave no reason'}; the member keeps its partitions and retries"
-        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            error = TopicAuthorizationError(f"{error_name(code)}: {text}", topics=self._context.subscription.topics)
-        else:
-            error = error_for_code(code, text)
+        """TOPIC_AUTHORIZATION_FAILED: a permission that is added later is all it takes."""
+        text = f"{error_name(code)}: {message or 'DESCRIBE is missing on a subscribed topic'}"
+        error = TopicAuthorizationError(
+            f"{text}; the member keeps its partitions and retries", topics=self._context.subscription.topics
+        )
         self._context.surface(error, key=code, every_ms=max(self._heartbeats.interval_ms, MIN_REPEAT_MS))
 
     def _fatal(self, code: int, message: str) -> Kip848Error:

@@ -94,16 +94,14 @@ class Positions:
     def release(self, partitions: Iterable[TopicIdPartition]) -> None:
         """The callback is over: those that still wait for it may start."""
         for partition in partitions:
-            slot = self._slots.get(partition)
-            if slot is not None and slot.stage is _Stage.NOT_READY:
+            slot = self._slots[partition]
+            if slot.stage is _Stage.NOT_READY:
                 self._begin(slot, slot.position)
 
     def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
         """These are paused, because they are to be revoked; `release` lets them go on where the application is."""
         for partition in partitions:
-            slot = self._slots.get(partition)
-            if slot is None:
-                continue
+            slot = self._slots[partition]
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
                 slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
             self._set(slot, _Stage.NOT_READY)

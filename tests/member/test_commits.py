@@ -13,7 +13,14 @@ from kip848_client.errors import (
     RetriableCommitFailedError,
     TopicAuthorizationError,
 )
-from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, FailureKind, SurfaceError
+from kip848_client.member.events import (
+    AUTOMATIC_COMMIT_ID,
+    CallAbandoned,
+    CommitDone,
+    CommitKind,
+    FailureKind,
+    SurfaceError,
+)
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -523,3 +530,37 @@ def test_a_close_whose_commit_is_stale_until_the_end_returns() -> None:
     assert isinstance(member.commit_error(call), CommitFailedError)
     member.leave(closing=True)
     assert member.phase() is Phase.LEAVE_REVOKING
+
+
+def test_a_resent_commit_of_which_nothing_is_left_fails() -> None:
+    """Everything moved to another member while the commit was refused as stale."""
+    member = stable({"t": [0, 1]})
+    call = member.commit(positions(t_1=6))
+    member.assign_more({"t": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    assert not member.requests(OffsetCommitRequest)
+
+
+def test_the_application_hears_of_automatic_commits_too() -> None:
+    """on_commit of the configuration, and the journal, want to know that positions are safe, or are not."""
+    member = auto_committing()
+    pass_interval(member)
+    member.poll(positions(t_0=50))
+    member.answer_commit(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    (done,) = member.emitted(CommitDone)
+    assert done.commit_id == AUTOMATIC_COMMIT_ID
+    assert {str(key): value.offset for key, value in done.offsets.items()} == {"t-0": 50}
+    assert done.error is not None
+
+
+def test_an_interval_of_zero_lets_records_through() -> None:
+    """auto.commit.interval.ms=0 means "with every poll", not "only polls"."""
+    member = stable(auto_commit_interval_ms=0)
+    member.advance(10)
+    assert member.member.view().poll_wanted
+    member.poll(positions(t_0=1))
+    assert not member.member.view().poll_wanted

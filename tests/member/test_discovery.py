@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError, GroupAuthorizationError
-from kip848_client.member.events import ConnectCoordinator, Destination, FailureKind, RequestFailed, SurfaceError
+from kip848_client.errors import (
+    AuthenticationError,
+    GroupAuthorizationError,
+    Kip848Error,
+    UnsupportedGroupProtocolError,
+)
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    Destination,
+    Fail,
+    FailureKind,
+    RequestFailed,
+    SurfaceError,
+)
+from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, positions
 
@@ -115,3 +130,43 @@ def test_an_idle_consumer_does_not_look_for_a_lost_coordinator() -> None:
     member.fail_heartbeat()
     member.advance(10 * INTERVAL_MS)
     assert not member.sent
+
+
+@pytest.mark.parametrize(
+    ("kind", "error_type"),
+    [
+        (FailureKind.AUTHENTICATION_FAILED, AuthenticationError),
+        (FailureKind.UNSUPPORTED_VERSION, UnsupportedGroupProtocolError),
+    ],
+)
+def test_a_coordinator_that_refuses_the_member_is_final(kind: FailureKind, error_type: type[Kip848Error]) -> None:
+    """Heartbeats go over that connection: no retry makes it work, and the application must know."""
+    member = looking()
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    connect = member.take_waiting(ConnectCoordinator)
+    member.step(RequestFailed(connect.request_id, kind, "refused"))
+    assert [type(effect.error) for effect in member.emitted(Fail)] == [error_type]
+    assert not member.emitted(SurfaceError)
+    assert member.state() is MemberState.FATAL
+
+
+def test_a_coordinator_that_talks_nonsense_is_looked_up_again() -> None:
+    """It may be a load balancer in front of nothing; the next one may be right."""
+    member = looking()
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    connect = member.take_waiting(ConnectCoordinator)
+    member.step(RequestFailed(connect.request_id, FailureKind.MALFORMED, "garbage"))
+    assert len(member.emitted(SurfaceError)) == 1
+    member.advance(200)
+    assert member.requests(FindCoordinatorRequest)
+
+
+def test_a_refused_connection_without_membership_fails_the_calls_that_wait() -> None:
+    """A tool that only reads committed offsets gets its error, and nothing is FATAL."""
+    member = MemberHarness(coordinator_found=False)
+    call = member.committed("t-0")
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    connect = member.take_waiting(ConnectCoordinator)
+    member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
+    assert isinstance(member.fetch_result(call).error, AuthenticationError)
+    assert member.state() is MemberState.UNJOINED

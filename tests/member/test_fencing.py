@@ -166,3 +166,19 @@ def test_only_one_heartbeat_is_in_flight_after_a_rejoin() -> None:
     member.answer_heartbeat(epoch=3, assignment={"t": [1]})
     member.reconcile()
     member.expect_heartbeat(epoch=3)
+
+
+def test_unsubscribe_inside_the_listener_that_revokes_the_rest_loses_nothing() -> None:
+    """Everything was being revoked already: there is no second callback."""
+    member = MemberHarness()
+    member.become_stable({"t": [0]})
+    member.assign_more({})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
+    member.leave()
+    assert member.history[-1] == "left"
+    assert [call.kind for call in member.calls] == ["revoked"]
+    assert member.phase() is Phase.IDLE
+    member.finish_call("revoked", "t-0")
+    assert member.phase() is Phase.IDLE

@@ -311,3 +311,14 @@ def test_leaving_while_joining_is_a_leave() -> None:
     member.answer_heartbeat(epoch=1, assignment={"t": [0]})
     assert member.phase() is Phase.IDLE
     assert member.owned == []
+
+
+def test_a_member_of_version_0_that_is_refused_gives_up_too() -> None:
+    """The coordinator is loading: it will not tell us our name in time."""
+    member = MemberHarness(heartbeat_version=0)
+    member.subscribe("t")
+    member.poll()
+    member.leave()
+    member.answer_heartbeat(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert member.history[-1] == "left"
+    assert member.phase() is Phase.IDLE

@@ -8,6 +8,7 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
+    ConnectionLostError,
     FencedError,
     NoOffsetForPartitionError,
     RequestTimeoutError,
@@ -27,8 +28,14 @@ from kip848_client.member.events import (
 from kip848_client.member.settings import ResetPolicy
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
-from tests.support.member_harness import INTERVAL_MS, MEMBER_ID, MemberHarness, partition
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, MemberHarness, partition
 
 T0 = TopicPartition("t", 0)
 
@@ -371,3 +378,42 @@ def test_a_consumer_without_a_group_fetches_without_an_epoch() -> None:
     (request,) = member.requests(OffsetFetchRequest)
     assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
     assert member.take(OffsetFetchRequest).max_version == 9
+
+
+def test_a_broken_connection_is_retried_by_committed() -> None:
+    """The coordinator moved in the middle of the call."""
+    member = assigned()
+    member.answer_fetch({"t-0": 1})
+    member.advance(500)
+    call = member.committed("t-0")
+    member.fail(OffsetFetchRequest)
+    member.advance(100)
+    member.answer_fetch({"t-0": 2})
+    assert member.fetch_result(call).error is None
+
+
+def test_a_closing_consumer_does_not_wait_for_a_coordinator() -> None:
+    """committed() in another thread ends when close() begins."""
+    member = MemberHarness(coordinator_found=False)
+    call = member.committed("t-0")
+    member.leave(closing=True)
+    assert isinstance(member.fetch_result(call).error, ConnectionLostError)
+
+
+def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
+    """Absent from a coordinator's answer is not "no offset": the reset policy would skip records."""
+    member = assigned()
+    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup("another", ()),)))
+    assert not member.waiting
+    member.advance(100)
+    member.answer_fetch({"t-0": 6})
+    assert member.history[-1] == "fetch(t-0@6)"
+
+
+def test_an_answer_by_topic_id_is_understood() -> None:
+    """Version 10 names topics by id only."""
+    member = assigned()
+    partitions = (OffsetFetchResponsePartitions(0, 15), OffsetFetchResponsePartitions(9, 99))
+    topic = OffsetFetchResponseTopics("", member.topic_ids["t"], partitions)
+    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(GROUP, (topic,)),)))
+    assert member.history[-1] == "fetch(t-0@15)"

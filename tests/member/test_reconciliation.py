@@ -260,6 +260,18 @@ def test_a_failed_metadata_request_is_repeated() -> None:
     member.finish_call("assigned", "t-0")
 
 
+def test_new_names_do_not_wait_for_the_backoff_of_old_ones() -> None:
+    """A target that arrives while the cluster is asked about another topic is asked about next."""
+    member = MemberHarness(metadata_answered=False)
+    member.join({"u": [0]}, topics=("u",))
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=2, assignment={"u": [0], "v": [0]})
+    first = member.take_waiting(RequestMetadata)
+    assert first.topic_ids == {UUID(int=2)}
+    member.step(MetadataUpdated({}, first.request_id))
+    assert member.take_waiting(RequestMetadata).topic_ids == {UUID(int=2), UUID(int=3)}
+
+
 # ------------------------------------------------------------------------------------------------------ interruptions
 
 
