@@ -100,14 +100,13 @@ class _Heartbeat:
         updated = member
         if metadata is not member.metadata or found.is_new:
             updated = replace(member, metadata=metadata)
-            if found.is_new or metadata != member.metadata:
-                self._batch.records.append(
-                    records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
-                )
+            self._batch.records.append(
+                records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
+            )
         self._subscribe(found, metadata)
         self._move_group(found, updated)
         target = self._move_target(found, updated)
-        current = self._move_member(found, updated, target=target, subscription_changed=subscription_changed)
+        current = self._move_member(updated, target=target, subscription_changed=subscription_changed)
         updated = replace(updated, current=current) if current is not updated.current else updated
         self._arm_timers(updated, changed=current is not member.current)
         self._note(found, updated)
@@ -175,24 +174,24 @@ class _Heartbeat:
         regex = metadata.subscribed_topic_regex
         if regex is None and not group.regex_subscribers:
             return
-        stored = None if found.is_new else (found.replaced or found.member).metadata
         if regex is not None and regex not in group.regex_subscribers:
             subscriptions.check_regex(regex)
-        forgotten = subscriptions.forgotten_regex(group, old=stored, new=metadata)
+        forgotten = subscriptions.forgotten_regex(group, old=found.counted, new=metadata)
         if forgotten is not None:
             batch.records.append(records.regex_tombstone(group.group_id, regex=forgotten))
-        task = subscriptions.resolution_due(self._state, group, old=stored, new=metadata, wall_ms=self._request.wall_ms)
+        task = subscriptions.resolution_due(
+            self._state, group, old=found.counted, new=metadata, wall_ms=self._request.wall_ms
+        )
         if task is not None:
             subscriptions.started(task, batch)
 
     def _move_group(self, found: FoundMember, updated: GroupMember) -> None:
         """Bump the group epoch if what the target depends on has changed."""
         state, group = self._state, self._group
-        stored = None if found.is_new else (found.replaced or found.member).metadata
-        reason = self._reason_to_bump(found.member.metadata, updated.metadata, stored=stored)
+        reason = self._reason_to_bump(found, updated.metadata)
         if reason is None and group.group_id not in state.metadata_check_due:
             return
-        topics = group.subscribed_topics_after(old=stored, new=updated.metadata)
+        topics = group.subscribed_topics_after(old=found.counted, new=updated.metadata)
         metadata_hash = state.metadata_hash(topics)
         if reason is None and metadata_hash != group.metadata_hash:
             reason = "topics_changed"
@@ -205,13 +204,11 @@ class _Heartbeat:
         )
         self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
 
-    def _reason_to_bump(
-        self, before: MemberMetadata, after: MemberMetadata, *, stored: MemberMetadata | None
-    ) -> str | None:
-        group = self._group
+    def _reason_to_bump(self, found: FoundMember, after: MemberMetadata) -> str | None:
+        group, before = self._group, found.member.metadata
         if not group.group_epoch:
             return "group_created"  # a join is never answered with epoch 0
-        if after is stored:
+        if after is found.counted:
             return None
         if before.subscribed_topic_names != after.subscribed_topic_names:
             return "subscription_changed"
@@ -219,7 +216,7 @@ class _Heartbeat:
             return "subscription_changed"  # a pattern that nobody had before matches nothing until it is resolved
         assignors = self._state.assignors
         if choose_assignor(group, assignors=assignors) is not choose_assignor(
-            group, assignors=assignors, old=stored, new=after
+            group, assignors=assignors, old=found.counted, new=after
         ):
             return "assignor_changed"
         return None
@@ -261,10 +258,9 @@ class _Heartbeat:
     # Step 3
 
     def _move_member(
-        self, found: FoundMember, updated: GroupMember, *, target: TopicPartitions, subscription_changed: bool
+        self, updated: GroupMember, *, target: TopicPartitions, subscription_changed: bool
     ) -> CurrentAssignment:
         group = self._group
-        own_ids = (updated.member_id, None if found.replaced is None else found.replaced.member_id)
         start = updated.current
         if start.member_epoch == STATIC_LEAVE_EPOCH:
             start = returned(start)
@@ -273,7 +269,7 @@ class _Heartbeat:
 
         def is_free(topic_id: uuid.UUID, partition: int) -> bool:
             holder = group.holders(topic_id).get(partition)
-            return holder is None or holder in own_ids
+            return holder is None or holder == updated.member_id
 
         try:
             current = reconcile(
@@ -339,10 +335,11 @@ class _Heartbeat:
     def _note(self, found: FoundMember, updated: GroupMember) -> None:
         """Facts for the event log; none for a heartbeat that changed nothing."""
         batch = self._batch
-        if not batch.records:
+        is_join = self._message.member_epoch == JOIN_EPOCH
+        if not batch.records and not is_join:
             return
         group, current, metadata = self._group, updated.current, updated.metadata
-        if self._message.member_epoch == JOIN_EPOCH:
+        if is_join:
             batch.happened(
                 "member_joined",
                 member=updated,

@@ -39,6 +39,11 @@ class FoundMember:
     is_new: bool = False
     replaced: GroupMember | None = None
 
+    @property
+    def counted(self) -> MemberMetadata | None:
+        """The metadata that the group's counts hold for it; None if it is new."""
+        return None if self.is_new else (self.replaced or self.member).metadata
+
 
 def find_member(
     state: CoordinatorState,

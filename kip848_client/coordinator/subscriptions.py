@@ -122,7 +122,7 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
         for regex, found in topics.items()
     ]
     metadata_hash = state.metadata_hash(group.subscribed_topics_with(topics))
-    if metadata_hash != group.metadata_hash or any(_is_changed(group, regex, found) for regex, found in topics.items()):
+    if any(_is_changed(group, regex, found) for regex, found in topics.items()):
         epoch = group.group_epoch + 1
         batch.records.append(records.group_epoch_record(group.group_id, epoch=epoch, metadata_hash=metadata_hash))
         batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": "regex_resolved"})

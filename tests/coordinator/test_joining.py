@@ -6,6 +6,8 @@ import pytest
 
 from kip848_client.assignors import GroupAssignment, GroupSpec, RangeAssignor, UniformAssignor
 from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator.result import ArmTimer
+from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import Harness
 
@@ -75,6 +77,18 @@ def test_a_heartbeat_without_news_has_no_assignment_and_writes_nothing() -> None
     assert h.heartbeat("m", 1).assignment is None
     assert h.heartbeat("m", 1, owned={"foo": range(6)}).assignment is None
     assert h.record_names() == []
+
+
+def test_a_quiet_heartbeat_does_nothing_but_start_the_session_again() -> None:
+    """The work of a heartbeat does not grow with the group."""
+    h = _two_topics()
+    h.join("m", ["foo"])
+    h.heartbeat("m", 1)
+    result = h.results[-1]
+    assert (result.records, result.events, result.tasks) == ((), (), ())
+    assert result.soft == (
+        ArmTimer(TimerKey(TimerKind.SESSION, "g", "m"), deadline_ms=h.now_ms + 45_000, member_epoch=1),
+    )
 
 
 def test_a_full_request_is_answered_with_the_assignment_though_nothing_changed() -> None:

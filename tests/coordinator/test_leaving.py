@@ -107,6 +107,15 @@ def test_a_static_member_that_comes_back_with_another_subscription_bumps_the_gro
     h.verify_log()
 
 
+def test_a_static_member_that_comes_back_keeps_its_partitions_through_a_new_target() -> None:
+    """Stickiness follows the instance id: the new member id starts from the old one's target."""
+    h = _group()
+    h.heartbeat("b", -2, instance="i")
+    response = h.join("0", ["foo", "absent"], instance="i")
+    assert (response.member_epoch, h.received(response)) == (3, {"foo": [3, 4, 5]})
+    assert h.heartbeat("a", 2).assignment is None
+
+
 def test_a_static_member_may_come_back_under_its_own_id() -> None:
     """A process that was only paused, or fenced, is not taken for a second one."""
     h = _group()

@@ -160,6 +160,7 @@ def test_a_topic_that_is_unsubscribed_is_taken_away_though_the_target_lags() -> 
     response = h.heartbeat("m1", old, owned={"foo": [0, 1, 2]})
     assert (response.member_epoch, h.pending("m1")) == (old, {})
     assert h.assigned("m1") == {"foo": [0, 1, 2]}
+    assert h.advance(9_000) == [], "it did its part: the time for revoking is no longer counted"
 
 
 def test_a_member_in_an_unknown_state_is_fenced_and_then_starts_over() -> None:

@@ -95,6 +95,23 @@ def test_a_second_member_with_the_same_pattern_has_its_topics_at_once() -> None:
     assert not h.tasks
 
 
+def test_another_pattern_is_matched_together_with_those_already_there() -> None:
+    """A second application version with another pattern gets its topics, too."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    response = h.join("b", None, regex="b.*")
+    assert (response.member_epoch, h.received(response)) == (2, {})
+    assert not h.tasks, "the last match was just now"
+    h.advance(10_001)
+    h.heartbeat("b", 2)
+    assert [task.regexes for task in h.tasks] == [("b.*", "foo.*")]
+    h.run_tasks()
+    assert h.received(h.heartbeat("b", 2)) == {"bar": [0]}
+    assert h.assigned("a") == {"foo1": [0, 1]}
+
+
 def test_the_last_subscriber_takes_its_pattern_along() -> None:
     """Patterns nobody uses are not matched for ever."""
     h = _topics()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from kip848_client.assignors import SERVER_ASSIGNORS
 from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator.departure import time_is_up
+from kip848_client.coordinator.result import CancelTimer
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import Harness
 
@@ -58,6 +65,11 @@ def test_a_changed_session_timeout_acts_from_the_next_heartbeat_on() -> None:
     h.advance(49_999)
     assert "b" in h.group.members
     h.advance(1)
+    assert "b" not in h.group.members
+    h.join("b", ["foo"])
+    h.set_group_config(consumer_session_timeout_ms="6000", consumer_heartbeat_interval_ms="1000")
+    h.heartbeat("b", h.member("b").member_epoch)
+    h.advance(6_000)
     assert "b" not in h.group.members
     h.set_group_config()
     assert h.join("b", ["foo"]).heartbeat_interval_ms == 5_000
@@ -119,6 +131,27 @@ def test_a_loaded_coordinator_watches_all_members_again(revokes: bool) -> None:
     assert bool(fired) is revokes
     h.advance(40_000)
     assert h.group.state is GroupState.EMPTY
+
+
+def test_a_timer_that_is_out_of_date_does_nothing() -> None:
+    """A timer of a member that moved on, is gone, or whose group is gone, removes nobody."""
+    h = _group()
+    h.heartbeat("a", 1)
+    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    state = CoordinatorState(h.config, rng=random.Random(0), assignors=SERVER_ASSIGNORS)
+    state.groups["g"] = h.load_group()
+    for kind, member_id, epoch in (
+        (TimerKind.REBALANCE, "a", 0),
+        (TimerKind.REBALANCE, "gone", 1),
+        (TimerKind.SESSION, "gone", 1),
+    ):
+        key = TimerKey(kind, "g", member_id)
+        result = time_is_up(state, key, ArmedTimer(deadline_ms=0, member_epoch=epoch), wall_ms=0)
+        assert (result.records, result.soft) == ((), (CancelTimer(key),))
+    stale = TimerKey(TimerKind.SESSION, "other", "a")
+    assert not time_is_up(state, stale, ArmedTimer(deadline_ms=0, member_epoch=1), wall_ms=0).records
+    due = TimerKey(TimerKind.REBALANCE, "g", "a")
+    assert time_is_up(state, due, ArmedTimer(deadline_ms=0, member_epoch=1), wall_ms=0).records
 
 
 def test_a_failed_append_leaves_the_timer_due() -> None:

@@ -30,6 +30,7 @@ from kip848_client.coordinator import (
     TopicsImage,
     resolve,
 )
+from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -297,6 +298,14 @@ class Harness:
         """Kinds of the records of a result (the last one if none is given); a tombstone ends in ``†``."""
         records = (self.results[-1] if result is None else result).records
         return [_RECORD_NAMES.get(type(r.key), type(r.key).__name__) + ("" if r.value else "†") for r in records]
+
+    def load_group(self) -> ConsumerGroup:
+        """The group, made from its records alone."""
+        group = ConsumerGroup(self.group_id)
+        for record in self.log:
+            if not isinstance(record.key, OffsetCommitKey | GroupMetadataKey):
+                group.replay(record.key, record.value)
+        return group
 
     def verify_log(self) -> None:
         """Load the whole log, the log twice over, and the compacted log: each must give the live state."""
