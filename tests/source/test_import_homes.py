@@ -24,7 +24,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 }
 """Library -> the only places that import it: files, or folders with a slash."""
 
-PURE = ("member/", "coordinator/", "assignors/", "simulation/", "partition_log.py", "faults.py", "model.py")
+PURE = ("member/", "coordinator/", "assignors/", "simulation/", "partition_log.py", "faults/", "model.py")
 """Places without sockets, clocks, threads and unseeded randomness."""
 
 IMPURE_MODULES = {"anyio", "asyncio", "socket", "threading", "time", "secrets", "tenacity", "opentelemetry", "os"}

@@ -1,0 +1,62 @@
+"""The fault vocabulary: which request (`rules`), what is done to it (`actions`), and what that means (`perform`).
+
+Pure: no socket, clock or thread. The embedded broker (`EmbeddedBroker.faults`), the proxy before a real broker
+(`kip848_client.broker.proxy.FaultProxy`) and the simulation share it. Written for tests of programs::
+
+    from kip848_client.faults import ALWAYS, error, lose_reply
+
+    broker.faults.on("OffsetCommit", lose_reply(), group="billing")
+    broker.faults.on("heartbeat", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=3)
+"""
+
+from __future__ import annotations
+
+from kip848_client.faults.actions import (
+    Action,
+    answer,
+    close,
+    coordinator_not_here,
+    cut_reply,
+    delay,
+    drop,
+    duplicate,
+    error,
+    hold,
+    lose_reply,
+    pass_through,
+    rewrite,
+    rewrite_request,
+)
+from kip848_client.faults.perform import Exchange, perform
+from kip848_client.faults.rules import ALWAYS, ApiSelector, Decision, FaultBook, Match, Rule, select_apis
+from kip848_client.faults.subject import GROUP_APIS, HEARTBEAT_APIS, OpaqueRequest, Subject
+
+__all__ = [
+    "error",
+    "coordinator_not_here",
+    "answer",
+    "drop",
+    "close",
+    "lose_reply",
+    "cut_reply",
+    "delay",
+    "hold",
+    "rewrite",
+    "rewrite_request",
+    "duplicate",
+    "pass_through",
+    "ALWAYS",
+    "GROUP_APIS",
+    "HEARTBEAT_APIS",
+    "Action",
+    "ApiSelector",
+    "Match",
+    "Rule",
+    "FaultBook",
+    "Decision",
+    "Subject",
+    "OpaqueRequest",
+    "Exchange",
+    "perform",
+    "select_apis",
+]

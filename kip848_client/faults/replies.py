@@ -1,0 +1,322 @@
+"""Answers with an error code, for every API and version; and requests cut in two, so that only a part is refused.
+
+Where a code belongs is data: `_ANSWERED_BY` says which array of the answer holds the elements of which array of the
+request, and `_FITS` which codes mean a single element where an API has room for both. The rest follows from the
+declared fields.
+
+Source:
+    apache/kafka ``AbstractRequest.getErrorResponse`` of each API, whose values (-1 for what is not known) are used too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.faults.subject import Item, TopicNames, item_of
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages import message_pair
+from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, fields_of
+
+__all__ = ["ErrorPlacer", "Wanted", "merge", "split"]
+
+MessageT = TypeVar("MessageT")
+
+Wanted = Callable[[Item], bool]
+"""Whether an element of a request or answer is meant; an element is one of its parents' business too."""
+
+_ANSWERED_BY: Final[dict[int, dict[str, str]]] = {
+    ApiKey.PRODUCE: {"topic_data": "responses", "partition_data": "partition_responses"},
+    ApiKey.FETCH: {"topics": "responses", "partitions": "partitions"},
+    ApiKey.LIST_OFFSETS: {"topics": "topics", "partitions": "partitions"},
+    ApiKey.METADATA: {"topics": "topics"},
+    ApiKey.OFFSET_COMMIT: {"topics": "topics", "partitions": "partitions"},
+    ApiKey.OFFSET_FETCH: {"groups": "groups", "topics": "topics", "partition_indexes": "partitions"},
+    ApiKey.FIND_COORDINATOR: {"coordinator_keys": "coordinators"},
+    ApiKey.LEAVE_GROUP: {"members": "members"},
+    ApiKey.DESCRIBE_GROUPS: {"groups": "groups"},
+    ApiKey.CREATE_TOPICS: {"topics": "topics"},
+    ApiKey.DELETE_TOPICS: {"topics": "responses", "topic_names": "responses"},
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": "topics", "partitions": "partitions"},
+    ApiKey.ADD_PARTITIONS_TO_TXN: {
+        "transactions": "results_by_transaction",
+        "v3_and_below_topics": "results_by_topic_v3_and_below",
+        "topics": "topic_results",
+        "partitions": "results_by_partition",
+    },
+    ApiKey.TXN_OFFSET_COMMIT: {"topics": "topics", "partitions": "partitions"},
+    ApiKey.DESCRIBE_CONFIGS: {"resources": "results"},
+    ApiKey.CREATE_PARTITIONS: {"topics": "results"},
+    ApiKey.DELETE_GROUPS: {"groups_names": "results"},
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": "responses"},
+    ApiKey.OFFSET_DELETE: {"topics": "topics", "partitions": "partitions"},
+    ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": "groups"},
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
+}
+"""Array of the request -> array of the answer that has an element for each of its elements, at any depth."""
+
+_SESSION_CODES: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+_PARTITION_CODES: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    }
+)
+
+_FITS: Final[dict[int, Callable[[int], bool]]] = {
+    ApiKey.FETCH: lambda code: code not in _SESSION_CODES,
+    ApiKey.METADATA: lambda code: code != ErrorCode.REBOOTSTRAP_REQUIRED,
+    ApiKey.OFFSET_FETCH: lambda code: code in _PARTITION_CODES,
+    ApiKey.OFFSET_DELETE: lambda code: code in _PARTITION_CODES,
+    ApiKey.LEAVE_GROUP: lambda code: code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID),
+}
+"""APIs with a place for the whole answer and one for each element -> whether a code belongs to the element."""
+
+_IDENTITY: Final = frozenset(
+    {
+        "group_id",
+        "group_instance_id",
+        "index",
+        "member_id",
+        "name",
+        "partition",
+        "partition_index",
+        "resource_name",
+        "resource_type",
+        "topic",
+        "topic_id",
+        "transactional_id",
+    }
+)
+"""Fields that say which element is answered."""
+
+_CODES: Final = ("error_code", "partition_error_code")
+
+_UNKNOWN: Final = frozenset(
+    {
+        "base_offset",
+        "committed_offset",
+        "end_offset",
+        "generation_id",
+        "high_watermark",
+        "last_stable_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "node_id",
+        "num_partitions",
+        "offset",
+        "port",
+        "producer_epoch",
+        "producer_id",
+        "replication_factor",
+        "timestamp",
+    }
+)
+"""Fields that are -1 beside an error."""
+
+
+_KEPT: Final = frozenset({"api_keys", "brokers", "node_endpoints", "record_errors"})
+"""Arrays that stay beside an error; others are emptied, so that nobody reads a value that means nothing."""
+
+
+class ErrorPlacer:
+    """Puts one error code into answers of one API and version.
+
+    Args:
+        message: goes wherever the answer has room for one.
+        wanted: which elements get the code, if the fault is about single ones; None for the whole request.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_key: int,
+        api_version: int,
+        code: int,
+        message: str,
+        topic_name: TopicNames,
+        wanted: Wanted | None = None,
+    ) -> None:
+        self._version: Final = api_version
+        self._code: Final = code
+        self._message: Final = message
+        self._topic_name: Final = topic_name
+        self._wanted: Final = wanted
+        self._answered_by: Final = _ANSWERED_BY.get(api_key, {})
+        self._response_class: Final[type[Response]] = message_pair(api_key).response
+        fits = _FITS.get(api_key)
+        self._deepest: Final = fits is not None and fits(code)
+
+    def refuse(self, request: Request[Response]) -> Response | None:
+        """The answer that refuses *request*; None if this version of the API has no place for an error."""
+        return self.mark(self._blank(request, self._response_class, is_element=False))
+
+    def mark(self, response: Response) -> Response | None:
+        """*response* with the code in it; None if it has no place for one, or no element that is wanted."""
+        marked, placed = self._mark(response, inside=Item(), wanted=self._wanted is None)
+        return marked if placed else None
+
+    # --- an answer that has an element for each of the request, and says nothing about it
+
+    def _blank(self, asked: object, cls: type[MessageT], *, is_element: bool) -> MessageT:
+        values: dict[str, Any] = {}
+        for field in _fields_of(cls):
+            if not field.versions.includes(self._version):
+                continue
+            if isinstance(field.kind, ArrayOf):
+                if isinstance(field.kind.element, type):
+                    values[field.name] = self._blank_elements(asked, field.name, field.kind.element)
+            elif is_element and field.name in _IDENTITY:
+                values.update(_identity(asked, field))
+        return cls(**values)
+
+    def _blank_elements(self, asked: object, name: str, cls: type) -> tuple[object, ...]:
+        for array, answered_by in self._answered_by.items():
+            elements = getattr(asked, array, None)
+            if answered_by == name and elements:
+                return tuple(self._blank_element(element, cls) for element in elements)
+        return ()
+
+    def _blank_element(self, element: object, cls: type) -> object:
+        if isinstance(element, int | str):
+            names = ("partition_index",) if isinstance(element, int) else ("group_id", "key", "name")
+            known = {field.name for field in fields_of(cls)}
+            return cls(**{name: element for name in names if name in known})
+        return self._blank(element, cls, is_element=True)
+
+    # --- the code into an answer
+
+    def _mark(self, holder: MessageT, *, inside: Item, wanted: bool) -> tuple[MessageT, bool]:
+        """*holder* with the code in it or below it, and whether there was a place."""
+        fields = {field.name: field for field in _fields(holder) if field.versions.includes(self._version)}
+        own = next((name for name in _CODES if name in fields), None)
+        if wanted and own is not None and not self._deepest:
+            return dataclasses.replace(holder, **self._refused(fields, own)), True  # type: ignore[type-var]
+        changes: dict[str, Any] = {}
+        for name in self._answered_by.values():
+            elements = getattr(holder, name, None) if name in fields else None
+            if elements:
+                marked = [self._mark_element(element, name, inside=inside, wanted=wanted) for element in elements]
+                if any(placed for _, placed in marked):
+                    changes[name] = tuple(element for element, _ in marked)
+        if changes:
+            return dataclasses.replace(holder, **changes), True  # type: ignore[type-var]
+        if wanted and own is not None:
+            return dataclasses.replace(holder, **self._refused(fields, own)), True  # type: ignore[type-var]
+        return holder, False
+
+    def _mark_element(self, element: MessageT, array: str, *, inside: Item, wanted: bool) -> tuple[MessageT, bool]:
+        item = item_of(element, array=array, topic_name=self._topic_name, inside=inside)
+        return self._mark(element, inside=item, wanted=wanted or (self._wanted is not None and self._wanted(item)))
+
+    def _refused(self, fields: dict[str, FieldSpec], own: str) -> dict[str, Any]:
+        values: dict[str, Any] = {name: -1 for name in fields if name in _UNKNOWN}
+        values[own] = self._code
+        if "error_message" in fields:
+            values["error_message"] = self._message
+        for name, field in fields.items():
+            if field.kind is RECORDS:
+                values[name] = b""
+            elif isinstance(field.kind, ArrayOf) and isinstance(field.kind.element, type) and name not in _KEPT:
+                values[name] = ()
+        return values
+
+
+def split(
+    request: MessageT, *, wanted: Wanted, api_key: int, topic_name: TopicNames
+) -> tuple[MessageT | None, MessageT | None]:
+    """Cut a request in two: the elements that are wanted, and the others. None where nothing is left.
+
+    A request without elements (it asks for all that there is) is in the second half.
+    """
+    return _split(request, wanted, _ANSWERED_BY.get(api_key, {}), topic_name, Item())
+
+
+def _split(
+    holder: MessageT, wanted: Wanted, arrays: dict[str, str], topic_name: TopicNames, inside: Item
+) -> tuple[MessageT | None, MessageT | None]:
+    hit: dict[str, tuple[object, ...]] = {}
+    rest: dict[str, tuple[object, ...]] = {}
+    for field in _fields(holder):
+        if field.name not in arrays or not getattr(holder, field.name):
+            continue
+        taken: list[object] = []
+        left: list[object] = []
+        for element in getattr(holder, field.name):
+            item = item_of(element, array=field.name, topic_name=topic_name, inside=inside)
+            if wanted(item):
+                taken.append(element)
+            elif isinstance(element, int | str):
+                left.append(element)
+            else:
+                part, remainder = _split(element, wanted, arrays, topic_name, item)
+                taken += [part] if part is not None else []
+                left += [remainder] if remainder is not None else []
+        hit[field.name], rest[field.name] = tuple(taken), tuple(left)
+    if not hit:
+        return None, holder
+    return (
+        dataclasses.replace(holder, **hit) if any(hit.values()) else None,  # type: ignore[type-var]
+        dataclasses.replace(holder, **rest) if any(rest.values()) else None,  # type: ignore[type-var]
+    )
+
+
+def merge(first: MessageT, second: MessageT) -> MessageT:
+    """One answer of two that answer parts of one request: elements of both; where they differ otherwise, *first*'s.
+
+    An element that both have (a topic of which each answers some partitions) is merged in turn.
+    """
+    changes: dict[str, Any] = {}
+    for field in _fields(first):
+        mine, other = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(field.kind, ArrayOf) and isinstance(field.kind.element, type):
+            changes[field.name] = _merged_elements(mine or (), other or ())
+        elif mine == field.default:
+            changes[field.name] = other
+    return dataclasses.replace(first, **changes)  # type: ignore[type-var]
+
+
+def _merged_elements(mine: tuple[object, ...], other: tuple[object, ...]) -> tuple[object, ...]:
+    by_identity = {_identity_of(element): element for element in other}
+    merged = []
+    for element in mine:
+        twin = by_identity.pop(_identity_of(element), None)
+        merged.append(element if twin is None else merge(element, twin))
+    return (*merged, *by_identity.values())
+
+
+def _identity_of(element: object) -> tuple[object, ...]:
+    return tuple(
+        getattr(element, field.name)
+        for field in _fields(element)
+        if field.name in _IDENTITY or field.name in ("key", "node_id")
+    )
+
+
+def _fields(holder: object) -> tuple[FieldSpec, ...]:
+    return _fields_of(type(holder))
+
+
+def _fields_of(cls: type) -> tuple[FieldSpec, ...]:
+    return fields_of(cls)
+
+
+def _identity(asked: object, field: FieldSpec) -> dict[str, object]:
+    names = (field.name, "partition", "index") if field.name == "partition_index" else (field.name,)
+    for name in names:
+        value = getattr(asked, name, None)
+        if value is not None and isinstance(field.kind, Scalar):
+            return {field.name: value}
+    return {}

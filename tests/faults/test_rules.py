@@ -1,0 +1,254 @@
+"""Which request a rule takes, and how often."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.faults import ALWAYS, FaultBook, Match, Rule, Subject, error, pass_through, select_apis
+from kip848_client.faults.actions import Action
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kip848_client.wire.schema import Request
+
+ORDERS = uuid.UUID(int=1)
+NAMES = {ORDERS: "orders"}
+BUSY = error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+GONE = error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def subject(request: Request[Any], *, version: int = 1, client_id: str = "c", node_id: int | None = None) -> Subject:
+    return Subject(
+        request,
+        api_key=type(request).WIRE.api_key,
+        api_version=version,
+        client_id=client_id,
+        topic_name=NAMES.get,
+        node_id=node_id,
+    )
+
+
+HEARTBEAT = ConsumerGroupHeartbeatRequest(
+    group_id="g",
+    member_id="m",
+    instance_id="i",
+    member_epoch=3,
+    topic_partitions=(TopicPartitions(topic_id=ORDERS, partitions=(0, 2)),),
+)
+COMMIT = OffsetCommitRequest(
+    group_id="g",
+    member_id="m",
+    topics=(
+        OffsetCommitRequestTopic(name="orders", partitions=(OffsetCommitRequestPartition(partition_index=1),)),
+        OffsetCommitRequestTopic(name="users", partitions=(OffsetCommitRequestPartition(partition_index=5),)),
+    ),
+)
+FETCH = FetchRequest(topics=(FetchTopic(topic_id=ORDERS, partitions=(FetchPartition(partition=4),)),))
+OLD_OFFSET_FETCH = OffsetFetchRequest(
+    group_id="g", topics=(OffsetFetchRequestTopic(name="orders", partition_indexes=(7,)),)
+)
+OFFSET_FETCH = OffsetFetchRequest(
+    groups=(
+        OffsetFetchRequestGroup(
+            group_id="g",
+            member_id="m",
+            topics=(OffsetFetchRequestTopics(topic_id=ORDERS, partition_indexes=(7,)),),
+        ),
+        OffsetFetchRequestGroup(group_id="h", topics=()),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "request_"),
+    [
+        ({}, HEARTBEAT),
+        ({"group": "g"}, HEARTBEAT),
+        ({"member": "m"}, HEARTBEAT),
+        ({"member": "i"}, HEARTBEAT),
+        ({"topic": "orders"}, HEARTBEAT),
+        ({"topic": "orders", "partition": 2}, HEARTBEAT),
+        ({"client_id": "c"}, HEARTBEAT),
+        ({"node_id": 7}, HEARTBEAT),
+        ({"when": lambda request: request.member_epoch == 3}, HEARTBEAT),
+        ({"topic": "new"}, ConsumerGroupHeartbeatRequest(subscribed_topic_names=("new",))),
+        ({"group": "g", "topic": "users", "partition": 5}, COMMIT),
+        ({"partition": 5}, COMMIT),
+        ({"topic": "orders", "partition": 4}, FETCH),
+        ({"topic": "orders", "partition": 7}, OLD_OFFSET_FETCH),
+        ({"group": "h"}, OFFSET_FETCH),
+        ({"group": "g", "member": "m", "topic": "orders", "partition": 7}, OFFSET_FETCH),
+        ({"topic": "anything"}, OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))),
+        ({"topic": "orders"}, MetadataRequest(topics=(MetadataRequestTopic(topic_id=ORDERS),))),
+        ({"topic": "anything"}, MetadataRequest(topics=None)),
+        ({"group": "g"}, FindCoordinatorRequest(coordinator_keys=("f", "g"))),
+        ({"group": "g"}, FindCoordinatorRequest(key="g")),
+        ({"member": "m2"}, LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id="m2"),))),
+        (
+            {"group": "g"},
+            IncrementalAlterConfigsRequest(resources=(AlterConfigsResource(resource_type=32, resource_name="g"),)),
+        ),
+        (
+            {"topic": "orders"},
+            IncrementalAlterConfigsRequest(resources=(AlterConfigsResource(resource_type=2, resource_name="orders"),)),
+        ),
+    ],
+)
+def test_a_rule_matches_what_a_request_is_about(criteria: dict[str, Any], request_: Request[Any]) -> None:
+    """A rule on a topic that misses requests with topic ids would stop working with the next client version."""
+    assert Match(**criteria).fits(subject(request_, node_id=7))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "request_"),
+    [
+        ({"group": "h"}, HEARTBEAT),
+        ({"member": "n"}, HEARTBEAT),
+        ({"topic": "users"}, HEARTBEAT),
+        ({"topic": "orders", "partition": 1}, HEARTBEAT),
+        ({"client_id": "d"}, HEARTBEAT),
+        ({"node_id": 8}, HEARTBEAT),
+        ({"apis": frozenset({ApiKey.FETCH})}, HEARTBEAT),
+        ({"when": lambda request: request.member_epoch == 0}, HEARTBEAT),
+        ({"topic": "orders", "partition": 5}, COMMIT),
+        ({"topic": "users", "partition": 4}, FETCH),
+        ({"group": "tx"}, FindCoordinatorRequest(key="tx", key_type=1)),
+        ({"topic": "orders"}, MetadataRequest(topics=())),
+        ({"group": "g"}, MetadataRequest(topics=None)),
+    ],
+)
+def test_a_rule_leaves_other_requests_alone(criteria: dict[str, Any], request_: Request[Any]) -> None:
+    """A fault that hits a bystander makes a test fail for a reason that it does not show."""
+    assert not Match(**criteria).fits(subject(request_, node_id=7))
+
+
+def actions_of(rule: Rule, count: int) -> list[Action | None]:
+    return [rule.decide(subject(HEARTBEAT), random.Random(0)) for _ in range(count)]
+
+
+def test_a_rule_acts_once_by_default() -> None:
+    """The usual test: one thing goes wrong, and then the client must recover."""
+    rule = Rule(Match(), [BUSY])
+    assert actions_of(rule, 3) == [BUSY, None, None]
+    assert (rule.matches, rule.hits, rule.spent) == (1, 1, True)
+
+
+def test_times_repeats_the_whole_script() -> None:
+    """Several actions are a story; a story told twice is told from its beginning."""
+    rule = Rule(Match(), [BUSY, pass_through(), GONE], times=2)
+    assert actions_of(rule, 7) == [BUSY, pass_through(), GONE, BUSY, pass_through(), GONE, None]
+
+
+def test_always_never_ends() -> None:
+    """A broker that is down stays down until the test says otherwise."""
+    rule = Rule(Match(), [BUSY, GONE], times=ALWAYS)
+    assert actions_of(rule, 5) == [BUSY, GONE, BUSY, GONE, BUSY]
+    assert not rule.spent
+
+
+def test_nth_lets_the_first_ones_pass() -> None:
+    """The third heartbeat is a different situation than the first one."""
+    rule = Rule(Match(), [BUSY], nth=3, times=2)
+    assert actions_of(rule, 6) == [None, None, BUSY, BUSY, None, None]
+    assert (rule.matches, rule.hits) == (4, 2)
+
+
+def test_a_probability_is_drawn_from_the_given_generator() -> None:
+    """Chaos that cannot be repeated finds bugs that cannot be fixed."""
+
+    def hits(seed: int) -> list[bool]:
+        rule, rng = Rule(Match(), [BUSY], times=ALWAYS, probability=0.3), random.Random(seed)
+        return [rule.decide(subject(HEARTBEAT), rng) is not None for _ in range(200)]
+
+    assert hits(1) == hits(1) != hits(2)
+    assert 30 < sum(hits(1)) < 90
+
+
+def test_the_first_rule_that_has_an_action_decides() -> None:
+    """Two rules on one request: the order in which they were made, and a spent rule is out of the way."""
+    book = FaultBook(random.Random(0))
+    first, second = Rule(Match(), [BUSY]), Rule(Match(group="g"), [GONE], times=ALWAYS)
+    book.add(first)
+    book.add(second)
+    decided = [book.decide(subject(HEARTBEAT)) for _ in range(3)]
+    assert [decision and decision.rule for decision in decided] == [first, second, second]
+    assert second.matches == 2
+    book.remove(second)
+    assert book.decide(subject(HEARTBEAT)) is None
+    book.clear()
+    assert book.rules == ()
+
+
+def test_a_predicate_that_raises_takes_nothing_and_is_remembered() -> None:
+    """A mistake in a test's lambda must not look like a client that never asked."""
+    rule = Rule(Match(when=lambda request: request.no_such_field), [BUSY])
+    assert actions_of(rule, 1) == [None]
+    assert isinstance(rule.failure, AttributeError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"script": []}, "needs an action"),
+        ({"nth": 0}, "counted from 1"),
+        ({"times": 0}, "at least once"),
+        ({"probability": 1.5}, "between 0 and 1"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(arguments: dict[str, Any], message: str) -> None:
+    """A rule that never acts would let a test pass that tests nothing."""
+    with pytest.raises(ConfigError, match=message):
+        Rule(Match(), arguments.pop("script", [BUSY]), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (ApiKey.FETCH, {1}),
+        ("Fetch", {1}),
+        ("offset_commit", {8}),
+        ("ConsumerGroupHeartbeat", {68}),
+        ("heartbeat", {12, 68}),
+        (OffsetCommitRequest, {8}),
+        ([ApiKey.FETCH, "heartbeat", OffsetCommitRequest], {1, 8, 12, 68}),
+    ],
+)
+def test_an_api_is_named_in_any_way(selector: Any, expected: set[int]) -> None:
+    """People know Kafka's names, programs the keys, type checkers the classes."""
+    assert select_apis(selector) == frozenset(expected)
+
+
+def test_a_misspelt_api_is_refused() -> None:
+    """It would match nothing, for ever."""
+    with pytest.raises(ConfigError, match="'fech' is no API"):
+        select_apis("fech")
+
+
+def test_a_rule_tells_what_it_does_and_did() -> None:
+    """The text stands in the error of a wait that runs out; it has to be enough to see why."""
+    rule = Rule(Match(apis=frozenset({8}), group="g", when=lambda _: True), [BUSY, GONE], times=2)
+    actions_of(rule, 1)
+    assert str(rule) == (
+        "OffsetCommit group='g' when ...: error COORDINATOR_LOAD_IN_PROGRESS(14), "
+        "error COORDINATOR_NOT_AVAILABLE(15) (2 times; 0 matched, 0 hit)"
+    )
