@@ -264,16 +264,21 @@ class Consumer(OffsetCalls, ClusterQuestions):
         if not group.subscription and not group.manual:
             raise IllegalStateError("neither subscribed nor assigned; call subscribe() first")
         deadline_s = float("inf") if timeout is None or timeout < 0 else time.monotonic() + timeout
+        settled = self._mark
         thread.begin_poll()
         try:
             while True:
                 mark = manager.mark
-                if mark is not self._mark:
-                    # D3: no record is handed out before the group had its say.
+                if mark is not settled:
+                    # No record is handed out before the group had its say.
                     if not thread.settle(deadline_s):
                         return []
-                    fetcher.keep_readable(group.view.readable)
-                    self._mark = mark  # as of before: what moved meanwhile is looked at again
+                    if not group.subscription and not group.manual:
+                        return []  # a listener called unsubscribe()
+                    view = group.view
+                    fetcher.keep_readable(view.readable)
+                    settled = mark  # as of before: what moved meanwhile is looked at again
+                    self._mark = None if view.poll_wanted else mark
                     continue
                 if count <= len(ready) or (ready and count):
                     return [ready.popleft() for _ in range(min(count, len(ready)))]

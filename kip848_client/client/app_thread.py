@@ -149,7 +149,7 @@ class AppThread:
             if view.poll_wanted and view.version != reported:
                 reported = view.version
                 self.post(AppPolled(dict(self.records.positions())))
-            elif not (view.poll_wanted or view.awaiting_app):
+            elif not view.awaiting_app:
                 return True
             elif left_s <= 0:
                 return False

@@ -32,7 +32,7 @@ from kip848_client.errors import Kip848Error
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.telemetry import LogEvent, log_event
 
-WARM_TIMEOUT_S: Final = 1.0
+WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
 
 _WARM_SINGLY_MAX: Final = 16
@@ -236,11 +236,12 @@ class Fetcher:
         return batch
 
     def keep_readable(self, readable: frozenset[TopicPartition]) -> None:
-        """Drop what is ready of partitions that may not be read any more."""
+        """Drop what is ready of partitions that may not be read now; one that is still fetched is held there."""
         if self.ready:
-            kept = [message for message in self.ready if (message.topic(), message.partition()) in readable]
-            if len(kept) != len(self.ready):
-                self._replace_ready(kept)
+            gone = {_of(message) for message in self.ready} - readable
+            if gone:
+                self.hold(gone)
+                self._drop(gone)
 
     @property
     def eventful(self) -> bool:

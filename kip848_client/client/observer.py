@@ -73,7 +73,7 @@ class MemberObserver:
         elif self._rebalance_began_ms is not None:
             if change.new in _REBALANCE_CUT_SHORT:
                 self._metrics.count("kafka.consumer.failed.rebalance.total")
-            else:
+            elif change.new is MemberState.STABLE:
                 self._metrics.count("kafka.consumer.rebalance.total")
                 self._metrics.measure("kafka.consumer.rebalance.latency", now_ms - self._rebalance_began_ms)
             self._rebalance_began_ms = None
