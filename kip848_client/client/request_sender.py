@@ -164,12 +164,12 @@ class RequestSender:
         deadline_ms = self._clock.now_ms() + timeout_ms
 
         def given_up(state: tenacity.RetryCallState) -> bool:
-            return state.attempt_number >= attempts or self._clock.now_ms() >= deadline_ms
+            next_ms = self._clock.now_ms() + state.upcoming_sleep * 1_000
+            return state.attempt_number >= attempts or next_ms >= deadline_ms
 
         def backoff_s(state: tenacity.RetryCallState) -> float:
-            grown_ms: float = min(self._backoff_max_ms, self._backoff_ms << (state.attempt_number - 1))
-            left_ms = deadline_ms - self._clock.now_ms()
-            return max(0.0, min(grown_ms * self._rng.uniform(0.8, 1.2), left_ms)) / 1_000
+            grown_ms = min(self._backoff_max_ms, self._backoff_ms << (state.attempt_number - 1))
+            return grown_ms * self._rng.uniform(0.8, 1.2) / 1_000
 
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_is_worth_another_attempt),

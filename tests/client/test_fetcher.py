@@ -1,0 +1,233 @@
+"""`client/fetcher.py`: what librdkafka is told, and what counts as handed out."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from confluent_kafka import KafkaError
+
+from kip848_client.client.fetcher import Fetcher
+from kip848_client.errors import BrokerError, TopicAuthorizationError
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from tests.client.fakes import FakePlane
+
+T = UUID(int=1)
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def plane() -> FakePlane:
+    return FakePlane()
+
+
+@pytest.fixture
+def fetcher(plane: FakePlane) -> Fetcher:
+    """Fetches orders-0 from 10 and orders-1 from 20."""
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.start({_tip(P0): OffsetAndMetadata(10), _tip(P1): OffsetAndMetadata(20)})
+    return fetcher
+
+
+def _tip(partition: TopicPartition) -> TopicIdPartition:
+    return TopicIdPartition(partition.topic, partition.partition, T)
+
+
+def _read(fetcher: Fetcher, count: int = 100) -> None:
+    """Read into the buffer, as poll() does."""
+    fetcher.ready.extend(fetcher.read(count, timeout_s=0))
+
+
+def test_a_topic_is_asked_about_before_its_first_fetch(plane: FakePlane, fetcher: Fetcher) -> None:
+    """librdkafka otherwise waits 500 ms before it fetches a topic that it does not know."""
+    names = [name for name, _ in plane.calls]
+
+    assert names == ["list_topics", "incremental_assign"]
+    assert plane.assigned == {("orders", 0): 10, ("orders", 1): 20}
+
+
+def test_positions_begin_where_fetching_began(fetcher: Fetcher) -> None:
+    """Before the first record librdkafka has no position; ours is the one that the group knows."""
+    assert fetcher.positions() == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(20)}
+
+
+def test_what_waits_in_the_buffer_is_not_consumed(plane: FakePlane, fetcher: Fetcher) -> None:
+    """A commit of records that the application never saw loses them."""
+    plane.deliver("orders", 0, 10, 11, 12)
+    _read(fetcher)
+    fetcher.ready.popleft()
+
+    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(11)}
+
+
+def test_a_held_partition_delivers_nothing_and_keeps_its_position(plane: FakePlane, fetcher: Fetcher) -> None:
+    """Records that are buffered when a revocation begins belong to the next owner."""
+    plane.deliver("orders", 0, 10, 11)
+    plane.deliver("orders", 1, 20)
+    _read(fetcher)
+    fetcher.ready.popleft()
+
+    fetcher.hold([P0])
+
+    assert [(m.partition(), m.offset()) for m in fetcher.ready] == [(1, 20)]
+    assert plane.paused == {("orders", 0)}
+    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(11)}
+
+
+def test_a_partition_that_comes_back_is_not_silent(plane: FakePlane, fetcher: Fetcher) -> None:
+    """librdkafka's pause mark survives unassign and assign; nothing would ever be read."""
+    fetcher.hold([P0])
+    fetcher.pause([P1])
+
+    fetcher.let_go([P0, P1])
+    fetcher.start({_tip(P0): OffsetAndMetadata(5), _tip(P1): OffsetAndMetadata(6)})
+
+    assert plane.paused == set()
+    assert plane.assigned == {("orders", 0): 5, ("orders", 1): 6}
+    assert fetcher.paused == frozenset()
+
+
+def test_letting_go_drops_what_was_read(plane: FakePlane, fetcher: Fetcher) -> None:
+    """A lost partition's records may be processed by somebody else already."""
+    plane.deliver("orders", 0, 10, 11)
+    plane.deliver("orders", 1, 20)
+    _read(fetcher)
+
+    fetcher.let_go([P0])
+
+    assert [message.partition() for message in fetcher.ready] == [1]
+    assert fetcher.positions() == {P1: OffsetAndMetadata(20)}
+
+
+def test_pause_keeps_what_was_read_for_resume(plane: FakePlane, fetcher: Fetcher) -> None:
+    """Pausing must neither lose nor hand out the records that are prefetched."""
+    plane.deliver("orders", 0, 10, 11)
+    plane.deliver("orders", 1, 20)
+    _read(fetcher)
+
+    fetcher.pause([P0])
+    assert [message.partition() for message in fetcher.ready] == [1]
+    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(10)}
+    fetcher.resume([P0])
+
+    assert [(m.partition(), m.offset()) for m in fetcher.ready] == [(1, 20), (0, 10), (0, 11)]
+    assert plane.paused == set()
+
+
+def test_pausing_before_fetching_begins_holds_from_the_first_record(plane: FakePlane) -> None:
+    """pause() inside on_partitions_assigned is common: state is loaded before records are wanted."""
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.pause([P0])
+
+    fetcher.start({_tip(P0): OffsetAndMetadata(10)})
+
+    assert plane.paused == {("orders", 0)}
+
+
+def test_seek_drops_the_buffer_and_moves_the_position_at_once(plane: FakePlane, fetcher: Fetcher) -> None:
+    """After seek() no record from before may come, and position() must tell the new place."""
+    plane.deliver("orders", 0, 10, 11)
+    _read(fetcher)
+
+    assert fetcher.seek(P0, OffsetAndMetadata(3))
+
+    assert not fetcher.ready
+    assert plane.named("seek") == [("orders", 0, 3)]
+    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(3)}
+
+
+def test_a_seek_before_fetching_wins_over_the_committed_offset(plane: FakePlane) -> None:
+    """The member may have found a position already when the application seeks."""
+    fetcher = Fetcher(plane.as_consumer())
+    assert not fetcher.seek(P0, OffsetAndMetadata(7))
+
+    fetcher.start({_tip(P0): OffsetAndMetadata(10)})
+
+    assert plane.assigned == {("orders", 0): 7}
+
+
+def test_starting_a_fetched_partition_begins_there_anew(plane: FakePlane, fetcher: Fetcher) -> None:
+    """A revocation that was called off, or a reset: librdkafka refuses a second assign, so it is let go first."""
+    fetcher.hold([P0])
+
+    fetcher.start({_tip(P0): OffsetAndMetadata(11)})
+
+    assert plane.assigned["orders", 0] == 11
+    assert plane.paused == set()
+
+
+def test_out_of_range_lets_go_and_reports_the_position(plane: FakePlane, fetcher: Fetcher) -> None:
+    """The reset policy is the member's: librdkafka must neither reset nor stop silently."""
+    plane.deliver("orders", 1, 20)
+    plane.deliver_error(KafkaError._AUTO_OFFSET_RESET, topic="orders", partition=0, offset=10)
+
+    batch = fetcher.read(10, timeout_s=0)
+
+    assert [message.partition() for message in batch] == [1]
+    assert fetcher.eventful
+    assert fetcher.take_lost() == [(P0, OffsetAndMetadata(10))]
+    assert ("orders", 0) not in plane.assigned
+    assert fetcher.take_error() is None
+
+
+def test_errors_in_place_of_records_are_kept_for_raising(plane: FakePlane, fetcher: Fetcher) -> None:
+    """Errors are raised, never returned as messages; the records around them must survive."""
+    plane.deliver("orders", 0, 10)
+    plane.deliver_error(KafkaError.TOPIC_AUTHORIZATION_FAILED, topic="orders", partition=1)
+    plane.deliver_error(KafkaError.KAFKA_STORAGE_ERROR)
+
+    batch = fetcher.read(10, timeout_s=0)
+    first, second, third = fetcher.take_error(), fetcher.take_error(), fetcher.take_error()
+
+    assert [message.offset() for message in batch] == [10]
+    assert isinstance(first, TopicAuthorizationError)
+    assert "orders-1" in str(first)
+    assert isinstance(second, BrokerError)
+    assert third is None
+
+
+def test_only_readable_partitions_stay_in_the_buffer(plane: FakePlane, fetcher: Fetcher) -> None:
+    """The member's word counts before librdkafka was told anything: a fence takes effect at once, and loses nothing."""
+    plane.deliver("orders", 0, 10)
+    plane.deliver("orders", 1, 20)
+    _read(fetcher)
+
+    fetcher.keep_readable(frozenset({P1}))
+
+    assert [message.partition() for message in fetcher.ready] == [1]
+    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(10)}
+
+
+def test_a_fetcher_without_open_partitions_is_idle(fetcher: Fetcher) -> None:
+    """Waiting inside librdkafka for what cannot come would delay the next assignment by a slice."""
+    idle = [fetcher.idle]
+    fetcher.pause([P0])
+    idle.append(fetcher.idle)
+    fetcher.hold([P1])
+    idle.append(fetcher.idle)
+    fetcher.let_go_all()
+    idle.append(fetcher.idle)
+
+    assert idle == [False, False, True, True]
+    assert fetcher.positions() == {}
+
+
+def test_many_new_topics_cost_one_request(plane: FakePlane) -> None:
+    """A pattern over hundreds of topics must not ask hundreds of times."""
+    fetcher = Fetcher(plane.as_consumer())
+
+    fetcher.warm(f"topic-{number}" for number in range(100))
+    fetcher.warm(["topic-1"])
+
+    assert plane.named("list_topics") == [None]
+
+
+def test_close_closes_librdkafka(plane: FakePlane, fetcher: Fetcher) -> None:
+    """A handle that stays open keeps its threads."""
+    plane.deliver("orders", 0, 10)
+    _read(fetcher)
+
+    fetcher.close()
+
+    assert plane.named("close") == [None]
+    assert not fetcher.ready
