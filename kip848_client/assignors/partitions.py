@@ -1,18 +1,22 @@
-"""Runs of partitions as slices of shared tuples. Arithmetic only; who gets what is the assignors' business.
+"""What members of a group hold, surveyed, and runs of partitions, cut and joined. Arithmetic only.
 
 Making the integers of 500,000 partitions costs more than deciding who gets them, so integers are made once per run of
-an assignor and handed out by slicing.
+an assignor and handed out by slicing. Topic ids are looked up by identity where they can be: hashing a `uuid.UUID` runs
+Python code, and most ids of one run are the same few objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors.spec import TopicPartitions
 
 MutableTopicPartitions: TypeAlias = dict[UUID, tuple[int, ...]]
+
+_NOTHING: Final[TopicPartitions] = {}
 
 
 class Run(NamedTuple):
@@ -20,6 +24,70 @@ class Run(NamedTuple):
 
     topic_id: UUID
     partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What members may keep.
+
+    Args:
+        kept: per member, the valid part of its target; the target itself if all of it is valid.
+        sizes: per member, the number of partitions in `kept`.
+        free: topic id -> partitions that nobody keeps, ascending; in the order of the topics, without empty ones.
+    """
+
+    kept: list[TopicPartitions]
+    sizes: list[int]
+    free: MutableTopicPartitions
+
+
+def survey(
+    targets: Iterable[tuple[TopicPartitions | None, frozenset[UUID] | None]], *, topics: Mapping[UUID, int]
+) -> Survey:
+    """Find what members may keep and what is left over.
+
+    Args:
+        targets: per member, what it has now (None: nothing) and its topics (None: all of *topics*). What members have
+            is pairwise disjoint.
+        topics: topic id -> number of partitions.
+    """
+    counts: dict[int, int] = {}  # by identity; the ids live as long as the targets do
+    slots: dict[int, int] = {}
+    position = {topic_id: index for index, topic_id in enumerate(topics)}
+    kept: list[TopicPartitions] = []
+    sizes: list[int] = []
+    owned = [0] * len(position)
+    for target, subscribed in targets:
+        if not target:
+            kept.append(_NOTHING)
+            sizes.append(0)
+            continue
+        size = 0
+        valid = True
+        for topic_id, numbers in target.items():
+            key = id(topic_id)
+            count = counts.get(key)
+            if count is None:
+                count = counts[key] = topics.get(topic_id, 0)
+                slots[key] = position.get(topic_id, 0)
+            if not numbers or numbers[-1] >= count or (subscribed is not None and topic_id not in subscribed):
+                valid = False
+                break
+            size += len(numbers)
+        if not valid:
+            target = _valid_part(target, topics=topics, subscribed=subscribed)
+            size = sum(map(len, target.values()))
+            for topic_id, numbers in target.items():
+                owned[position[topic_id]] += len(numbers)
+        else:
+            for topic_id, numbers in target.items():
+                owned[slots[id(topic_id)]] += len(numbers)
+        kept.append(target)
+        sizes.append(size)
+    with_holes = {
+        topic_id: count for (topic_id, count), held in zip(topics.items(), owned, strict=True) if held < count
+    }
+    return Survey(kept, sizes, _holes(kept, with_holes) if with_holes else {})
 
 
 def add_partitions(partitions: MutableTopicPartitions, run: Run) -> None:
@@ -34,51 +102,12 @@ def add_partitions(partitions: MutableTopicPartitions, run: Run) -> None:
         partitions[topic_id] = tuple(sorted(held + added))
 
 
-def keep_valid(
-    partitions: TopicPartitions, *, topics: dict[UUID, int], subscribed: frozenset[UUID] | None = None
-) -> TopicPartitions:
-    """Drop topics that are gone or no longer subscribed, and partitions past a topic's end.
-
-    Args:
-        partitions: what a member has now.
-        topics: topic id -> number of partitions.
-        subscribed: the member's topics; None means all of *topics*.
-
-    Returns:
-        *partitions* itself if all of it is valid.
-    """
-    for topic_id, held in partitions.items():
-        count = topics.get(topic_id, 0)
-        if not held or held[-1] >= count or (subscribed is not None and topic_id not in subscribed):
-            break
-    else:
-        return partitions
-    kept: MutableTopicPartitions = {}
-    for topic_id, held in partitions.items():
-        if subscribed is not None and topic_id not in subscribed:
-            continue
-        count = topics.get(topic_id, 0)
-        if held and held[-1] < count:
-            kept[topic_id] = held
-        elif inside := tuple(partition for partition in held if partition < count):
-            kept[topic_id] = inside
-    return kept
-
-
-def count_partitions(partitions: TopicPartitions) -> int:
-    """How many partitions there are, over all topics."""
-    if len(partitions) == 1:
-        for held in partitions.values():
-            return len(held)
-    return sum(map(len, partitions.values()))
-
-
 def split_at(partitions: TopicPartitions, size: int) -> tuple[MutableTopicPartitions, list[Run]]:
     """Split into the first *size* partitions, in (topic id, partition) order, and the rest."""
     first: MutableTopicPartitions = {}
     rest: list[Run] = []
     left = size
-    for topic_id in sorted(partitions):
+    for topic_id in sorted(partitions) if len(partitions) > 1 else partitions:
         held = partitions[topic_id]
         if left >= len(held):
             first[topic_id] = held
@@ -91,40 +120,41 @@ def split_at(partitions: TopicPartitions, size: int) -> tuple[MutableTopicPartit
     return first, rest
 
 
-def unowned(owners: Iterable[TopicPartitions], *, topics: dict[UUID, int]) -> dict[UUID, tuple[int, ...]]:
-    """Find the partitions that nobody owns, per topic, ascending; a topic without any is left out.
-
-    Args:
-        owners: valid and pairwise disjoint.
-        topics: topic id -> number of partitions; its order is the order of the result.
-    """
-    held: dict[UUID, list[tuple[int, ...]]] = {topic_id: [] for topic_id in topics}
-    for partitions in owners:
-        for topic_id, owned in partitions.items():
-            held[topic_id].append(owned)
-    every = tuple(range(max(topics.values(), default=0)))
-    free: dict[UUID, tuple[int, ...]] = {}
-    for topic_id, count in topics.items():
-        owned_count = sum(map(len, held[topic_id]))
-        if owned_count == count:
+def _valid_part(
+    target: TopicPartitions, *, topics: Mapping[UUID, int], subscribed: frozenset[UUID] | None
+) -> TopicPartitions:
+    """Without topics that are gone or not subscribed, and partitions past a topic's end."""
+    kept: MutableTopicPartitions = {}
+    for topic_id, numbers in target.items():
+        if subscribed is not None and topic_id not in subscribed:
             continue
-        if owned_count == 0:
+        count = topics.get(topic_id, 0)
+        if inside := tuple(number for number in numbers if number < count):
+            kept[topic_id] = inside
+    return kept
+
+
+def _holes(kept: Sequence[TopicPartitions], topics: Mapping[UUID, int]) -> MutableTopicPartitions:
+    """The partitions of *topics* that nobody keeps; each topic has some."""
+    held: dict[UUID, list[tuple[int, ...]]] = {topic_id: [] for topic_id in topics}
+    for partitions in kept:
+        for topic_id, numbers in partitions.items():
+            if topic_id in held:
+                held[topic_id].append(numbers)
+    every = tuple(range(max(topics.values())))
+    free: MutableTopicPartitions = {}
+    for topic_id, count in topics.items():
+        runs = held[topic_id]
+        if not runs:
             free[topic_id] = every[:count]
             continue
         is_free = bytearray(b"\x01") * count
-        for owned in held[topic_id]:
-            first, last = owned[0], owned[-1]
-            if last - first + 1 == len(owned):
-                is_free[first : last + 1] = bytes(len(owned))
+        for numbers in runs:
+            first, last = numbers[0], numbers[-1]
+            if last - first + 1 == len(numbers):
+                is_free[first : last + 1] = bytes(len(numbers))
             else:
-                for partition in owned:
-                    is_free[partition] = 0
-        free[topic_id] = tuple(_positions(is_free))
+                for number in numbers:
+                    is_free[number] = 0
+        free[topic_id] = tuple(number for number in every[:count] if is_free[number])
     return free
-
-
-def _positions(flags: bytearray) -> Iterator[int]:
-    position = flags.find(1)
-    while position >= 0:
-        yield position
-        position = flags.find(1, position + 1)

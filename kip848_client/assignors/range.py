@@ -9,7 +9,8 @@ from kip848_client.assignors.spec import (
     GroupSpec,
     TopicPartitions,
     check_topics,
-    common_subscription,
+    members_alike,
+    subscribers_by_topic,
 )
 
 
@@ -35,19 +36,11 @@ class RangeAssignor:
         )
         members = static + sorted(member for member in spec.subscriptions if member not in instance_ids)
         assignment: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in members}
-        subscription = common_subscription(spec)
         every = tuple(range(max(spec.topics.values(), default=0)))
-        if subscription is not None:
-            owners = list(assignment.values())
-            for topic_id in subscription:
-                _cut(topic_id, owners, count=spec.topics[topic_id], every=every)
-        else:
-            subscribers: dict[UUID, list[dict[UUID, tuple[int, ...]]]] = {}
-            for member_id, partitions in assignment.items():
-                for topic_id in spec.subscriptions[member_id]:
-                    subscribers.setdefault(topic_id, []).append(partitions)
-            for topic_id, owners in subscribers.items():
-                _cut(topic_id, owners, count=spec.topics[topic_id], every=every)
+        owned = list(assignment.values())
+        for topic_id, subscribers in subscribers_by_topic(members_alike(spec, members)).items():
+            owners = owned if len(subscribers) == len(owned) else [owned[index] for index in subscribers]
+            _cut(topic_id, owners, count=spec.topics[topic_id], every=every)
         return _reuse(assignment, spec.target)
 
 

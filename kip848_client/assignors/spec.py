@@ -6,7 +6,7 @@ members is then described without making 10,000 objects, and parts that did not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from uuid import UUID
@@ -89,3 +89,40 @@ def check_topics(spec: GroupSpec) -> None:
         for topic_id in topic_ids:
             if topic_id not in topics:
                 raise AssignorError(f"member {member_id!r} subscribes to topic id {topic_id}, which is not described")
+
+
+def members_alike(spec: GroupSpec, member_ids: Sequence[str]) -> Mapping[tuple[UUID, ...], list[int]]:
+    """Subscription -> positions in *member_ids* of the members that have it, ascending."""
+    by_identity: dict[int, tuple[tuple[UUID, ...], list[int]]] = {}
+    for index, member_id in enumerate(member_ids):
+        subscription = spec.subscriptions[member_id]
+        entry = by_identity.get(id(subscription))
+        if entry is None:
+            by_identity[id(subscription)] = (subscription, [index])
+        else:
+            entry[1].append(index)
+    alike: dict[tuple[UUID, ...], list[int]] = {}
+    for subscription, indexes in by_identity.values():
+        alike[subscription] = sorted(alike[subscription] + indexes) if subscription in alike else indexes
+    return alike
+
+
+def subscribers_by_topic(alike: Mapping[tuple[UUID, ...], list[int]]) -> dict[UUID, list[int]]:
+    """Topic id -> positions of its subscribers, ascending; topics with equal subscribers share one list.
+
+    Args:
+        alike: see `members_alike`.
+    """
+    sources: dict[UUID, list[int]] = {}
+    groups = list(alike.items())
+    for number, (subscription, _) in enumerate(groups):
+        for topic_id in subscription:
+            sources.setdefault(topic_id, []).append(number)
+    shared: dict[tuple[int, ...], list[int]] = {}
+    subscribers = {}
+    for topic_id, numbers in sources.items():
+        key = tuple(numbers)
+        if key not in shared:
+            shared[key] = sorted(index for number in numbers for index in groups[number][1])
+        subscribers[topic_id] = shared[key]
+    return subscribers

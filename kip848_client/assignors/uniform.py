@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from kip848_client.assignors.partitions import (
-    MutableTopicPartitions,
-    Run,
-    add_partitions,
-    count_partitions,
-    keep_valid,
-    split_at,
-    unowned,
-)
+from kip848_client.assignors.partitions import MutableTopicPartitions, Run, add_partitions, split_at, survey
 from kip848_client.assignors.spec import (
     GroupAssignment,
     GroupSpec,
@@ -42,6 +34,8 @@ class UniformAssignor:
     def assign(self, spec: GroupSpec) -> GroupAssignment:
         """Compute the target of every member; see `ServerAssignor.assign`."""
         check_topics(spec)
+        if not spec.subscriptions:
+            return {}
         subscription = common_subscription(spec)
         if subscription is None:
             return assign_heterogeneous(spec)
@@ -49,42 +43,39 @@ class UniformAssignor:
 
 
 def assign_homogeneous(spec: GroupSpec, subscription: tuple[UUID, ...]) -> GroupAssignment:
-    """Balance *subscription* over all members of *spec*. O(partitions + members)."""
+    """Balance *subscription* over all members of *spec*. O(members + topics), and O(partitions) where some are free."""
     topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
     member_ids = sorted(spec.subscriptions)
     target = spec.target
-    held = [keep_valid(target.get(member_id, {}), topics=topics) for member_id in member_ids]
-    sizes = [count_partitions(partitions) for partitions in held]
-    quotas = _quotas(sizes, partition_count=sum(topics.values()))
-    pool = [Run(topic_id, free) for topic_id, free in unowned(held, topics=topics).items()]
-    released: list[Run] = []
-    kept: list[TopicPartitions] = []
-    for partitions, size, quota in zip(held, sizes, quotas, strict=True):
+    found = survey(((target.get(member_id), None) for member_id in member_ids), topics=topics)
+    quotas = _quotas(found.sizes, partition_count=sum(topics.values()))
+    pool = [Run(topic_id, free) for topic_id, free in found.free.items()]
+    kept = found.kept
+    for index, (size, quota) in enumerate(zip(found.sizes, quotas, strict=True)):
         if size > quota:
-            first, rest = split_at(partitions, quota)
-            kept.append(first)
-            released += rest
-        else:
-            kept.append(partitions)
-    return _fill(member_ids, kept=kept, sizes=sizes, quotas=quotas, pool=pool + released)
+            kept[index], released = split_at(kept[index], quota)
+            pool += released
+    return _fill(member_ids, kept=kept, sizes=found.sizes, quotas=quotas, pool=pool)
 
 
 def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
     """How many partitions each member shall own; who is above the floor now keeps one more, as long as they last."""
     floor, larger = divmod(partition_count, len(sizes))
     quotas = [floor] * len(sizes)
+    if not larger:
+        return quotas
     for index, size in enumerate(sizes):
-        if not larger:
-            return quotas
         if size > floor:
             quotas[index] += 1
             larger -= 1
+            if not larger:
+                return quotas
     for index, quota in enumerate(quotas):
-        if not larger:
-            break
         if quota == floor:
             quotas[index] += 1
             larger -= 1
+            if not larger:
+                break
     return quotas
 
 
@@ -99,7 +90,9 @@ def _fill(
     """Give the pool, in order, to the members below their quota, in order."""
     assignment: dict[str, TopicPartitions] = {}
     runs = iter(pool)
-    topic_id, run, start = UUID(int=0), (), 0  # type: UUID, tuple[int, ...], int
+    topic_id = UUID(int=0)
+    run: tuple[int, ...] = ()
+    start = 0
     for member_id, partitions, size, quota in zip(member_ids, kept, sizes, quotas, strict=True):
         missing = quota - size
         if missing <= 0:
@@ -114,7 +107,7 @@ def _fill(
                 continue
             start += len(taken)
             missing -= len(taken)
-            if topic_id in grown:
+            if grown:
                 add_partitions(grown, Run(topic_id, taken))
             else:
                 grown[topic_id] = taken

@@ -6,15 +6,8 @@ import heapq
 from collections.abc import Sequence
 from uuid import UUID
 
-from kip848_client.assignors.partitions import (
-    MutableTopicPartitions,
-    Run,
-    add_partitions,
-    count_partitions,
-    keep_valid,
-    unowned,
-)
-from kip848_client.assignors.spec import GroupAssignment, GroupSpec, TopicPartitions
+from kip848_client.assignors.partitions import MutableTopicPartitions, Run, add_partitions, survey
+from kip848_client.assignors.spec import GroupAssignment, GroupSpec, members_alike, subscribers_by_topic
 
 _BALANCE_ROUNDS_MAX = 16
 """As Kafka's ``UniformHeterogeneousAssignmentBuilder``: chains of overlapping subscriptions may need many rounds."""
@@ -41,31 +34,30 @@ def assign_heterogeneous(spec: GroupSpec) -> GroupAssignment:
 class _Builder:
     def __init__(self, spec: GroupSpec) -> None:
         self._members = sorted(spec.subscriptions)
-        subscribers: dict[UUID, list[int]] = {}
-        for index, member_id in enumerate(self._members):
-            for topic_id in spec.subscriptions[member_id]:
-                subscribers.setdefault(topic_id, []).append(index)
-        self._subscribers = subscribers
-        topics = {topic_id: spec.topics[topic_id] for topic_id in subscribers}
+        alike = members_alike(spec, self._members)
+        self._subscribers = subscribers_by_topic(alike)
         self._topics = dict(
             sorted(
-                topics.items(),
-                key=lambda item: (-item[1] / len(subscribers[item[0]]), len(subscribers[item[0]]), item[0]),
+                ((topic_id, spec.topics[topic_id]) for topic_id in self._subscribers),
+                key=lambda item: (
+                    -item[1] / len(self._subscribers[item[0]]),
+                    len(self._subscribers[item[0]]),
+                    item[0],
+                ),
             )
         )
-        sets: dict[int, frozenset[UUID]] = {}
-        self._held: list[TopicPartitions] = []
-        for member_id in self._members:
-            subscription = spec.subscriptions[member_id]
-            subscribed = sets.get(id(subscription))
-            if subscribed is None:
-                subscribed = sets[id(subscription)] = frozenset(subscription)
-            self._held.append(keep_valid(spec.target.get(member_id, {}), topics=self._topics, subscribed=subscribed))
-        self._sizes = [count_partitions(partitions) for partitions in self._held]
+        subscribed: list[frozenset[UUID]] = [frozenset()] * len(self._members)
+        for subscription, indexes in alike.items():
+            topic_ids = frozenset(subscription)
+            for index in indexes:
+                subscribed[index] = topic_ids
+        targets = (spec.target.get(member_id) for member_id in self._members)
+        found = survey(zip(targets, subscribed, strict=True), topics=self._topics)
+        self._held, self._sizes, self._free = found.kept, found.sizes, found.free
         self._own: set[int] = set()
 
     def build(self) -> GroupAssignment:
-        for topic_id, free in unowned(self._held, topics=self._topics).items():
+        for topic_id, free in self._free.items():
             self._deal(topic_id, free)
         self._balance()
         return dict(zip(self._members, self._held, strict=True))
@@ -81,7 +73,8 @@ class _Builder:
 
     def _deal(self, topic_id: UUID, free: tuple[int, ...]) -> None:
         sizes = self._sizes
-        subscribers = sorted(self._subscribers[topic_id], key=sizes.__getitem__)
+        subscribers = self._subscribers[topic_id]
+        subscribers.sort(key=sizes.__getitem__)  # in place: it is almost in order from the last topic of this list
         levels = [sizes[index] for index in subscribers]
         start = 0
         for index, count in zip(subscribers, _water_fill(levels, amount=len(free)), strict=False):
@@ -92,6 +85,8 @@ class _Builder:
         assert start == len(free)
 
     def _balance(self) -> None:
+        if max(self._sizes) - min(self._sizes) <= 1:
+            return
         shared = [topic_id for topic_id in self._topics if len(self._subscribers[topic_id]) > 1]
         for _ in range(_BALANCE_ROUNDS_MAX):
             moved = False

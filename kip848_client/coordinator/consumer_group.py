@@ -92,7 +92,12 @@ class ConsumerGroup:
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
         self.assignor_votes: dict[str, int] = {}
-        self.reconciled_count = 0
+        self.rack_ids: dict[str, str] = {}
+        """Member id -> rack, where known."""
+        self.metadata_changed: set[str] = set()
+        """Members that joined, left or changed their metadata; whoever keeps something derived from that empties it."""
+        self._stable_at: dict[int, int] = {}
+        """Epoch -> number of members that own their whole target of it."""
         self._sorted_ids: list[str] = []
         self._holders: dict[UUID, dict[int, str]] = {}
         self._name_subscribers: dict[str, int] = {}
@@ -109,6 +114,11 @@ class ConsumerGroup:
             group_epoch=self.group_epoch,
             target_epoch=self.target_epoch,
         )
+
+    @property
+    def reconciled_count(self) -> int:
+        """Number of members that own their whole target of `target_epoch`."""
+        return self._stable_at.get(self.target_epoch, 0)
 
     @property
     def sorted_member_ids(self) -> Sequence[str]:
@@ -232,11 +242,11 @@ class ConsumerGroup:
             case wire.ConsumerGroupMemberMetadataKey(), _:
                 self._remove_member(key.member_id)
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), wire.ConsumerGroupTargetAssignmentMetadataValue():
-                self._set_target_epoch(value.assignment_epoch)
+                self.target_epoch = value.assignment_epoch
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), _:
                 if self.target:
                     raise self._damaged(f"the target epoch's tombstone came before those of {len(self.target)} targets")
-                self._set_target_epoch(-1)
+                self.target_epoch = -1
             case wire.ConsumerGroupTargetAssignmentMemberKey(), wire.ConsumerGroupTargetAssignmentMemberValue():
                 self.target[key.member_id] = read_target(value)
             case wire.ConsumerGroupTargetAssignmentMemberKey(), _:
@@ -305,12 +315,15 @@ class ConsumerGroup:
         before = self.members.get(member.member_id)
         if before is None:
             insort(self._sorted_ids, member.member_id)
-            self.reconciled_count += member.is_reconciled_to(self.target_epoch)
+            self._count_stable(member.current, 1)
             self._count_metadata(member.metadata, 1)
         elif before.metadata != member.metadata:
             self._count_metadata(before.metadata, -1)
             self._count_metadata(member.metadata, 1)
         self.members[member.member_id] = member
+        self.metadata_changed.add(member.member_id)
+        if member.metadata.rack_id is not None:
+            self.rack_ids[member.member_id] = member.metadata.rack_id
         if before is not None and (instance_id := before.metadata.instance_id) is not None:
             self._release_instance(instance_id, before.member_id)
         if (instance_id := member.metadata.instance_id) is not None:
@@ -324,8 +337,8 @@ class ConsumerGroup:
         before = member.current
         updated = GroupMember(member_id, member.metadata, current)
         self.members[member_id] = updated
-        self.reconciled_count += updated.is_reconciled_to(self.target_epoch)
-        self.reconciled_count -= member.is_reconciled_to(self.target_epoch)
+        self._count_stable(before, -1)
+        self._count_stable(current, 1)
         self._release(member_id, before.assigned)
         self._release(member_id, before.pending_revocation)
         self._hold(member_id, current.assigned)
@@ -338,16 +351,21 @@ class ConsumerGroup:
         if member.current.member_epoch != -1 or member_id in self.target:
             raise self._damaged(f"the tombstone of member {member_id!r} came before those of its assignments")
         del self.members[member_id]
+        self.metadata_changed.add(member_id)
+        self.rack_ids.pop(member_id, None)
         del self._sorted_ids[bisect_left(self._sorted_ids, member_id)]
-        self.reconciled_count -= member.is_reconciled_to(self.target_epoch)
+        self._count_stable(member.current, -1)
         self._count_metadata(member.metadata, -1)
         if member.metadata.instance_id is not None:
             self._release_instance(member.metadata.instance_id, member_id)
 
-    def _set_target_epoch(self, epoch: int) -> None:
-        if epoch != self.target_epoch:
-            self.target_epoch = epoch
-            self.reconciled_count = sum(member.is_reconciled_to(epoch) for member in self.members.values())
+    def _count_stable(self, current: CurrentAssignment, change: int) -> None:
+        if current.state is MemberState.STABLE:
+            count = self._stable_at.get(current.member_epoch, 0) + change
+            if count:
+                self._stable_at[current.member_epoch] = count
+            else:
+                del self._stable_at[current.member_epoch]
 
     def _hold(self, member_id: str, partitions: PartitionEpochs) -> None:
         for topic_id, epochs in partitions.items():

@@ -212,8 +212,9 @@ class _Heartbeat:
             return None
         if before.subscribed_topic_names != after.subscribed_topic_names:
             return "subscription_changed"
-        if not before.subscribes_like(after) and group.topics_of(before) != group.topics_of(after):
-            return "subscription_changed"  # a pattern that nobody had before matches nothing until it is resolved
+        regex = after.subscribed_topic_regex
+        if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
+            return "subscription_changed"  # for a pattern that nobody had before, the bump comes with its topics
         assignors = self._state.assignors
         if choose_assignor(group, assignors=assignors) is not choose_assignor(
             group, assignors=assignors, old=found.counted, new=after

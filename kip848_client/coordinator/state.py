@@ -7,7 +7,7 @@ belongs to somebody else (topics, group configs). What is remembered to save wor
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -52,6 +52,7 @@ class CoordinatorState:
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._image = TopicsImage()
+        self._subscriptions: dict[str, tuple[ConsumerGroup, dict[str, tuple[UUID, ...]]]] = {}
         self._topic_ids: dict[tuple[int, int], tuple[object, object, tuple[UUID, ...]]] = {}
         self._shared_ids: dict[tuple[UUID, ...], tuple[UUID, ...]] = {}
         self._hashes: dict[frozenset[str], int] = {}
@@ -66,6 +67,7 @@ class CoordinatorState:
         if not image.by_id.keys() <= self._image.by_id.keys():
             self.topics_created_version = image.version
         self._image = image
+        self._subscriptions.clear()
         self._topic_ids.clear()
         self._shared_ids.clear()
         self._hashes.clear()
@@ -89,6 +91,7 @@ class CoordinatorState:
     def forget_group(self, group_id: str) -> None:
         """Drop the group and all soft state of it."""
         self.groups.pop(group_id, None)
+        self._subscriptions.pop(group_id, None)
         self.metadata_check_due.discard(group_id)
         self.regex_check_due.discard(group_id)
         self.target_computed_ms.pop(group_id, None)
@@ -107,6 +110,25 @@ class CoordinatorState:
             self._topic_ids.clear()
         self._topic_ids[key] = (names, resolved, ids)
         return ids
+
+    def subscriptions(self, group: ConsumerGroup) -> Mapping[str, tuple[UUID, ...]]:
+        """`topic_ids` of every member, in no order; kept from call to call, so it must not be changed."""
+        known = self._subscriptions.get(group.group_id)
+        if known is None or known[0] is not group or group.regex_subscribers:
+            members: Iterable[str] = group.members
+            subscriptions: dict[str, tuple[UUID, ...]] = {}
+            self._subscriptions[group.group_id] = (group, subscriptions)
+        else:
+            members = group.metadata_changed
+            subscriptions = known[1]
+        for member_id in members:
+            member = group.members.get(member_id)
+            if member is None:
+                subscriptions.pop(member_id, None)
+            else:
+                subscriptions[member_id] = self.topic_ids(group, member.metadata)
+        group.metadata_changed.clear()
+        return subscriptions
 
     def metadata_hash(self, topics: frozenset[str]) -> int:
         """`TopicsImage.metadata_hash` of *topics*, remembered."""

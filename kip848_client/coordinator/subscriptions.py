@@ -91,7 +91,7 @@ def resolution_due(
     if not subscribed or group.group_id in state.resolutions_running:
         return None
     resolved = [group.resolved_regexes[regex] for regex in subscribed if regex in group.resolved_regexes]
-    last_ms = max((entry.timestamp_ms for entry in resolved), default=None)
+    last_ms = max((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)
     if last_ms is not None and wall_ms <= last_ms + state.config.consumer_regex_refresh_min_interval_ms:
         return None
     is_due = (

@@ -75,35 +75,28 @@ def compute_target(
         member_ids.append(member.member_id)
         member_ids.sort()
     updated_id = member.member_id
-    members = group.members
-    topic_ids = state.topic_ids
+    known = {**state.subscriptions(group), updated_id: state.topic_ids(group, member.metadata)}
     spec = GroupSpec(
-        subscriptions={
-            member_id: topic_ids(group, member.metadata if member_id == updated_id else members[member_id].metadata)
-            for member_id in member_ids
-        },
+        subscriptions={member_id: known[member_id] for member_id in member_ids},
         topics=state.image.partition_counts,
         target=target,
         instance_ids=_instance_ids(group, member=member, replaced=replaced),
-        rack_ids={
-            member_id: rack_id
-            for member_id in member_ids
-            if (rack_id := (member if member_id == updated_id else members[member_id]).metadata.rack_id) is not None
-        },
+        rack_ids=_rack_ids(group, member=member, replaced=replaced),
     )
     before = None if replaced is None else replaced.metadata
-    if replaced is None and updated_id in members:
-        before = members[updated_id].metadata
+    if replaced is None and updated_id in group.members:
+        before = group.members[updated_id].metadata
     assignor = choose_assignor(group, assignors=state.assignors, old=before, new=member.metadata)
     assignment = _run(assignor, spec)
     return ComputedTarget(
         assignor_name=assignor.name,
         assignment=assignment,
         changed=tuple(
-            member_id
-            for member_id in member_ids
-            if (before_target := target.get(member_id)) is None
-            or (before_target is not assignment[member_id] and before_target != assignment[member_id])
+            [
+                member_id
+                for member_id in member_ids
+                if (new := assignment[member_id]) is not (old := target.get(member_id)) and new != old
+            ]
         ),
     )
 
@@ -115,6 +108,17 @@ def _instance_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupM
     if member.metadata.instance_id is not None:
         instance_ids[member.member_id] = member.metadata.instance_id
     return instance_ids
+
+
+def _rack_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None) -> Mapping[str, str]:
+    if member.metadata.rack_id is None and replaced is None:
+        return group.rack_ids
+    rack_ids = dict(group.rack_ids)
+    if replaced is not None:
+        rack_ids.pop(replaced.member_id, None)
+    if member.metadata.rack_id is not None:
+        rack_ids[member.member_id] = member.metadata.rack_id
+    return rack_ids
 
 
 def _run(assignor: ServerAssignor, spec: GroupSpec) -> GroupAssignment:
