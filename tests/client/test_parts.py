@@ -1,0 +1,333 @@
+"""The small parts of the shell: queues, futures of commits, presence, the gate, translation, group metadata."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Public
+
+from kip848_client import ConsumerRebalanceListener, SubscriptionPattern
+from kip848_client.client.commit_manager import CommitManager, Offsets
+from kip848_client.client.data_plane import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_STORED,
+    create_record_consumer,
+    public,
+    translate,
+)
+from kip848_client.client.ownership import OneThread
+from kip848_client.client.presence import AppPresence
+from kip848_client.client.queues import AppQueue, Inbox
+from kip848_client.client.translation import (
+    assign_positions,
+    commit_offsets,
+    public_callback,
+    read_subscription,
+    seek_position,
+)
+from kip848_client.clock import ManualClock
+from kip848_client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    IllegalStateError,
+    Kip848Error,
+    RequestTimeoutError,
+)
+from kip848_client.listener import CallableListener
+from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
+from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+
+P0 = TopicPartition("orders", 0)
+AT_5: Offsets = {P0: OffsetAndMetadata(5)}
+NO_CALLBACKS = (None, None, None)
+
+
+# ------------------------------------------------------------------------------------------------------------ queues
+
+
+def test_many_posts_wake_the_background_thread_once() -> None:
+    """A wake-up costs 20 microseconds and a context switch; a burst of commits must not pay for each."""
+    wakes: list[None] = []
+    inbox: Inbox[str] = Inbox(lambda: wakes.append(None))
+
+    tickets = [inbox.post(item) for item in ("a", "b", "c")]
+    first = list(inbox.drain())
+    inbox.post("d")
+
+    assert tickets == [1, 2, 3]
+    assert first == [(1, "a"), (2, "b"), (3, "c")]
+    assert list(inbox.drain()) == [(4, "d")]
+    assert len(wakes) == 2
+
+
+def test_an_interrupted_effect_stays_in_the_queue() -> None:
+    """Ctrl-C between taking and performing an effect would otherwise leave the member waiting for ever."""
+    queue: AppQueue[str] = AppQueue()
+    queue.put("revoke")
+
+    assert queue.first() == "revoke"
+    assert queue.first() == "revoke"
+    queue.done("revoke")
+
+    assert queue.first() is None
+    assert not queue
+
+
+def test_a_wake_before_the_wait_is_not_lost() -> None:
+    """Otherwise poll() sleeps a whole slice although its answer is there."""
+    queue: AppQueue[str] = AppQueue()
+    queue.wake()
+
+    waited = threading.Thread(target=queue.wait, args=(30.0,))
+    waited.start()
+    waited.join(5.0)
+
+    assert not waited.is_alive()
+
+
+# ----------------------------------------------------------------------------------------------------------- commits
+
+
+def test_callbacks_of_commits_run_in_order_on_the_calling_thread() -> None:
+    """Applications rely on it: their callbacks share state with their loop."""
+    commits = CommitManager()
+    heard: list[object] = []
+    first = commits.open(callback=lambda error, offsets: heard.append(("first", error, offsets)), asynchronous=True)
+    second = commits.open(callback=lambda error, offsets: heard.append(("second", error, offsets)), asynchronous=True)
+    failure = Kip848Error("no")
+
+    assert commits.complete(CommitDone(first.call_id, AT_5, None))
+    assert commits.complete(CommitDone(second.call_id, AT_5, failure))
+    assert heard == []
+    assert commits.run_callbacks() is None
+
+    assert heard == [("first", None, AT_5), ("second", failure, AT_5)]
+
+
+def test_a_failed_commit_without_a_callback_is_handed_to_the_caller() -> None:
+    """An error that nobody looks at is lost."""
+    commits = CommitManager()
+    failure = Kip848Error("no")
+
+    commits.complete(CommitDone(commits.open(asynchronous=True).call_id, AT_5, failure))
+
+    assert commits.callbacks_due
+    assert commits.run_callbacks() is failure
+    assert not commits.callbacks_due
+
+
+def test_automatic_commits_are_told_to_on_commit_only() -> None:
+    """Without on_commit nobody asked; with it, the application hears of every commit."""
+    heard: list[Offsets] = []
+    silent, told = CommitManager(), CommitManager(lambda _, offsets: heard.append(offsets))
+
+    assert not silent.complete(CommitDone(99, AT_5, None))
+    assert told.complete(CommitDone(99, AT_5, None))
+    told.run_callbacks()
+
+    assert heard == [AT_5]
+
+
+def test_an_abandoned_call_is_not_completed_later() -> None:
+    """A late answer must not reach a call of another kind that happens to wait."""
+    commits = CommitManager()
+    call = commits.open()
+
+    commits.abandon(call)
+
+    assert not commits.complete(OffsetsFetched(call.call_id, AT_5, None))
+    assert not commits.complete(LeaveDone(call.call_id))
+    assert not call.finished
+
+
+def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:
+    """Nobody would answer them any more."""
+    commits = CommitManager()
+    waiting, background = commits.open(), commits.open(asynchronous=True)
+    reason = Kip848Error("dead")
+
+    commits.fail_all(reason)
+
+    assert (waiting.finished, waiting.error) == (True, reason)
+    assert background.finished
+    assert commits.run_callbacks() is reason
+    assert not commits.asynchronous_pending
+
+
+# ------------------------------------------------------------------------------------------------- presence and gate
+
+
+def test_presence_is_now_while_inside_and_the_moment_of_leaving_afterwards() -> None:
+    """max.poll.interval.ms runs from the end of a poll, not from its beginning."""
+    clock = ManualClock(now_ms=1_000)
+    presence = AppPresence()
+    never = presence.last_polled_ms(clock.now_ms())
+
+    presence.enter()
+    clock.advance(500)
+    inside = presence.last_polled_ms(clock.now_ms())
+    with presence.outside(clock):
+        clock.advance(100)
+        in_listener = presence.last_polled_ms(clock.now_ms())
+    presence.leave(now_ms=clock.now_ms())
+    clock.advance(900)
+
+    assert never is None
+    assert inside == 1_500
+    assert in_listener == 1_500
+    assert presence.last_polled_ms(clock.now_ms()) == 1_600
+
+
+def test_a_shrinking_buffer_and_a_counted_call_are_polls() -> None:
+    """The fast paths leave no other trace."""
+    buffer = [1, 2, 3]
+    presence = AppPresence(buffer)
+    presence.last_polled_ms(0)
+
+    buffer.pop()
+    by_buffer = presence.last_polled_ms(10)
+    presence.calls += 1
+    by_call = presence.last_polled_ms(20)
+
+    assert (by_buffer, by_call, presence.last_polled_ms(30)) == (10, 20, None)
+
+
+def test_one_thread_may_enter_twice_and_another_may_not() -> None:
+    """Listeners call back; a second thread is a mistake of the program."""
+    gate = OneThread()
+    refused: list[str] = []
+
+    def other() -> None:
+        try:
+            with gate:
+                pass
+        except IllegalStateError as error:
+            refused.append(str(error))
+
+    with gate, gate:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+
+    assert len(refused) == 1
+    assert "two threads" in refused[0]
+
+
+# ------------------------------------------------------------------------------------------------------- translation
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        (["b", "a", "b"], Subscription(topics=frozenset({"a", "b"}))),
+        ([], Subscription()),
+        (["^ord.*"], Subscription(pattern="^ord.*")),
+        (SubscriptionPattern("ord.*"), Subscription(pattern="ord.*")),
+        ([SubscriptionPattern("a.*"), "^b", "c"], Subscription(frozenset({"c"}), "(?:a.*)|(?:^b)")),
+    ],
+)
+def test_names_and_patterns_become_one_subscription(topics: list[str], expected: Subscription) -> None:
+    """librdkafka's habits hold: a name that starts with ^ is a pattern, and several patterns are alternatives."""
+    assert read_subscription(topics, listener=None, callbacks=NO_CALLBACKS) == expected
+
+
+@pytest.mark.parametrize("topics", ["orders", None, [""], ["  "], [7], 7])
+def test_what_is_no_list_of_topics_is_refused_before_anything_happens(topics: object) -> None:
+    """subscribe("orders") would otherwise subscribe to six topics of one letter."""
+    with pytest.raises(ConfigError, match=r"subscribe\(\)"):
+        read_subscription(topics, listener=None, callbacks=NO_CALLBACKS)
+
+
+def test_a_listener_and_callables_exclude_each_other() -> None:
+    """One of them would be ignored silently."""
+    with pytest.raises(ConfigError, match="not both"):
+        read_subscription(["a"], listener=ConsumerRebalanceListener(), callbacks=(print, None, None))
+    with pytest.raises(ConfigError, match="ConsumerRebalanceListener"):
+        read_subscription(["a"], listener=print, callbacks=NO_CALLBACKS)  # type: ignore[arg-type]
+
+
+def test_offset_fields_mean_places() -> None:
+    """confluent-kafka's special offsets keep their meaning."""
+    given = [Public("t", 0, 7), Public("t", 1, OFFSET_BEGINNING), Public("t", 2, OFFSET_END), Public("t", 3),
+             Public("t", 4, OFFSET_STORED)]  # fmt: skip
+
+    positions = assign_positions(given)
+
+    assert [None if at is None else at.offset for at in positions.values()] == [7, -2, -1, None, None]
+    with pytest.raises(IllegalStateError, match="no offset"):
+        assign_positions([Public("t", 0, -7)])
+    with pytest.raises(IllegalStateError, match="needs an offset"):
+        seek_position(Public("t", 0))
+
+
+def test_a_commit_of_a_message_is_the_offset_after_it() -> None:
+    """Off by one here means one record twice or one record lost at each restart."""
+    message = Message(topic="orders", partition=0, offset=4, leader_epoch=3)
+
+    assert commit_offsets(message, None) == {P0: OffsetAndMetadata(5, 3)}
+    assert commit_offsets(None, None) is None
+    assert commit_offsets(None, [Public("orders", 0, 9, "note")]) == {P0: OffsetAndMetadata(9, -1, "note")}
+    with pytest.raises(IllegalStateError, match="offset >= 0"):
+        commit_offsets(None, [Public("orders", 0)])
+    with pytest.raises(IllegalStateError, match="not both"):
+        commit_offsets(message, [])
+
+
+def test_commit_callbacks_get_confluent_kafkas_partitions() -> None:
+    """The callback of an application was written for them."""
+    heard: list[tuple[Kip848Error | None, list[Public]]] = []
+
+    public_callback(lambda error, offsets: heard.append((error, offsets)))(None, AT_5)
+
+    [(error, [partition])] = heard
+    assert error is None
+    assert (partition.topic, partition.partition, partition.offset) == ("orders", 0, 5)
+    assert public(P0, OffsetAndMetadata(5, 2)).leader_epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError._TIMED_OUT, RequestTimeoutError),
+        (KafkaError._TRANSPORT, ConnectionLostError),
+        (KafkaError._AUTHENTICATION, AuthenticationError),
+        (KafkaError._STATE, IllegalStateError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, BrokerError),
+        (KafkaError._FATAL, Kip848Error),
+    ],
+)
+def test_librdkafkas_errors_become_ours(code: int, expected: type[Kip848Error]) -> None:
+    """One family of exceptions for the application, whichever library noticed."""
+    error = translate(KafkaException(KafkaError(code, "reason")), what="asking")
+
+    assert type(error) is expected or (expected is BrokerError and isinstance(error, BrokerError))
+    assert "asking: reason" in str(error)
+
+
+def test_values_that_librdkafka_refuses_are_configuration_errors() -> None:
+    """The cause is the caller's, whichever library looks at it."""
+    with pytest.raises(ConfigError, match=r"fetch\.min\.bytes"):
+        create_record_consumer({"group.id": "g", "fetch.min.bytes": "many"})
+    with pytest.raises(ConfigError, match="error_cb"):
+        create_record_consumer({"group.id": "g", "error_cb": 3})
+
+
+def test_callables_make_a_listener_whose_lost_is_revoked_by_default() -> None:
+    """As in confluent-kafka: on_revoke hears of lost partitions unless on_lost is given."""
+    heard: list[str] = []
+    listener = CallableListener(on_revoke=lambda *_: heard.append("revoke"))
+    both = CallableListener(on_revoke=lambda *_: heard.append("revoke"), on_lost=lambda *_: heard.append("lost"))
+
+    for one in (listener, both):
+        one.on_partitions_assigned(None, [])  # type: ignore[arg-type]
+        one.on_partitions_lost(None, [])  # type: ignore[arg-type]
+
+    assert heard == ["revoke", "lost"]

@@ -1,0 +1,298 @@
+"""A whole GroupMember, threads included, whose coordinator is a script: no socket, no broker, no librdkafka.
+
+`ScriptedCoordinator` answers on the background thread. What is not to be answered stays open until the thread ends.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+import anyio
+import anyio.abc
+
+from kip848_client.client.app_thread import AppThread
+from kip848_client.client.commit_manager import CommitManager
+from kip848_client.client.group_member import GroupMember
+from kip848_client.client.heartbeat_manager import AppEffect, HeartbeatRequestManager, SteppedMember
+from kip848_client.client.listener_invoker import ListenerInvoker
+from kip848_client.client.observer import MemberObserver
+from kip848_client.client.presence import AppPresence
+from kip848_client.client.queues import AppQueue
+from kip848_client.client.requests import MemberRequest
+from kip848_client.clock import Clock, SystemClock
+from kip848_client.journal import MemoryJournal
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    CoordinatorConnected,
+    LeaveMode,
+    ListOffsets,
+    MemberEvent,
+    MetadataUpdated,
+    OffsetsListed,
+    RequestMetadata,
+    ResponseReceived,
+    SendRequest,
+)
+from kip848_client.member.member import Member
+from kip848_client.member.settings import MemberConfig
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kip848_client.wire.schema import Request, Response
+
+ORDERS: Final = UUID(int=1)
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+_VERSIONS: Final = {
+    int(ApiKey.CONSUMER_GROUP_HEARTBEAT): (0, 1),
+    int(ApiKey.OFFSET_COMMIT): (2, 9),
+    int(ApiKey.OFFSET_FETCH): (1, 9),
+}
+
+
+class ScriptedCoordinator:
+    """Answers like a coordinator of one member that gives it `partitions`; tests replace single answers.
+
+    Attributes:
+        sent: every request, in order.
+        silent: classes of requests that are never answered.
+        answers: class of request -> answer instead of the usual one.
+    """
+
+    def __init__(self, *, interval_ms: int = 50) -> None:
+        self.interval_ms = interval_ms
+        self.partitions: tuple[int, ...] = (0, 1)
+        self.epoch = 1
+        self.sent: list[Request[Response]] = []
+        self.silent: set[type[Request[Response]]] = set()
+        self.answers: dict[type[Request[Response]], Callable[[Request[Response]], Response]] = {}
+        self.closed = False
+
+    async def perform(self, effect: MemberRequest) -> MemberEvent | None:
+        await anyio.lowlevel.checkpoint()
+        match effect:
+            case SendRequest(request=request):
+                self.sent.append(request)
+                if type(request) in self.silent:
+                    await anyio.sleep_forever()
+                special = self.answers.get(type(request))
+                answer = special(request) if special is not None else self._answer(request)
+                return ResponseReceived(effect.request_id, answer) if effect.expect_answer else None
+            case ConnectCoordinator():
+                return CoordinatorConnected(effect.request_id, _VERSIONS)
+            case RequestMetadata():
+                return MetadataUpdated({ORDERS: "orders"}, effect.request_id)
+            case ListOffsets():
+                offsets = dict.fromkeys(effect.timestamps, OffsetAndMetadata(0))
+                return OffsetsListed(effect.request_id, offsets=offsets, errors={})
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    def heartbeats(self) -> list[ConsumerGroupHeartbeatRequest]:
+        """The heartbeats so far."""
+        return [request for request in self.sent if isinstance(request, ConsumerGroupHeartbeatRequest)]
+
+    def _answer(self, request: Request[Response]) -> Response:
+        match request:
+            case FindCoordinatorRequest(coordinator_keys=(group_id,)):
+                return FindCoordinatorResponse(
+                    coordinators=(Coordinator(key=group_id, node_id=1, host="a", port=1, error_code=0),)
+                )
+            case ConsumerGroupHeartbeatRequest(member_id=member_id, member_epoch=epoch):
+                if epoch < 0:
+                    return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
+                assignment = Assignment(topic_partitions=(TopicPartitions(ORDERS, self.partitions),))
+                return ConsumerGroupHeartbeatResponse(
+                    member_id=member_id,
+                    member_epoch=self.epoch,
+                    heartbeat_interval_ms=self.interval_ms,
+                    assignment=assignment,
+                )
+            case OffsetCommitRequest(topics=topics):
+                return OffsetCommitResponse(
+                    topics=tuple(
+                        OffsetCommitResponseTopic(
+                            name=topic.name,
+                            topic_id=topic.topic_id,
+                            partitions=tuple(
+                                OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=0)
+                                for one in topic.partitions
+                            ),
+                        )
+                        for topic in topics
+                    )
+                )
+            case OffsetFetchRequest(groups=groups):
+                return OffsetFetchResponse(
+                    groups=tuple(
+                        OffsetFetchResponseGroup(
+                            group_id=group.group_id,
+                            topics=tuple(
+                                OffsetFetchResponseTopics(
+                                    name=topic.name,
+                                    topic_id=topic.topic_id,
+                                    partitions=tuple(
+                                        OffsetFetchResponsePartitions(
+                                            partition_index=index, committed_offset=10, metadata="", error_code=0
+                                        )
+                                        for index in topic.partition_indexes
+                                    ),
+                                )
+                                for topic in group.topics or ()
+                            ),
+                            error_code=0,
+                        )
+                        for group in groups
+                    )
+                )
+            case _:
+                raise AssertionError(f"the script has no answer for {request}")
+
+
+class NotedRecords:
+    """A record source that reads nothing: it notes what it is told; `processed` is what an application would report."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, object]] = []
+        self.processed: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def warm(self, topics: Iterable[str]) -> None:
+        self.calls.append(("warm", sorted(topics)))
+
+    def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        self.calls.append(("start", sorted((p.partition, at.offset) for p, at in positions.items())))
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        self.calls.append(("hold", sorted(p.partition for p in partitions)))
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = sorted(partitions)
+        self.calls.append(("let_go", [p.partition for p in gone]))
+        for partition in gone:
+            self.processed.pop(partition, None)
+
+    def let_go_all(self) -> None:
+        self.calls.append(("let_go_all", None))
+
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self.processed
+
+    def names(self) -> list[str]:
+        """What was called, in order."""
+        return [name for name, _ in self.calls]
+
+
+class NotedCallbacks:
+    """A listener that notes its calls, and does what `act` says inside."""
+
+    def __init__(self, act: Callable[[str], None] = lambda _: None) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.act = act
+
+    def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        self._note("assigned", partitions)
+
+    def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        self._note("revoked", partitions)
+
+    def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        self._note("lost", partitions)
+
+    def _note(self, name: str, partitions: tuple[TopicIdPartition, ...]) -> None:
+        self.calls.append((name, [partition.partition for partition in partitions]))
+        self.act(name)
+
+
+class Bench:
+    """The parts of one member, put together around a script."""
+
+    def __init__(
+        self,
+        coordinator: ScriptedCoordinator,
+        *,
+        clock: Clock | None = None,
+        member: SteppedMember | None = None,
+        auto_commit_interval_ms: int | None = None,
+        max_poll_interval_ms: int = 300_000,
+    ) -> None:
+        self.coordinator = coordinator
+        self.clock = clock or SystemClock()
+        self.records = NotedRecords()
+        self.callbacks = NotedCallbacks()
+        self.journal = MemoryJournal()
+        observer = MemberObserver(group_id="g", client_id="c", clock=self.clock, journal=self.journal)
+        config = MemberConfig(
+            group_id="g",
+            member_id="m",
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+            request_timeout_ms=60_000,
+        )
+        queue: AppQueue[AppEffect] = AppQueue()
+        commits = CommitManager()
+        presence = AppPresence()
+        self.manager = HeartbeatRequestManager(
+            member or Member(config, rng=random.Random(1)),
+            make_performer=lambda tasks, report: coordinator,
+            app_queue=queue,
+            commits=commits,
+            presence=presence,
+            observer=observer,
+            clock=self.clock,
+            name="kip848-heartbeat-test",
+        )
+        listeners = ListenerInvoker(report=self.manager.post, observer=observer)
+        self.thread = AppThread(
+            self.manager,
+            queue=queue,
+            commits=commits,
+            presence=presence,
+            listeners=listeners,
+            records=self.records,
+            clock=self.clock,
+        )
+        self.member = GroupMember(
+            self.thread, default_api_timeout_ms=5_000, auto_commit=auto_commit_interval_ms is not None
+        )
+        self.released = False
+
+    def close(self, timeout_s: float = 5.0, mode: LeaveMode = LeaveMode.DEFAULT) -> list[BaseException]:
+        """Close the member; returns what was raised on the way."""
+
+        def release() -> None:
+            self.released = True
+
+        return self.member.close(timeout_ms=int(timeout_s * 1_000), mode=mode, release=release)
+
+
+@contextmanager
+def closing(bench: Bench) -> Iterator[Bench]:
+    """End the bench's thread whatever the test did."""
+    try:
+        yield bench
+    finally:
+        bench.close(timeout_s=0.2)
+        bench.manager.stop(timeout_s=5.0)

@@ -1,0 +1,432 @@
+"""A GroupMember with its threads, against a scripted coordinator: order, threads, deadlines, and ways out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kip848_client.clock import ManualClock
+from kip848_client.errors import IllegalStateError, Kip848Error, ListenerError, RequestTimeoutError
+from kip848_client.member.events import LeaveMode, MemberEffect, MemberEvent, MemberView
+from kip848_client.member.states import MemberState
+from kip848_client.model import OffsetAndMetadata, Subscription
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from tests.support.waiting import wait_until
+from tests.threads.bench import P0, P1, Bench, ScriptedCoordinator, closing
+
+ORDERS = Subscription(frozenset({"orders"}))
+
+
+@pytest.fixture
+def coordinator() -> ScriptedCoordinator:
+    return ScriptedCoordinator()
+
+
+@pytest.fixture
+def bench(coordinator: ScriptedCoordinator) -> Iterator[Bench]:
+    with closing(Bench(coordinator)) as bench:
+        yield bench
+
+
+def poll_until(bench: Bench, condition: Callable[[], object], *, timeout_s: float = 10.0) -> None:
+    """Poll as an application does, until *condition* holds."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"did not come about; told {bench.callbacks.calls}, {bench.manager.view}"
+        bench.member.poll(0.01)
+
+
+def join(bench: Bench) -> Bench:
+    """Subscribe and poll until everything is assigned and acknowledged."""
+    bench.member.subscribe(ORDERS, bench.callbacks)
+    poll_until(bench, lambda: bench.member.view.state is MemberState.STABLE and "start" in bench.records.names())
+    return bench
+
+
+def test_nothing_runs_before_it_is_needed(bench: Bench) -> None:
+    """A consumer that is only constructed costs no thread, and sends nothing."""
+    assert not [thread for thread in threading.enumerate() if thread.name == "kip848-heartbeat-test"]
+    bench.member.subscribe(ORDERS, bench.callbacks)
+    wait_until(lambda: bench.manager.processed == 1)
+
+    assert bench.coordinator.sent == [], "joining begins inside poll()"
+
+
+def test_a_rebalance_runs_in_the_order_of_the_protocol(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Pause, commit, revoke, let go, assign: another order loses or doubles records."""
+    join(bench)
+    bench.records.calls.clear()
+    bench.callbacks.act = lambda name: bench.records.calls.append((name, None))
+
+    coordinator.partitions = (1,)
+    poll_until(bench, lambda: "assigned" in bench.callbacks.calls[-1][0] and len(bench.callbacks.calls) == 3)
+
+    assert bench.callbacks.calls == [("assigned", [0, 1]), ("revoked", [0]), ("assigned", [])]
+    assert bench.records.names() == ["hold", "revoked", "let_go", "warm", "assigned"]
+    assert bench.records.calls[0] == ("hold", [0])
+
+
+def test_listeners_run_on_the_thread_that_polls(bench: Bench) -> None:
+    """Applications do not lock what their listeners touch."""
+    threads: list[threading.Thread] = []
+    bench.callbacks.act = lambda _: threads.append(threading.current_thread())
+
+    join(bench)
+    bench.close()
+
+    assert set(threads) == {threading.current_thread()}
+
+
+def test_heartbeats_go_on_while_a_listener_works(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """The session must not depend on how fast an application loads its state."""
+    beats: list[int] = []
+
+    def act(name: str) -> None:
+        before = len(coordinator.heartbeats())
+        wait_until(lambda: len(coordinator.heartbeats()) >= before + 3)
+        beats.append(len(coordinator.heartbeats()) - before)
+
+    bench.callbacks.act = act
+    join(bench)
+
+    assert len(beats) == 1
+    assert beats[0] >= 3
+
+
+def test_heartbeats_keep_to_the_members_clock(coordinator: ScriptedCoordinator) -> None:
+    """The thread sleeps until the member's deadline: with the clock standing still, nothing is sent."""
+    clock = ManualClock()
+    coordinator.interval_ms = 5_000
+    with closing(Bench(coordinator, clock=clock)) as bench:
+        join(bench)
+        sent = len(coordinator.heartbeats())
+
+        clock.advance(4_999)
+        bench.manager.poke()
+        bench.member.poll(0.05)
+        early = len(coordinator.heartbeats())
+        clock.advance(1)
+        bench.manager.poke()
+        wait_until(lambda: len(coordinator.heartbeats()) > early)
+
+    assert early == sent
+
+
+def test_a_steady_heartbeat_wakes_the_thread_twice(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Once for the timer, once for the answer; anything more is paid by every idle consumer."""
+    coordinator.interval_ms = 20
+    join(bench)
+    first, wakes = len(coordinator.heartbeats()), bench.manager.wake_ups
+
+    wait_until(lambda: len(coordinator.heartbeats()) >= first + 10)
+    beats = len(coordinator.heartbeats()) - first
+
+    assert bench.manager.wake_ups - wakes <= 2 * (beats + 1)
+
+
+def test_close_returns_by_its_deadline_although_nobody_answers_the_leave(
+    bench: Bench, coordinator: ScriptedCoordinator
+) -> None:
+    """A silent coordinator: the leave is written, the application goes on."""
+    join(bench)
+    coordinator.silent = {ConsumerGroupHeartbeatRequest}
+
+    began = time.monotonic()
+    errors = bench.close(timeout_s=0.4)
+
+    assert time.monotonic() - began < 0.8
+    assert errors == []
+    assert coordinator.heartbeats()[-1].member_epoch == -1
+    assert bench.callbacks.calls[-1] == ("revoked", [0, 1])
+    assert bench.released
+    assert coordinator.closed
+
+
+def test_a_silent_commit_does_not_eat_the_time_of_the_leave(coordinator: ScriptedCoordinator) -> None:
+    """Otherwise the group waits a session for a member that is gone (KAFKA-19357)."""
+    with closing(Bench(coordinator, auto_commit_interval_ms=60_000)) as bench:
+        join(bench)
+        bench.records.processed = {P0: OffsetAndMetadata(12)}
+        coordinator.silent = {OffsetCommitRequest}
+
+        began = time.monotonic()
+        bench.close(timeout_s=1.0)
+
+        assert time.monotonic() - began < 1.4
+    assert any(isinstance(request, OffsetCommitRequest) for request in coordinator.sent)
+    assert coordinator.heartbeats()[-1].member_epoch == -1
+
+
+def test_close_commits_then_revokes_then_leaves(coordinator: ScriptedCoordinator) -> None:
+    """The order of Kafka's own consumer: the listener sees a committed position, the leave comes last."""
+    with closing(Bench(coordinator, auto_commit_interval_ms=60_000)) as bench:
+        join(bench)
+        bench.records.processed = {P0: OffsetAndMetadata(12)}
+        order: list[str] = []
+        bench.callbacks.act = lambda name: order.append(
+            f"{name} after commit: {any(isinstance(one, OffsetCommitRequest) for one in coordinator.sent)}"
+        )
+        assert bench.close() == []
+
+    assert order == ["revoked after commit: True"]
+    assert coordinator.heartbeats()[-1].member_epoch == -1
+    assert bench.close() == [], "a second close does nothing"
+
+
+def test_close_without_a_coordinator_returns_at_once(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """The cluster was never reached; there is nothing to leave."""
+    coordinator.silent = {FindCoordinatorRequest}
+    bench.member.subscribe(ORDERS, bench.callbacks)
+    bench.member.poll(0.05)
+
+    began = time.monotonic()
+    bench.close(timeout_s=5.0)
+
+    assert time.monotonic() - began < 2.0
+    assert coordinator.heartbeats() == []
+
+
+def test_remaining_in_the_group_sends_no_leave(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """close(REMAIN_IN_GROUP) of a dynamic member: its partitions wait for its session, as asked."""
+    join(bench)
+
+    bench.close(mode=LeaveMode.REMAIN_IN_GROUP)
+
+    assert all(heartbeat.member_epoch >= 0 for heartbeat in coordinator.heartbeats())
+
+
+def test_a_failing_listener_is_reported_and_the_leave_is_sent(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """KAFKA-16933: a bug in a callback must not leave a ghost in the group."""
+    join(bench)
+
+    def act(name: str) -> None:
+        raise OSError("disk full")
+
+    bench.callbacks.act = act
+    errors = bench.close()
+
+    assert [type(error) for error in errors] == [ListenerError]
+    assert coordinator.heartbeats()[-1].member_epoch == -1
+
+
+@pytest.mark.parametrize("way_out", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_every_way_out_of_a_listener_is_reported(
+    bench: Bench, coordinator: ScriptedCoordinator, way_out: type[BaseException]
+) -> None:
+    """KAFKA-18160: a member that does not hear of the end reconciles for ever."""
+    ways = [way_out()]
+
+    def act(name: str) -> None:
+        if ways:
+            raise ways.pop()
+
+    bench.callbacks.act = act
+    with pytest.raises(way_out):
+        join(bench)
+    poll_until(bench, lambda: bench.member.view.state is MemberState.STABLE)
+
+    assert bench.callbacks.calls == [("assigned", [0, 1]), ("assigned", [0, 1])]
+
+
+def test_a_synchronous_commit_works_inside_revoked(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """The usual use of the callback; it must neither deadlock nor be refused."""
+    join(bench)
+    committed: list[object] = []
+    bench.callbacks.act = lambda _: committed.append(
+        bench.member.commit_sync({P1: OffsetAndMetadata(5)}, timeout_ms=2_000)
+    )
+
+    bench.close()
+
+    assert committed == [{P1: OffsetAndMetadata(5)}]
+
+
+def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Every call returns by its deadline plus one slice, whatever the coordinator does."""
+    join(bench)
+    coordinator.silent = {OffsetCommitRequest, OffsetFetchRequest}
+
+    calls: list[Callable[[], object]] = [
+        lambda: bench.member.commit_sync({P0: OffsetAndMetadata(1)}, timeout_ms=150),
+        lambda: bench.member.committed([P0], timeout_ms=150),
+    ]
+    for call in calls:
+        began = time.monotonic()
+        with pytest.raises(RequestTimeoutError):
+            call()
+        assert 0.1 < time.monotonic() - began < 0.6
+
+
+def test_unsubscribe_returns_at_its_deadline_although_nobody_answers(
+    bench: Bench, coordinator: ScriptedCoordinator
+) -> None:
+    """The revoked callback ran; whether the coordinator heard of it is not the application's problem."""
+    join(bench)
+    coordinator.silent = {ConsumerGroupHeartbeatRequest}
+
+    began = time.monotonic()
+    bench.member.unsubscribe(timeout_ms=300)
+
+    assert time.monotonic() - began < 0.8
+    assert bench.callbacks.calls[-1] == ("revoked", [0, 1])
+
+
+def test_an_asynchronous_commit_is_not_waited_for(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Its callback runs later, on this thread; a synchronous commit lets it go first."""
+    join(bench)
+    heard: list[str] = []
+
+    bench.member.commit_async({P0: OffsetAndMetadata(1)}, lambda error, offsets: heard.append("async"))
+    at_once = list(heard)
+    bench.member.commit_sync({P0: OffsetAndMetadata(2)}, timeout_ms=2_000)
+    heard.append("sync")
+
+    assert at_once == []
+    assert heard == ["async", "sync"]
+
+
+def test_an_empty_commit_succeeds_without_a_request(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Nothing consumed is nothing to say; callbacks are called all the same."""
+    join(bench)
+    heard: list[object] = []
+    before = len(coordinator.sent)
+
+    assert bench.member.commit_sync({}, timeout_ms=1_000) == {}
+    bench.member.commit_async({}, lambda error, offsets: heard.append((error, offsets)))
+    bench.member.poll(0)
+
+    assert heard == [(None, {})]
+    assert not [one for one in coordinator.sent[before:] if isinstance(one, OffsetCommitRequest)]
+
+
+def test_a_fenced_member_is_told_lost_and_rejoins(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Partitions are let go before the listener runs: they may be somebody else's already."""
+    join(bench)
+    bench.records.calls.clear()
+    bench.callbacks.act = lambda name: bench.records.calls.append((name, None))
+    refusals = [ConsumerGroupHeartbeatResponse(error_code=110, error_message="fenced")]
+
+    def answer(request: object) -> ConsumerGroupHeartbeatResponse:
+        if refusals:
+            return refusals.pop()
+        del coordinator.answers[ConsumerGroupHeartbeatRequest]
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        response = coordinator._answer(request)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        return response
+
+    coordinator.answers[ConsumerGroupHeartbeatRequest] = answer
+    poll_until(bench, lambda: bench.callbacks.calls[-2:] == [("lost", [0, 1]), ("assigned", [0, 1])])
+
+    assert bench.records.names()[:2] == ["let_go", "lost"]
+    assert [heartbeat.member_epoch for heartbeat in coordinator.heartbeats()].count(0) == 2
+
+
+def test_a_fatal_error_is_raised_from_every_call_but_close(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """A consumer that cannot go on must not look like one that has nothing to do."""
+    coordinator.answers[ConsumerGroupHeartbeatRequest] = lambda _: ConsumerGroupHeartbeatResponse(
+        error_code=30, error_message="not allowed"
+    )
+    bench.member.subscribe(ORDERS, bench.callbacks)
+
+    with pytest.raises(Kip848Error, match="GROUP_AUTHORIZATION_FAILED"):
+        poll_until(bench, lambda: False)
+    with pytest.raises(Kip848Error, match="GROUP_AUTHORIZATION_FAILED"):
+        bench.member.poll(0)
+    with pytest.raises(Kip848Error, match="GROUP_AUTHORIZATION_FAILED"):
+        bench.member.subscribe(ORDERS, None)
+    sent = len(coordinator.sent)
+
+    assert bench.close() == [], "it was raised already"
+    assert len(coordinator.sent) == sent, "nothing is sent after FATAL"
+
+
+def test_close_reports_a_fatal_error_that_nobody_has_seen(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """A program that is shutting down anyway should learn that its consumer had stopped working."""
+    join(bench)
+    coordinator.answers[ConsumerGroupHeartbeatRequest] = lambda _: ConsumerGroupHeartbeatResponse(
+        error_code=30, error_message="not allowed"
+    )
+    wait_until(lambda: bench.member.view.state is MemberState.FATAL)
+
+    errors = bench.close()
+
+    assert len(errors) == 1
+    assert "GROUP_AUTHORIZATION_FAILED" in str(errors[0])
+    assert bench.callbacks.calls[-1] == ("lost", [0, 1])
+
+
+class BrokenMember:
+    """A member with a bug: its second step raises."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def step(self, event: MemberEvent, *, now_ms: int) -> list[MemberEffect]:
+        self.steps += 1
+        if self.steps == 2:
+            raise ZeroDivisionError("a bug")
+        return []
+
+    def deadline_ms(self) -> int | None:
+        return None
+
+    def view(self) -> MemberView:
+        return MemberView(
+            version=self.steps,
+            state=MemberState.UNJOINED,
+            readable=frozenset(),
+            assigned=frozenset(),
+            poll_wanted=True,
+            awaiting_app=False,
+            member_id="m",
+            member_epoch=-1,
+        )
+
+
+def test_a_bug_on_the_background_thread_is_raised_and_close_works(coordinator: ScriptedCoordinator) -> None:
+    """A consumer whose thread died silently would poll for ever and never hear of a rebalance."""
+    bench = Bench(coordinator, member=BrokenMember())
+    bench.member.subscribe(ORDERS, None)
+
+    with pytest.raises(Kip848Error, match=r"heartbeat thread .* died of ZeroDivisionError"):
+        poll_until(bench, lambda: False)
+
+    assert isinstance(bench.manager.crashed, ZeroDivisionError)
+    began = time.monotonic()
+    bench.close()
+    assert time.monotonic() - began < 2.0
+    with pytest.raises(IllegalStateError, match="closed"):
+        bench.member.poll(0)
+
+
+def test_a_dropped_application_leaves_without_its_listeners(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+    """Nobody may call close() any more; the group must not wait for a session all the same."""
+    join(bench)
+    before = list(bench.callbacks.calls)
+
+    assert bench.manager.detach(timeout_s=5.0)
+
+    assert coordinator.heartbeats()[-1].member_epoch == -1
+    assert bench.callbacks.calls == before
+    assert not bench.manager.alive
+
+
+def test_a_missed_poll_interval_is_noticed_without_a_poll(coordinator: ScriptedCoordinator) -> None:
+    """The thread must wake for it by itself: the application is stuck."""
+    with closing(Bench(coordinator, max_poll_interval_ms=150)) as bench:
+        join(bench)
+
+        wait_until(lambda: coordinator.heartbeats()[-1].member_epoch == -1)
+
+        assert bench.member.view.state is MemberState.RELEASING_ASSIGNMENT
+        assert bench.member.view.readable == frozenset()
