@@ -5,6 +5,7 @@ One of the few homes of confluent_kafka. What is fetched when is decided in `fet
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 from collections.abc import Mapping
@@ -54,6 +55,9 @@ __all__ = [
     "translate",
 ]
 
+LIBRDKAFKA_LOGGER: Final = "kip848_client.librdkafka"
+"""Where librdkafka's own log lines go, unless the configuration has a ``logger``."""
+
 _UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
 
 _CGMD_MAGIC: Final = b"CGMDv2:"
@@ -67,8 +71,10 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
     Raises:
         ConfigError: librdkafka refuses a key or a value; the message names the nearest known key.
     """
+    # Without a logger librdkafka writes to stderr, whatever the application does with its logs.
+    settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf}
     try:
-        return confluent_kafka.Consumer(dict(conf))
+        return confluent_kafka.Consumer(settings)
     except KafkaException as error:
         text = _told(error)
         unknown = _UNKNOWN_KEY.search(text)
