@@ -13,7 +13,9 @@ from typing import Final
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 
 __all__ = [
+    "COMMIT_CODES",
     "FATAL_ADVICE",
+    "HEARTBEAT_CODES",
     "CommitErrorClass",
     "FetchErrorClass",
     "FindErrorClass",
@@ -42,7 +44,7 @@ class HeartbeatErrorClass(enum.Enum):
     """No retry cures it."""
 
 
-_HEARTBEAT: Final[dict[int, HeartbeatErrorClass]] = {
+HEARTBEAT_CODES: Final[dict[int, HeartbeatErrorClass]] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatErrorClass.RETRY,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatErrorClass.REDISCOVER,
     ErrorCode.NOT_COORDINATOR: HeartbeatErrorClass.REDISCOVER,
@@ -60,12 +62,13 @@ _HEARTBEAT: Final[dict[int, HeartbeatErrorClass]] = {
     ErrorCode.UNSUPPORTED_ASSIGNOR: HeartbeatErrorClass.FATAL,
     ErrorCode.INVALID_REGULAR_EXPRESSION: HeartbeatErrorClass.FATAL,
 }
+"""Codes of a heartbeat's answer with a row of their own."""
 
 
 def heartbeat_error_class(code: int) -> HeartbeatErrorClass:
     """Class of *code*. Without a row: RETRY if Kafka marks the code retriable, else FATAL."""
     default = HeartbeatErrorClass.RETRY if code in RETRIABLE else HeartbeatErrorClass.FATAL
-    return _HEARTBEAT.get(code, default)
+    return HEARTBEAT_CODES.get(code, default)
 
 
 FATAL_ADVICE: Final[dict[int, str]] = {
@@ -119,7 +122,7 @@ class CommitErrorClass(enum.Enum):
     """Not retried, even if Kafka marks the code retriable."""
 
 
-_COMMIT: Final[dict[int, CommitErrorClass]] = {
+COMMIT_CODES: Final[dict[int, CommitErrorClass]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: CommitErrorClass.RETRY,
     ErrorCode.NOT_COORDINATOR: CommitErrorClass.RETRY,
     ErrorCode.REQUEST_TIMED_OUT: CommitErrorClass.RETRY,
@@ -134,11 +137,12 @@ _COMMIT: Final[dict[int, CommitErrorClass]] = {
     ErrorCode.OFFSET_METADATA_TOO_LARGE: CommitErrorClass.RAISE,
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: CommitErrorClass.RAISE,
 }
+"""Codes of OffsetCommit with a row of their own."""
 
 
 def commit_error_class(code: int) -> CommitErrorClass:
     """Class of *code*; OTHER without a row."""
-    return _COMMIT.get(code, CommitErrorClass.OTHER)
+    return COMMIT_CODES.get(code, CommitErrorClass.OTHER)
 
 
 class FetchErrorClass(enum.Enum):

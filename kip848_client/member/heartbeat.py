@@ -32,6 +32,7 @@ __all__ = ["Heartbeats", "Sent"]
 
 _MIN_TIMEOUT_MS = 5000
 _OMITTED_TIMEOUT_MS = -1
+_DEFAULT_INTERVAL_MS = 5000  # Kafka's group.consumer.heartbeat.interval.ms, for a coordinator that never names one
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,9 @@ class Heartbeats:
     def succeeded(self, *, interval_ms: int) -> None:
         """An answer without an error code came. Intervals that make no sense are ignored."""
         self._backoff.reset()
-        if interval_ms > 0 and interval_ms != self._interval_ms:
+        if interval_ms <= 0:
+            interval_ms = self._interval_ms or _DEFAULT_INTERVAL_MS
+        if interval_ms != self._interval_ms:
             self._interval_ms = interval_ms
             self._due_ms = self._context.now_ms + interval_ms
 

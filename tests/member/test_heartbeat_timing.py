@@ -64,6 +64,19 @@ def test_a_senseless_interval_is_ignored(interval_ms: int) -> None:
     member.expect_no_heartbeat()
 
 
+@pytest.mark.parametrize("interval_ms", [0, -1])
+def test_a_coordinator_that_never_names_an_interval_is_not_flooded(interval_ms: int) -> None:
+    """With an interval of zero from the first answer on, the member would send at the speed of the network."""
+    member = MemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=1, interval_ms=interval_ms)
+    member.advance(4999)
+    member.expect_no_heartbeat()
+    member.advance(1)
+    member.expect_heartbeat(epoch=1)
+
+
 def test_only_one_heartbeat_is_under_way() -> None:
     """Two could be applied in either order, and the member would be fenced for its own echo."""
     member = stable()
