@@ -1,0 +1,160 @@
+"""What an administrator sees of a group and can do to it, in raw requests: nothing of our own code takes part.
+
+librdkafka's AdminClient shows no epochs, and crashes when a coordinator that is still loading is asked for offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from kip848_client.model import TopicPartition
+from tests.interop.conftest import ADMIN_TIMEOUT_S
+from tests.interop.kafka_wire import Json, WireConnection
+
+GROUP_RESOURCE: Final = 32
+SET: Final = 0
+NO_GROUP: Final = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMember:
+    """One member, as ConsumerGroupDescribe shows it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    rack_id: str | None
+    epoch: int
+    topics: frozenset[str]
+    pattern: str
+    assigned: frozenset[TopicPartition]
+    target: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """One group; without members and with the state NO_GROUP if there is none."""
+
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[ShownMember, ...]
+
+    def member(self, member_id: str) -> ShownMember:
+        """The member with this id."""
+        return next(member for member in self.members if member.member_id == member_id)
+
+
+class Administrator:
+    """Asks one broker.
+
+    Args:
+        bootstrap_servers: `host:port`.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers: Final = bootstrap_servers
+
+    def group(self, group_id: str) -> ShownGroup:
+        """What the coordinator knows about a group."""
+        (shown,) = self._ask(
+            "consumer_group_describe", 1, {"group_ids": [group_id], "include_authorized_operations": False}
+        )["groups"]
+        return ShownGroup(
+            state=shown["group_state"] or NO_GROUP,
+            epoch=shown["group_epoch"],
+            assignment_epoch=shown["assignment_epoch"],
+            assignor=shown["assignor_name"],
+            members=tuple(_member(row) for row in shown["members"]),
+        )
+
+    def is_stable(self, group_id: str, members: int) -> Callable[[], bool]:
+        """A condition to wait for: so many members, and all have what they are to have."""
+
+        def holds() -> bool:
+            group = self.group(group_id)
+            settled = all(one.assigned == one.target and one.epoch == group.epoch for one in group.members)
+            return group.state == "Stable" and len(group.members) == members and settled
+
+        return holds
+
+    def has_members(self, group_id: str, members: int) -> Callable[[], bool]:
+        """A condition to wait for: so many members, in whatever state."""
+        return lambda: len(self.group(group_id).members) == members
+
+    def remove(self, group_id: str, member_id: str) -> int:
+        """Throw a member out (LeaveGroup, as kafka-consumer-groups and AdminClients do); return the error code."""
+        answer = self._ask(
+            "leave_group",
+            5,
+            {"group_id": group_id, "members": [{"member_id": member_id, "group_instance_id": None, "reason": "test"}]},
+        )
+        return cast("int", answer["error_code"] or answer["members"][0]["error_code"])
+
+    def configure(self, group_id: str, **configs: int) -> None:
+        """Set configurations of a group; underscores stand for dots."""
+        entries: list[Json] = [
+            {"name": name.replace("_", "."), "config_operation": SET, "value": str(value)}
+            for name, value in configs.items()
+        ]
+        resource: Json = {"resource_type": GROUP_RESOURCE, "resource_name": group_id, "configs": entries}
+        answer = self._ask("incremental_alter_configs", 1, {"resources": [resource], "validate_only": False})
+        assert [row["error_code"] for row in answer["responses"]] == [0], answer
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Committed offsets; partitions without one are absent."""
+        topics: dict[str, list[Json]] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        rows: list[Json] = [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]
+        group: Json = {"group_id": group_id, "topics": rows}
+        (answer,) = self._ask("offset_fetch", 8, {"groups": [group], "require_stable": True})["groups"]
+        assert answer["error_code"] == 0, answer
+        return {
+            TopicPartition(topic["name"], row["partition_index"]): row["committed_offset"]
+            for topic in answer["topics"]
+            for row in topic["partitions"]
+            if row["committed_offset"] >= 0
+        }
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic grow."""
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        client.create_partitions([NewPartitions(topic, total)])[topic].result(ADMIN_TIMEOUT_S)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        client.delete_topics([topic])[topic].result(ADMIN_TIMEOUT_S)
+
+    def _ask(self, api: str, version: int, fields: dict[str, Json]) -> Any:
+        with WireConnection(self.bootstrap_servers) as connection:
+            return connection.exchange(api, version, fields).response
+
+
+def _member(row: Any) -> ShownMember:
+    return ShownMember(
+        member_id=row["member_id"],
+        instance_id=row["instance_id"],
+        client_id=row["client_id"],
+        rack_id=row["rack_id"],
+        epoch=row["member_epoch"],
+        topics=frozenset(row["subscribed_topic_names"]),
+        pattern=row["subscribed_topic_regex"] or "",
+        assigned=_partitions(row["assignment"]),
+        target=_partitions(row["target_assignment"]),
+    )
+
+
+def _partitions(assignment: Any) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic["topic_name"], partition)
+        for topic in assignment["topic_partitions"]
+        for partition in topic["partitions"]
+    )

@@ -1,0 +1,144 @@
+"""Commits of our consumer, as a real coordinator keeps them and as others see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kip848_client import TopicPartition as PublicPartition
+from kip848_client.errors import BrokerError, Kip848Error
+from kip848_client.model import TopicPartition
+from tests.interop.conftest import CreateTopic
+from tests.interop.real.administrator import Administrator
+from tests.interop.real.conftest import MakeOurs
+from tests.interop.real.ledger import Ledger
+from tests.interop.real.members import Feed, assert_read_once, everything_is_read, take_turns
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka]
+
+
+def places(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, index) for index in range(count)]
+
+
+def test_the_next_consumer_goes_on_at_the_offsets_of_a_synchronous_commit(
+    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
+) -> None:
+    """The most ordinary restart there is: nothing twice, nothing lost, and every tool shows the same offsets."""
+    topic = kafka_topic(partitions=3)
+    feed.write(topic, 40, partitions=3)
+    first = ours("first", enable_auto_commit=False).subscribe(topic)
+    take_turns(first, until=everything_is_read(ledger, feed), what="all records")
+    answered = first.consumer.commit(asynchronous=False)
+    first.consumer.close()
+    shown = administrator.committed(group_id, places(topic, 3))
+
+    feed.write(topic, 10, partitions=3)
+    second = ours("second", enable_auto_commit=False).subscribe(topic)
+    take_turns(second, until=everything_is_read(ledger, feed), what="the rest")
+
+    assert answered is not None
+    assert {(one.partition, one.offset) for one in answered} == {(0, 40), (1, 40), (2, 40)}
+    assert shown == dict.fromkeys(places(topic, 3), 40)
+    assert_read_once(ledger, feed)
+
+
+def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(
+    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
+) -> None:
+    """Commits that overtake each other would move the group backwards; a callback never called hides a failure."""
+    topic = kafka_topic(partitions=1)
+    feed.write(topic, 60, partitions=1)
+    consumer = ours("a", enable_auto_commit=False).subscribe(topic)
+    heard: list[tuple[Kip848Error | None, int]] = []
+
+    def on_commit(error: Kip848Error | None, partitions: Sequence[PublicPartition]) -> None:
+        heard.append((error, partitions[0].offset))
+
+    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+    for offset in range(1, 51):
+        consumer.consumer.commit(offsets=[PublicPartition(topic, 0, offset)], on_commit=on_commit)
+    take_turns(consumer, until=lambda: len(heard) == 50, what="50 answers")
+
+    assert heard == [(None, offset) for offset in range(1, 51)]
+    assert administrator.committed(group_id, places(topic, 1)) == {TopicPartition(topic, 0): 50}
+
+
+def test_automatic_commits_follow_the_application_while_it_polls(
+    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
+) -> None:
+    """A crash then costs no more than one interval of work; monitoring of lag sees progress."""
+    topic = kafka_topic(partitions=2)
+    feed.write(topic, 20, partitions=2)
+    consumer = ours("a", auto_commit_interval_ms=100).subscribe(topic)
+    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+
+    take_turns(
+        consumer,
+        until=lambda: administrator.committed(group_id, places(topic, 2)) == dict.fromkeys(places(topic, 2), 20),
+        what="an automatic commit",
+    )
+    feed.write(topic, 5, partitions=2)
+    take_turns(
+        consumer,
+        until=lambda: administrator.committed(group_id, places(topic, 2)) == dict.fromkeys(places(topic, 2), 25),
+        what="another one",
+    )
+
+    assert_read_once(ledger, feed)
+
+
+def test_closing_commits_what_was_handed_out_and_not_what_was_fetched(
+    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
+) -> None:
+    """poll() reads ahead; committing what waits in a buffer would lose it at the next start."""
+    topic = kafka_topic(partitions=1)
+    feed.write(topic, 500, partitions=1)
+    first = ours("first", auto_commit_interval_ms=60_000).subscribe(topic)
+    for _ in range(7):
+        message = first.consumer.poll(20)
+        assert message is not None
+        ledger.read("first", (topic, 0), int(message.value() or b""))
+
+    first.consumer.close()
+    shown = administrator.committed(group_id, places(topic, 1))
+    second = ours("second").subscribe(topic)
+    take_turns(second, until=everything_is_read(ledger, feed), what="the rest")
+
+    assert shown == {TopicPartition(topic, 0): 7}
+    assert_read_once(ledger, feed)
+
+
+def test_committed_metadata_and_leader_epochs_travel_both_ways(
+    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger
+) -> None:
+    """Programs keep their own state in the metadata; leader epochs detect truncated logs."""
+    topic = kafka_topic(partitions=1)
+    feed.write(topic, 3, partitions=1)
+    consumer = ours("a", enable_auto_commit=False).subscribe(topic)
+    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+
+    consumer.consumer.commit(offsets=[PublicPartition(topic, 0, 2, "ünïcode")], asynchronous=False)
+    [noted] = consumer.consumer.committed([PublicPartition(topic, 0)])
+    consumer.consumer.commit(asynchronous=False)
+    [plain] = consumer.consumer.committed([PublicPartition(topic, 0)])
+
+    assert (noted.offset, noted.metadata) == (2, "ünïcode")
+    assert (plain.offset, plain.leader_epoch) == (3, 0)
+
+
+def test_what_the_coordinator_refuses_is_raised_with_its_code(
+    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger
+) -> None:
+    """A commit that was refused and looks successful is the worst of all."""
+    topic = kafka_topic(partitions=1)
+    feed.write(topic, 1, partitions=1)
+    consumer = ours("a", enable_auto_commit=False).subscribe(topic)
+    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+
+    with pytest.raises(BrokerError, match="OFFSET_METADATA_TOO_LARGE") as caught:
+        consumer.consumer.commit(offsets=[PublicPartition(topic, 0, 1, "x" * 5000)], asynchronous=False)
+
+    assert not caught.value.retriable
+    assert not caught.value.fatal
