@@ -107,7 +107,8 @@ def resolution_due(
 def regex_resolved(state: CoordinatorState, event: RegexResolved) -> CoordinatorResult:
     """Install what patterns matched; patterns that nobody subscribes to any more are dropped.
 
-    The group epoch is bumped if any pattern matches other topics than before; the next heartbeat computes the target.
+    The group epoch is bumped if any pattern matches other topics than before, or the group subscribes to others than
+    the group epoch accounts for; the next heartbeat computes the target.
     """
     batch = Batch(event.group_id)
     batch.soft.append(ResolutionEnded(event.group_id))
@@ -122,7 +123,8 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
         for regex, found in topics.items()
     ]
     metadata_hash = state.metadata_hash(group.subscribed_topics_with(topics))
-    if any(_is_changed(group, regex, found) for regex, found in topics.items()):
+    # The hash alone moves where a pattern took the place of one that matched something.
+    if metadata_hash != group.metadata_hash or any(_is_changed(group, *found) for found in topics.items()):
         epoch = group.group_epoch + 1
         batch.records.append(records.group_epoch_record(group.group_id, epoch=epoch, metadata_hash=metadata_hash))
         batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": "regex_resolved"})

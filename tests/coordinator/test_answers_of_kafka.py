@@ -116,6 +116,59 @@ def test_offsets_of_partitions_that_do_not_exist_cannot_be_deleted(h: Harness) -
     ]
 
 
+def test_a_pattern_in_place_of_another_waits_for_its_topics(h: Harness) -> None:
+    """One rebalance, not two: the old topics go at once, the epoch moves when the new ones are known."""
+    h.create_topic("bar", partitions=1)
+    joined_by_pattern(h, "foo")
+    assert h.received(h.heartbeat("a", 2, regex="bar", owned={"foo": [0, 1, 2, 3]})) == {}
+    assert h.group.group_epoch == 2
+    h.heartbeat("a", 2, owned={})
+    h.run_tasks()
+
+    response = h.heartbeat("a", 2, owned={})
+
+    assert (response.member_epoch, h.received(response)) == (3, {"bar": [0]})
+
+
+def test_a_pattern_that_matches_nothing_in_place_of_another_leaves_no_target(h: Harness) -> None:
+    """Partitions that nobody wants any more must not stay with the member that wanted them."""
+    joined_by_pattern(h, "foo")
+    h.heartbeat("a", 2, regex="nothing", owned={})
+    h.heartbeat("a", 2, owned={})
+    h.run_tasks()
+
+    assert h.heartbeat("a", 2, owned={}).member_epoch == 3
+    assert h.target("a") == {}
+
+
+def test_patterns_are_matched_again_only_some_time_after_the_last_match(h: Harness) -> None:
+    """Members that change their pattern with every heartbeat cost no more than others; the next heartbeat matches."""
+    joined_by_pattern(h, "foo")
+    h.heartbeat("a", 2, regex="bar", owned={})
+    assert h.tasks == []
+    h.heartbeat("a", 2, owned={})
+    assert len(h.tasks) == 1
+
+
+def test_giving_up_a_pattern_is_a_change_of_its_own(h: Harness) -> None:
+    """Also where the names cover all that it matched: who reads epochs sees that the subscription moved."""
+    h.join("a", ["foo"], regex="foo")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    epoch = h.group.group_epoch
+
+    h.heartbeat("a", epoch, regex="")
+
+    assert h.group.group_epoch == epoch + 1
+
+
+def joined_by_pattern(h: Harness, regex: str) -> None:
+    """Member a at epoch 2, with what *regex* matches."""
+    h.join("a", [], regex=regex)
+    h.run_tasks()
+    assert h.heartbeat("a", 1).member_epoch == 2
+
+
 def described(h: Harness) -> DescribedGroup:
     """The group as ConsumerGroupDescribe shows it."""
     response = h.send(ConsumerGroupDescribeRequest(group_ids=("g",)), version=1)
