@@ -70,7 +70,7 @@ def _describe(broker: BrokerState, asked: DescribeConfigsResource, *, with_synon
     read_only = asked.resource_type == ResourceType.BROKER
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="",  # not null: Kafka's word for success here
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=tuple(
