@@ -75,6 +75,10 @@ class OurMember(ConsumerRebalanceListener):
         """The kinds of the listener calls, in order."""
         return [kind for kind, _ in self.told]
 
+    def close(self) -> None:
+        """Commit, leave and close."""
+        self.consumer.close()
+
     def vanish(self) -> None:
         """End the heartbeats as a crash would: no leave, no commit, nothing closed."""
         self.consumer._manager.stop(timeout_s=5)

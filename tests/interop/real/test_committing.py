@@ -31,7 +31,7 @@ def test_the_next_consumer_goes_on_at_the_offsets_of_a_synchronous_commit(
     first = ours("first", enable_auto_commit=False).subscribe(topic)
     take_turns(first, until=everything_is_read(ledger, feed), what="all records")
     answered = first.consumer.commit(asynchronous=False)
-    first.consumer.close()
+    first.close()
     shown = administrator.committed(group_id, places(topic, 3))
 
     feed.write(topic, 10, partitions=3)
@@ -101,7 +101,7 @@ def test_closing_commits_what_was_handed_out_and_not_what_was_fetched(
         assert message is not None
         ledger.read("first", (topic, 0), int(message.value() or b""))
 
-    first.consumer.close()
+    first.close()
     shown = administrator.committed(group_id, places(topic, 1))
     second = ours("second").subscribe(topic)
     take_turns(second, until=everything_is_read(ledger, feed), what="the rest")

@@ -33,7 +33,7 @@ def test_partitions_move_to_a_second_member_and_back_without_loss(
 
     take_turns(first, second, until=fed_and_stable, what="two stable members")
     shared = (len(first.partitions), len(second.partitions))
-    first.consumer.close()
+    first.close()
     take_turns(second, until=lambda: len(second.partitions) == 6, what="everything to the second")
     feed.write(topic, 20, partitions=6)
     take_turns(second, until=everything_is_read(ledger, feed), what="all records")
