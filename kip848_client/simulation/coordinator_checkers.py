@@ -1,0 +1,195 @@
+"""What must hold on the coordinator's side after every step, one class each.
+
+Names follow the usual ones of this protocol: S for safety of the coordinator. See docs/simulation.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.violation import require
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.schema import Request, Response
+
+_REPLAY_EVERY = 25
+"""Records between two comparisons with a reloaded coordinator, which costs as much as the log is long."""
+
+
+def _held(member: MemberSnapshot) -> frozenset[tuple[UUID, int]]:
+    return member.assigned_partitions | member.pending_partitions
+
+
+class SingleOwner(Observer):
+    """S1: no partition is assigned to, or awaited from, two members at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def after_step(self) -> None:
+        """Look at every group."""
+        coordinator = self._cluster.coordinator
+        coordinator.check_invariants()
+        for group_id in coordinator.groups():
+            owner: dict[tuple[UUID, int], str] = {}
+            group = coordinator.snapshot(group_id)
+            assert group is not None
+            for member in group.members.values():
+                for partition in _held(member):
+                    other = owner.setdefault(partition, member.member_id)
+                    require(other == member.member_id, "S1", f"{partition} is held by {other} and {member.member_id}")
+
+
+class TargetLegality(Observer):
+    """S2: a target gives no partition twice; once the group rests, it gives every subscribed partition."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def after_step(self) -> None:
+        """No partition is in two targets."""
+        for group_id in self._cluster.coordinator.groups():
+            group = self._cluster.coordinator.snapshot(group_id)
+            assert group is not None
+            targets = [member.target_partitions for member in group.members.values()]
+            total = sum(len(target) for target in targets)
+            require(len(frozenset().union(*targets)) == total, "S2", f"group {group_id}: targets overlap")
+
+    def converged(self) -> None:
+        """Every partition of every subscribed topic is in a target."""
+        for group_id in self._cluster.coordinator.groups():
+            group = self._cluster.coordinator.snapshot(group_id)
+            assert group is not None
+            if group.members:
+                targets = frozenset().union(*(member.target_partitions for member in group.members.values()))
+                wanted = {
+                    (topic.topic_id, index)
+                    for topic in self._cluster.topics.topics
+                    if topic.name in group.subscribed_topics
+                    for index in range(topic.partition_count)
+                }
+                require(targets == wanted, "S2", f"group {group_id}: unassigned {sorted(map(str, wanted - targets))}")
+
+
+class EpochOrder(Observer):
+    """S3: previous epoch <= epoch of a member <= target epoch <= group epoch; the last two never go back."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._before: dict[str, tuple[int, int]] = {}
+
+    def after_step(self) -> None:
+        """Compare with the step before; a crash in between changes nothing, because epochs are durable."""
+        if not self._cluster.up:
+            return
+        for group_id in self._cluster.coordinator.groups():
+            group = self._cluster.coordinator.snapshot(group_id)
+            assert group is not None
+            self._look(group)
+            self._before[group_id] = (group.group_epoch, group.target_epoch)
+
+    def _look(self, group: GroupSnapshot) -> None:
+        before = self._before.get(group.group_id, (0, 0))
+        require(
+            group.group_epoch >= before[0] and group.target_epoch >= before[1],
+            "S3",
+            f"epochs of {group.group_id} went from {before} to {(group.group_epoch, group.target_epoch)}",
+        )
+        require(group.target_epoch <= group.group_epoch, "S3", f"{group.group_id}: the target is ahead of its group")
+        for member in group.members.values():
+            if member.member_epoch > 0:
+                require(
+                    member.previous_member_epoch <= member.member_epoch <= group.target_epoch,
+                    "S3",
+                    f"{member.member_id}: epochs {member.previous_member_epoch}, {member.member_epoch}, "
+                    f"target {group.target_epoch}",
+                )
+
+
+class Withholding(Observer):
+    """S5: an answer never gives a partition that another member still has."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Look at an assignment that is about to leave."""
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        group = self._cluster.coordinator.snapshot(request.group_id)
+        if response.assignment is None or group is None:
+            return
+        given = {
+            (topic.topic_id, index) for topic in response.assignment.topic_partitions for index in topic.partitions
+        }
+        for member in group.members.values():
+            if member.member_id != response.member_id:
+                both = given & _held(member)
+                require(not both, "S5", f"{client_id} is given {both}, which {member.member_id} still has")
+
+
+class Durability(Observer):
+    """S9: what is in the log leads to what is in memory."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._checked = 0
+
+    def after_step(self) -> None:
+        """Reload beside the living coordinator, now and then."""
+        if self._cluster.up and len(self._cluster.records) >= self._checked + _REPLAY_EVERY:
+            self._compare()
+
+    def converged(self) -> None:
+        """Reload once more at the end."""
+        self._compare()
+
+    def _compare(self) -> None:
+        self._checked = len(self._cluster.records)
+        living, reloaded = self._cluster.coordinator, self._cluster.reloaded()
+        require(living.groups() == reloaded.groups(), "S9", "the log leads to other groups")
+        for group_id in living.groups():
+            require(
+                living.snapshot(group_id) == reloaded.snapshot(group_id), "S9", f"the log leads to another {group_id}"
+            )
+            require(living.committed(group_id) == reloaded.committed(group_id), "S9", f"other offsets of {group_id}")
+
+
+class CommitFencing(Observer):
+    """S11: a commit is accepted only from a member, at its epoch, or at one that the partition was assigned at."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Look at every accepted partition."""
+        if not isinstance(request, OffsetCommitRequest):
+            return
+        assert isinstance(response, OffsetCommitResponse)
+        group = self._cluster.coordinator.snapshot(request.group_id)
+        epoch = request.generation_id_or_member_epoch
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    continue
+                member = group.members.get(request.member_id) if group is not None else None
+                require(member is not None, "S11", f"{client_id} is no member, and its commit was accepted")
+                assert member is not None
+                require(epoch <= member.member_epoch, "S11", f"{client_id} committed with an epoch from the future")
+                if epoch < member.member_epoch:
+                    since = {**member.pending_revocation.get(topic.topic_id, {})}
+                    since.update(member.assigned.get(topic.topic_id, {}))
+                    assigned_at = since.get(partition.partition_index)
+                    require(
+                        assigned_at is not None and assigned_at <= epoch,
+                        "S11",
+                        f"{client_id} committed {partition.partition_index} at {epoch}, has it since {assigned_at}",
+                    )

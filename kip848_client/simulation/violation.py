@@ -1,0 +1,21 @@
+"""How a checker says that something is wrong."""
+
+from __future__ import annotations
+
+
+class InvariantViolation(Exception):
+    """A rule that must always hold does not.
+
+    Args:
+        invariant: its short name.
+    """
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+def require(condition: bool, invariant: str, message: str) -> None:
+    """Raise `InvariantViolation` unless *condition* holds."""
+    if not condition:
+        raise InvariantViolation(invariant, message)
