@@ -38,7 +38,7 @@ from kip848_client.client.translation import (
 )
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, parse_consumer_config
-from kip848_client.errors import IllegalStateError
+from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
 from kip848_client.member.events import AssignPartitions, LeaveMode
@@ -303,9 +303,12 @@ class Consumer(OffsetCalls, ClusterQuestions):
         self._ready.extend(batch)
         for partition, position in self._fetcher.take_lost():
             self._group.position_lost(partition, position)
-        error = self._fetcher.take_error()
-        if error is not None:
-            raise error
+        while (error := self._fetcher.take_error()) is not None:
+            missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not (missing and self._group.subscription):
+                raise error
+            # A topic was deleted: the coordinator knows, and takes its partitions away with the next assignment.
+            log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
     # --------------------------------------------------------------------------------------------------------- state
 

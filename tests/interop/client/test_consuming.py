@@ -137,6 +137,25 @@ def test_partitions_that_are_added_are_read(
     assert consumer.listener.calls[-1] == ("assigned", [4, 5])
 
 
+def test_a_topic_that_is_deleted_and_made_again_is_another_topic(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Its partitions are revoked and assigned afresh, and the new records are read from their beginning."""
+    produce("orders", 5)
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
+
+    broker.delete_topic("orders")
+    drive(consumer, until=lambda: consumer.listener.calls[-1] == ("assigned", []) and not consumer.partitions)
+    broker.create_topic("orders", partitions=4)
+    produce("orders", 3)
+    consumer.delivered.clear()
+    drive(consumer, until=lambda: len(consumer.delivered) >= 12)
+
+    assert delivered_once([consumer]) == keys_of("orders", 3)
+    assert "lost" not in consumer.listener.names()
+
+
 def test_a_pattern_subscribes_to_every_topic_that_it_matches(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
