@@ -59,7 +59,7 @@ def survey(
     owned = [0] * len(position)
     for target, subscribed in targets:
         if not target:
-            kept.append(_NOTHING)
+            kept.append(_NOTHING if target is None else target)
             sizes.append(0)
             continue
         size = 0
