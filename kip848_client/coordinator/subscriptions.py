@@ -10,7 +10,7 @@ The syntax is RE2's, which cannot be made to hang; Python's `re` accepts other p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import re2
@@ -107,8 +107,10 @@ def resolution_due(
 def regex_resolved(state: CoordinatorState, event: RegexResolved) -> CoordinatorResult:
     """Install what patterns matched; patterns that nobody subscribes to any more are dropped.
 
-    The group epoch is bumped if any pattern matches other topics than before, or the group subscribes to others than
-    the group epoch accounts for; the next heartbeat computes the target.
+    The group epoch is bumped if any pattern matches other topics than before, the group subscribes to others than the
+    group epoch accounts for, or a member's target holds topics that it no longer subscribes to; the next heartbeat
+    computes the target. The last case is ours: a member that changes its pattern gives its partitions up at once; if the
+    new one matches nothing while others keep the old one, nothing else would ever hand those partitions on.
     """
     batch = Batch(event.group_id)
     batch.soft.append(ResolutionEnded(event.group_id))
@@ -124,7 +126,11 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
     ]
     metadata_hash = state.metadata_hash(group.subscribed_topics_with(topics))
     # The hash alone moves where a pattern took the place of one that matched something.
-    if metadata_hash != group.metadata_hash or any(_is_changed(group, *found) for found in topics.items()):
+    if (
+        metadata_hash != group.metadata_hash
+        or any(_is_changed(group, *found) for found in topics.items())
+        or _targets_outlived_patterns(state, group, topics)
+    ):
         epoch = group.group_epoch + 1
         batch.records.append(records.group_epoch_record(group.group_id, epoch=epoch, metadata_hash=metadata_hash))
         batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": "regex_resolved"})
@@ -149,6 +155,22 @@ def started(task: ResolveRegexes, batch: Batch) -> None:
 def _is_changed(group: ConsumerGroup, regex: str, found: frozenset[str]) -> bool:
     before = group.resolved_regexes.get(regex)
     return found != (frozenset() if before is None else before.topics)
+
+
+def _targets_outlived_patterns(
+    state: CoordinatorState, group: ConsumerGroup, topics: Mapping[str, frozenset[str]]
+) -> bool:
+    """Whether a member whose pattern was matched for the first time has a target that it does not subscribe to."""
+    new = {regex for regex in topics if regex not in group.resolved_regexes}
+    if not new:
+        return False
+    for member_id, member in group.members.items():
+        regex = member.metadata.subscribed_topic_regex
+        if regex in new and (target := group.target_of(member_id)):
+            subscribed = state.image.ids_of(topics[regex].union(member.metadata.subscribed_topic_names))
+            if not target.keys() <= set(subscribed):
+                return True
+    return False
 
 
 def _match(regex: str, names: list[str]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from tests.support.coordinator_harness import FAST, FailedAppend, Harness
 
 TOPICS = ("t0", "t1", "t2")
-PATTERNS = ("t.*", "t[01]")
+PATTERNS = ("t.*", "t[01]", "nothing")
 Parts = set[tuple[str, int]]
 
 

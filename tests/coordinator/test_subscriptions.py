@@ -244,6 +244,28 @@ def test_a_changed_pattern_gives_the_old_topics_up_at_once() -> None:
     h.verify_log()
 
 
+def test_partitions_of_a_member_whose_new_pattern_matches_nothing_go_to_the_others() -> None:
+    """No partition stays with a member that gave it up, while somebody else still subscribes to it."""
+    h = Harness()
+    h.create_topic("foo", partitions=2)
+    h.join("a", [], regex="foo")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    h.join("b", [], regex="foo")
+    h.heartbeat("a", 2)
+    h.heartbeat("a", 2, owned={"foo": [0]})
+    assert h.received(h.heartbeat("b", 3)) == {"foo": [1]}
+    h.advance(10_001)
+
+    h.heartbeat("a", 3, regex="nothing", owned={"foo": [0]})
+    h.heartbeat("a", 3, owned={})
+    h.run_tasks()
+
+    assert h.heartbeat("a", 3, owned={}).member_epoch == 4
+    assert h.received(h.heartbeat("b", 3)) == {"foo": [0, 1]}
+    assert h.group.state is GroupState.STABLE
+
+
 def test_patterns_are_matched_again_after_a_load() -> None:
     """Topics that were created while the coordinator was down are found."""
     h = _topics()
