@@ -53,6 +53,7 @@ class Heartbeats:
         self._backoff = context.new_backoff()
         self._sent: Sent | None = None
         self._in_flight: int | None = None
+        self._tells_partitions = False
         self._due_ms = 0
         self._interval_ms = 0
         self._last_send_ms: int | None = None
@@ -65,6 +66,11 @@ class Heartbeats:
     def in_flight(self) -> bool:
         """Whether an answer is awaited."""
         return self._in_flight is not None
+
+    @property
+    def telling_partitions(self) -> bool:
+        """Whether a heartbeat is under way that says what the member owns."""
+        return self._in_flight is not None and self._tells_partitions
 
     @property
     def interval_ms(self) -> int:
@@ -119,6 +125,7 @@ class Heartbeats:
         context = self._context
         request = self.build(current=current, version=version)
         self._sent = Sent(context.link, context.subscription.topics, context.subscription.pattern, current)
+        self._tells_partitions = request.topic_partitions is not None
         self.ack_due = False
         self.expedite = False
         self._note_send()

@@ -169,7 +169,22 @@ class Reconciler:
     @property
     def poll_wanted(self) -> bool:
         """Whether the next poll() should start a run."""
-        return self._context.phase is Phase.PENDING and not self._holding and self._resolved != self.current
+        return (
+            self._context.phase is Phase.PENDING
+            and not self._holding
+            and self._resolved != self.current
+            and not (self._heartbeats.telling_partitions and self._adds)
+        )
+
+    @property
+    def _adds(self) -> bool:
+        """Whether the run would add partitions. It must not while a heartbeat without them is on its way.
+
+        That heartbeat says what the member owned when it was written. Should the target move before it arrives, its
+        list reads as "I do not have them", and the coordinator gives partitions away that are being read by then.
+        Its answer, or its failure, ends the wait.
+        """
+        return not self._resolved.partitions <= {(tip.topic_id, tip.partition) for tip in self._context.owned}
 
     def advance(self) -> None:
         """What needs no poll(): asking for names, and acknowledging an assignment that changes nothing."""
