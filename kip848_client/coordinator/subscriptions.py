@@ -109,8 +109,8 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
 
     The group epoch is bumped if any pattern matches other topics than before, the group subscribes to others than the
     group epoch accounts for, or a member's target holds topics that it no longer subscribes to; the next heartbeat
-    computes the target. The last case is ours: a member that changes its pattern gives its partitions up at once; if the
-    new one matches nothing while others keep the old one, nothing else would ever hand those partitions on.
+    computes the target. The last case is ours: a member that changes its pattern gives its partitions up at once; if
+    the new one matches nothing while others keep the old one, nothing else would ever hand those partitions on.
     """
     batch = Batch(event.group_id)
     batch.soft.append(ResolutionEnded(event.group_id))
