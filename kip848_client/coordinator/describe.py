@@ -78,7 +78,7 @@ def _listed(state: CoordinatorState) -> Iterator[ListedGroup]:
 
 
 def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe.DescribedGroup:
-    if not group_id.strip():
+    if not group_id:
         return consumer_group_describe.DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(group_id)
     if group is None:

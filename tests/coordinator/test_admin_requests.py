@@ -79,10 +79,11 @@ def test_what_is_no_consumer_group_is_not_found(group_id: str, what: str) -> Non
     assert living.error_code == ErrorCode.NONE
 
 
-def test_a_blank_group_id_cannot_be_described() -> None:
-    """An empty argument of a tool is told as such."""
-    (group,) = _describe(_group(), " ")
-    assert group.error_code == ErrorCode.INVALID_GROUP_ID
+def test_an_empty_group_id_cannot_be_described() -> None:
+    """An empty argument of a tool is told as such; a blank is a name like any other, as in Kafka."""
+    empty, blank = _describe(_group(), "", " ")
+    assert empty.error_code == ErrorCode.INVALID_GROUP_ID
+    assert blank.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize(
