@@ -15,6 +15,12 @@ from tests.interop.differential.side import Side
 from tests.interop.kafka_wire import Json
 
 _EPOCHS: Final = ("member_epoch", "group_epoch", "assignment_epoch")
+_INHERITED: Final = (4, 5)
+"""Sources of a setting that is not the group's own: the broker's configuration, or its default."""
+_INVALID_CONFIG: Final = 40
+_INVALID_REGULAR_EXPRESSION: Final = 128
+_OWN_TEXTS: Final = (_INVALID_CONFIG, _INVALID_REGULAR_EXPRESSION)
+"""Codes whose text is ours: it gives the bounds of a setting, and what another RE2 engine says of a pattern."""
 _EPOCH_IN_TEXT: Final = re.compile(r"(?<=epoch \(|nator \()\d+(?=\))")
 
 
@@ -34,6 +40,8 @@ def shared_form(side: Side, answer: Json, *, group: str) -> Json:
             for name, value in answer.items():
                 if name == "throttle_time_ms":
                     continue
+                if name == "config_source" and value in _INHERITED:
+                    value = "inherited"
                 if name in _EPOCHS and isinstance(value, int) and value > 0:
                     value -= offset
                 if name == "error_message" and isinstance(value, str):
@@ -44,6 +52,8 @@ def shared_form(side: Side, answer: Json, *, group: str) -> Json:
             return found
         case list():
             return sorted((shared_form(side, item, group=group) for item in answer), key=json.dumps)
+        case int() if answer == side.port:
+            return "its port"
         case str():
             return side.label(answer)
         case _:
@@ -58,6 +68,9 @@ def disagreements(ours: Json, kafka: Json, *, at: str = "") -> Iterator[str]:
                 path = f"{at}.{name}" if at else name
                 if name not in ours or name not in kafka:
                     yield f"{path}: only {'ours' if name in ours else 'Kafka'} has it"
+                elif name == "error_message" and kafka.get("error_code") in _OWN_TEXTS:
+                    if not ours[name]:
+                        yield f"{path}: ours says nothing, Kafka {json.dumps(kafka[name])}"
                 elif name == "error_message":
                     yield from _texts(ours[name], kafka[name], at=path)
                 else:

@@ -20,6 +20,15 @@ from tests.interop.differential.side import Side
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 
 DEFAULT_SEEDS: Final = "0-39"
+SETTINGS: Final = {
+    "group.consumer.heartbeat.interval.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 10,
+    "group.consumer.session.timeout.ms": 10_000,
+    "group.consumer.min.session.timeout.ms": 100,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.regex.refresh.min.interval.ms": 10_000,
+}
+"""As in kafka/server.properties; the last one is a constant in Kafka."""
 
 Converse: TypeAlias = Callable[[], AbstractContextManager[Conversation]]
 """Opens a conversation on groups and topics of its own, and removes them afterwards."""
@@ -34,8 +43,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def embedded_broker() -> Iterator[EmbeddedBroker]:
-    """Our side: the defaults of tests are those that the real broker of the fixtures has."""
-    with EmbeddedBroker() as broker:
+    """Our side, with the defaults and settings of the real broker."""
+    with EmbeddedBroker(profile="kafka", config=SETTINGS) as broker:
         yield broker
 
 

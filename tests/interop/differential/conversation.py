@@ -30,6 +30,7 @@ from tests.interop.kafka_wire import Json
 
 AWAY_EPOCH: Final = -2
 METADATA_MAX: Final = 4096
+RESOLUTION_TIMEOUT_S: Final = 2.0
 
 
 class Disagreement(AssertionError):
@@ -57,6 +58,7 @@ class Conversation:
         self.transcript: list[str] = []
         self.step_count = 0
         self._alive: set[str] = set()
+        self._with_patterns: set[str] = set()
 
     def tell(self, steps: Sequence[Step]) -> None:
         """Send *steps* to both brokers.
@@ -71,7 +73,7 @@ class Conversation:
                 continue
             self.step_count += 1
             ours, kafka = self._told(step)
-            differences = list(disagreements(ours, kafka))
+            differences = list(disagreements(ours, kafka)) or self._after(step)
             differences += self._first_epoch(step)
             answers = (
                 f"ours   {_brief(ours)}\n      Kafka  {_brief(kafka)}" if ours != kafka else f"both   {_brief(ours)}"
@@ -110,17 +112,31 @@ class Conversation:
             return [f"first epoch of the group: Kafka is {self.kafka.epoch_offset[step.group]} ahead"]
         return []
 
+    def _after(self, step: Step) -> list[str]:
+        """Wait for what a step sets going: topics are matched with a pattern some time after the answer."""
+        if not isinstance(step, Heartbeat):
+            return []
+        if step.regex:
+            self._with_patterns.add(step.group)
+        if step.group not in self._with_patterns:
+            return []
+        look = Ask("consumer_group_describe", 1, (step.group,))
+        deadline = time.monotonic() + RESOLUTION_TIMEOUT_S
+        while differences := list(disagreements(*self._told(look))):
+            if time.monotonic() > deadline:
+                return [f"after topics were matched, {difference}" for difference in differences]
+            time.sleep(0.002)
+        return []
+
     def _why_left_out(self, step: Step) -> str | None:
         """The documented difference that a step would run into, if any. Afterwards the groups would not be alike."""
         match step:
-            case Heartbeat() if step.instance is not None and step.sent_epoch(self.ours) == JOIN_EPOCH:
-                group = self.ours_group(self.ours.group_id(step.group))
-                for member in () if group is None else group.members:
-                    holds = member.instance_id == step.instance and member.member_epoch != AWAY_EPOCH
-                    if holds and member.member_id == self.ours.view(step.group, step.member).member_id:
-                        return "a static member joins again under its own id"
-            case Heartbeat(epoch=Epoch.JOIN, names=()) if step.assignor is not None and self._is_empty(step.group):
+            case Heartbeat() if self._joins_again(step):
+                return "a static member joins again under its own id"
+            case Heartbeat(epoch=Epoch.JOIN, names=None | ()) if self._state(step.group) == "Empty":
                 return "the preferred assignor changes"
+            case Heartbeat(names=None | ()) if self._state(step.group) == "Assigning" and self._is_unmatched(step):
+                return "a target is due when a pattern comes that is not matched yet"
             case Commit() if len(step.metadata) > METADATA_MAX and not self._committed(step.group):
                 if not self._is_consumer_group(step.group):
                     return "a refused commit makes a group without offsets"
@@ -134,14 +150,34 @@ class Conversation:
                 pass
         return None
 
+    def _joins_again(self, step: Heartbeat) -> bool:
+        """Whether a static member that has not left joins under the id that it has."""
+        if step.instance is None or step.sent_epoch(self.ours) != JOIN_EPOCH:
+            return False
+        group = self.ours_group(self.ours.group_id(step.group))
+        return group is not None and any(
+            member.instance_id == step.instance
+            and member.member_epoch != AWAY_EPOCH
+            and member.member_id == self.ours.view(step.group, step.member).member_id
+            for member in group.members
+        )
+
     def _would_end(self, group: str, gone: Iterable[tuple[str, int]]) -> bool:
         """Whether a group without members is nothing but offsets, and these are all of them."""
         committed = self._committed(group)
         return bool(committed) and committed <= set(gone) and not self._is_consumer_group(group)
 
-    def _is_empty(self, group: str) -> bool:
+    def _state(self, group: str) -> str:
         found = self.ours_group(self.ours.group_id(group))
-        return found is not None and not found.members
+        return "Dead" if found is None else found.state
+
+    def _is_unmatched(self, step: Heartbeat) -> bool:
+        """Whether a heartbeat may bring a member without topics, or a pattern that nobody had before."""
+        if step.regex:
+            group = self.ours_group(self.ours.group_id(step.group))
+            known = {member.subscribed_regex for member in group.members} if group is not None else set()
+            return self.ours.pattern(step.regex) not in known
+        return step.epoch is Epoch.JOIN
 
     def _is_consumer_group(self, group: str) -> bool:
         return self.ours_group(self.ours.group_id(group)) is not None

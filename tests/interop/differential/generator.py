@@ -15,6 +15,7 @@ from tests.interop.differential.steps import (
     Ask,
     ChangeTopic,
     Commit,
+    Configure,
     DeleteOffsets,
     Epoch,
     Fetch,
@@ -44,6 +45,7 @@ class Generator:
         self._assignor: Final = assignor
         self._version: Final = self._random.choice((0, 1, 1, 1))
         self._moves_topics: Final = self._random.random() < 0.4
+        self._patterns: Final = self._version == 1 and self._random.random() < 0.35
         self._lossy: Final = self._random.choice((0.0, 0.1, 0.25))
         self._topics: dict[str, int] = {}
         self._joined: dict[str, str | None] = {}
@@ -72,6 +74,8 @@ class Generator:
             (10, self._look),
             (2, self._delete),
             (4, self._move_topic),
+            (2, self._other_group),
+            (2, self._configure),
         )
 
     def steps(self, count: int) -> list[Step]:
@@ -128,7 +132,10 @@ class Generator:
     def _change_subscription(self) -> Iterator[Step]:
         for member in self._somebody():
             owned = self._random.choice((Owned.UNSAID, Owned.ASSIGNED, Owned.HELD, Owned.NOTHING))
-            yield self._beat(member, owned=owned, names=self._names(member))
+            beat = self._beat(member, owned=owned, names=self._names(member))
+            if self._patterns and self._random.random() < 0.5:
+                beat = replace(beat, regex=self._pattern(), names=self._random.choice((beat.names, None, ())))
+            yield beat
 
     def _change_details(self) -> Iterator[Step]:
         for member in self._somebody():
@@ -189,7 +196,9 @@ class Generator:
 
     def _odd_owned(self) -> Iterator[Step]:
         for member in self._somebody():
-            owned = self._random.choice((Owned.HELD, Owned.PART, Owned.FOREIGN, Owned.NOTHING, Owned.NOWHERE))
+            owned = self._random.choice(
+                (Owned.HELD, Owned.PART, Owned.FOREIGN, Owned.NOTHING, Owned.NOWHERE, Owned.TWICE)
+            )
             yield self._beat(member, owned=owned)
 
     def _confuse_instances(self) -> Iterator[Step]:
@@ -252,6 +261,9 @@ class Generator:
                 replace(beat, epoch=Epoch.AWAY, instance=None),
                 replace(beat, rack=" "),
                 replace(join, epoch=Epoch.LEAVE, group=""),
+                replace(join, regex="(t" if self._version else None, names=None),
+                replace(join, regex="t(?=0)" if self._version else None),
+                replace(beat, regex="[t" if self._version else None),
             )
         )
 
@@ -310,6 +322,7 @@ class Generator:
                 Ask("consumer_group_describe", 0, groups),
                 Ask("list_groups", self._random.choice((3, 4, 5, 5)), filters=filters),
                 Ask("describe_groups", self._random.choice((5, 6)), groups),
+                Ask("find_coordinator", self._random.choice((1, 2, 4, 6)), groups),
             )
         )
 
@@ -334,12 +347,34 @@ class Generator:
             self._topics[topic] = count + self._random.randint(1, 3)
             yield ChangeTopic(topic, self._topics[topic])
 
+    def _other_group(self) -> Iterator[Step]:
+        """Another group has its own epochs and partitions."""
+        join = replace(self._joining("z", None, count=False), group="h", lost=False)
+        beat = Heartbeat("z", owned=Owned.ASSIGNED, group="h", version=self._version)
+        yield from self._random.choice(
+            ((join,), (beat,), (join, beat), (replace(beat, epoch=Epoch.LEAVE, owned=Owned.UNSAID),))
+        )
+
+    def _configure(self) -> Iterator[Step]:
+        name = self._random.choice(("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"))
+        values = {"consumer.heartbeat.interval.ms": ("50", "200", "9", "15001")}.get(name, ("59999", "99", "60001"))
+        yield self._random.choice(
+            (
+                Configure(name, self._random.choice(values)),
+                Configure(name, self._random.choice(values)),
+                Configure(name, self._random.choice(("abc", "", "-1"))),
+                Configure("consumer.nonsense", "1"),
+                Configure(name),
+                Configure(name, "1", group=""),
+            )
+        )
+
     # Parts
 
     def _joining(self, member: str, instance: str | None, *, count: bool = True) -> Heartbeat:
         if count:
             self._joined[member] = instance
-        return Heartbeat(
+        join = Heartbeat(
             member,
             Epoch.JOIN,
             owned=Owned.NOTHING,
@@ -351,6 +386,9 @@ class Generator:
             version=self._version,
             lost=self._is_lost(),
         )
+        if self._patterns and self._random.random() < 0.5:
+            join = replace(join, regex=self._pattern(), names=self._random.choice((join.names, None, ())))
+        return join
 
     def _beat(self, member: str, epoch: Epoch = Epoch.CURRENT, *, lossy: bool = True, **fields: object) -> Heartbeat:
         beat = Heartbeat(member, epoch, instance=self._joined.get(member), version=self._version)
@@ -364,6 +402,9 @@ class Generator:
         if self._random.random() < 0.08:
             names.append(MISSING)
         return () if self._random.random() < 0.04 else tuple(names)
+
+    def _pattern(self) -> str:
+        return self._random.choice(("t.*", "t.*", "t[01]", "t1|t2", "", "nothing"))
 
     def _somebody(self) -> tuple[str, ...]:
         """A member of the group, or nobody."""

@@ -50,6 +50,7 @@ class Side:
 
     def __init__(self, name: str, address: str, *, prefix: str) -> None:
         self.name: Final = name
+        self.port: Final = int(address.rpartition(":")[2])
         self.epoch_offset: dict[str, int] = {}
         """Group -> how far its epochs are ahead of the other side's."""
         self.topic_ids: dict[str, str] = {}
@@ -76,6 +77,10 @@ class Side:
     def topic_name(self, topic: str) -> str:
         """The name of a topic."""
         return f"{self._prefix}{topic}"
+
+    def pattern(self, regex: str | None) -> str | None:
+        """A pattern of topics of this run. A dot of the prefix matches itself, among others."""
+        return f"{self._prefix}{regex}" if regex else regex
 
     def topic_id(self, topic: str) -> str:
         """The id of the topic that has this name now; of one that never was, an id that nobody knows."""

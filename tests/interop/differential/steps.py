@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias, assert_never
 
-from tests.interop.differential.side import MemberView, Partitions, Side, union, write_partitions
+from tests.interop.differential.side import GROUP_RESOURCE, MemberView, Partitions, Side, union, write_partitions
 from tests.interop.kafka_wire import Json
 
 Request: TypeAlias = tuple[str, int, dict[str, Json]]
@@ -50,6 +50,7 @@ class Owned(enum.StrEnum):
     FOREIGN = "one too many"
     """A partition that it was never told, besides."""
     NOWHERE = "no such topic"
+    TWICE = "assigned, twice over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Heartbeat:
             "topic_partitions": _owned(self.owned, view, side),
         }
         if self.version >= 1:
-            request["subscribed_topic_regex"] = self.regex
+            request["subscribed_topic_regex"] = side.pattern(self.regex)
         return "consumer_group_heartbeat", self.version, request
 
     def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
@@ -197,7 +198,7 @@ class Ask:
     """A request about groups that needs no member: describe, list, delete.
 
     Args:
-        api: `consumer_group_describe`, `describe_groups`, `list_groups` or `delete_groups`.
+        api: `consumer_group_describe`, `describe_groups`, `list_groups`, `delete_groups` or `find_coordinator`.
         filters: states and types for `list_groups`.
     """
 
@@ -216,6 +217,10 @@ class Ask:
                 fields = {"groups": group_ids, "include_authorized_operations": False}
             case "delete_groups":
                 fields = {"groups_names": group_ids}
+            case "find_coordinator" if self.version < 4:
+                fields = {"key": group_ids[0], "key_type": 0}
+            case "find_coordinator":
+                fields = {"coordinator_keys": group_ids, "key_type": 0}
             case "list_groups":
                 states, types = self.filters
                 fields = {"states_filter": list(states)} if self.version >= 4 else {}
@@ -248,6 +253,28 @@ class DeleteOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class Configure:
+    """An IncrementalAlterConfigs of a group, or with no value a DescribeConfigs."""
+
+    name: str
+    value: str | None = None
+    group: str = "g"
+
+    def request(self, side: Side) -> Request:
+        """The request as *side* must get it."""
+        group: dict[str, Json] = {"resource_type": GROUP_RESOURCE, "resource_name": side.group_id(self.group)}
+        if self.value is None:
+            asked: dict[str, Json] = {**group, "configuration_keys": [self.name]}
+            flags: dict[str, Json] = {"include_synonyms": False, "include_documentation": False}
+            return "describe_configs", 4, {"resources": [asked], **flags}
+        setting: dict[str, Json] = {"name": self.name, "config_operation": 0, "value": self.value}
+        return "incremental_alter_configs", 1, {"resources": [{**group, "configs": [setting]}], "validate_only": False}
+
+    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
+        """A member hears of it with its next heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeTopic:
     """Make a topic, let it grow, or delete it (no partitions); the coordinator knows it before the next step."""
 
@@ -265,7 +292,7 @@ class ChangeTopic:
         return {"error_code": code}
 
 
-Asking: TypeAlias = Heartbeat | Commit | Fetch | Ask | DeleteOffsets
+Asking: TypeAlias = Heartbeat | Commit | Fetch | Ask | DeleteOffsets | Configure
 Step: TypeAlias = Asking | ChangeTopic
 
 
@@ -337,6 +364,8 @@ def _owned(owned: Owned, view: MemberView, side: Side) -> list[Json] | None:
             partitions = union(view.assigned, {side.topic_id("t0"): [_first_missing(view, side)]})
         case Owned.NOWHERE:
             partitions = union(view.assigned, {side.topic_id("nowhere"): [0]})
+        case Owned.TWICE:
+            return write_partitions(view.assigned) * 2
         case _:
             assert_never(owned)
     return write_partitions(partitions)

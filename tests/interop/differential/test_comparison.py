@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from tests.interop.differential.conftest import conversing
+from tests.interop.differential.conftest import SETTINGS, conversing
 from tests.interop.differential.conversation import Disagreement, smallest
 from tests.interop.differential.generator import Generator
 from tests.interop.differential.steps import Heartbeat, Step
@@ -18,7 +18,10 @@ SEEDS = range(900, 906)
 @pytest.mark.parametrize("own_seed", SEEDS)
 def test_a_broker_agrees_with_its_like(own_seed: int, embedded_broker: EmbeddedBroker) -> None:
     """Ids, times and the order of lists differ between any two brokers, and are no disagreement."""
-    with EmbeddedBroker() as other, conversing(embedded_broker, other.bootstrap_servers) as conversation:
+    with (
+        EmbeddedBroker(profile="kafka", config=SETTINGS) as other,
+        conversing(embedded_broker, other.bootstrap_servers) as conversation,
+    ):
         conversation.tell(Generator(own_seed).steps(40))
 
     assert conversation.step_count > 30
@@ -32,7 +35,7 @@ def test_a_sequence_is_the_same_for_the_same_seed() -> None:
 
 def test_a_disagreement_is_found_and_cut_down_to_what_shows_it(embedded_broker: EmbeddedBroker) -> None:
     """A broker that says another heartbeat interval is caught, and one join is enough to tell."""
-    with EmbeddedBroker(config={"group.consumer.heartbeat.interval.ms": 101}) as other:
+    with EmbeddedBroker(profile="kafka", config={**SETTINGS, "group.consumer.heartbeat.interval.ms": 101}) as other:
 
         def disagreement(some: Sequence[Step]) -> Disagreement | None:
             with conversing(embedded_broker, other.bootstrap_servers) as conversation:
