@@ -34,6 +34,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "partitions_added": "topic, topic_id, partitions (the new count)",
     "request_failed": "api, error: a handler raised; the client was told UNKNOWN_SERVER_ERROR",
     "connection_refused": "reason: a connection was closed for what it sent, or because there are too many",
+    "fault_injected": "api, action, groups, members: a fault rule took a request",
     "log_repaired": "file, bytes: a torn last entry was cut when the folder was loaded",
     "member_joined": "topics, instance_id: a member joined, or joined again with epoch 0",
     "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave",

@@ -1,4 +1,4 @@
-"""`EmbeddedBroker`: start, stop, topics and groups from the outside. Everything else of the broker is behind it.
+"""`EmbeddedBroker`: start and stop. What it does while it runs is in `controls`; everything else is behind it.
 
 The broker runs on one thread of its own, named ``kip848-broker-<port>``. Methods here may be called from any thread;
 they hand their work to that thread and wait for it.
@@ -7,7 +7,6 @@ they hand their work to that thread and wait for it.
 from __future__ import annotations
 
 import base64
-import concurrent.futures
 import errno
 import ipaddress
 import os
@@ -20,24 +19,29 @@ from typing import Final, NamedTuple, Self, TypeVar, assert_never
 
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.config import BrokerConfig, Profile
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.controls import BrokerControls
 from kip848_client.broker.dispatch import Dispatcher
+from kip848_client.broker.faults import Faults
 from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_log import GroupLog, MemoryGroupLog
 from kip848_client.broker.groups import GroupHost
 from kip848_client.broker.log import DataDir
+from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
+from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.server import Server
-from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topic_names import KnownTopics
 from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted, TopicRegistry
-from kip848_client.clock import Clock, ManualClock, SystemClock
+from kip848_client.clock import Clock, SystemClock
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
     ForkedProcessError,
     IllegalStateError,
-    RequestTimeoutError,
 )
+from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 
 __all__ = ["EmbeddedBroker"]
@@ -47,7 +51,7 @@ ResultT = TypeVar("ResultT")
 load_apis()  # while the module is imported, so that a start takes milliseconds
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(BrokerControls):
     """A Kafka broker of one node in this process, on loopback TCP, for any Kafka client.
 
     Args:
@@ -97,7 +101,7 @@ class EmbeddedBroker:
         self._host: Final = host
         self._port = port
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
-        self._clock: Final[Clock] = clock or SystemClock()
+        self._clock: Clock = clock or SystemClock()
         self._journal: Final[Journal] = journal or NullJournal()
         self._thread: LoopThread | None = None
         self._process_id = 0
@@ -106,6 +110,19 @@ class EmbeddedBroker:
         self._data: DataDir | None = None
         self._memory: _Storage | None = None
         self._stop_listening: Callable[[], None] = lambda: None
+        self._known_topics: Final = KnownTopics()
+        self.requests = RequestLog(
+            entries_max=self.config.request_log_entries_max,
+            bytes_max=self.config.request_log_bytes_max,
+            clock=self._clock,
+            topic_name=self._known_topics,
+        )
+        self.faults = Faults(
+            clock=self._clock,
+            topic_name=self._known_topics,
+            serves=ApiTable(extension=self.config.client_assignors).serves,
+            on_fault=self._fault_injected,
+        )
 
     # --- life
 
@@ -173,136 +190,6 @@ class EmbeddedBroker:
         """The port; 0 before the first start if none was asked for."""
         return self._port
 
-    # --- topics
-
-    def create_topic(self, name: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None) -> uuid.UUID:
-        """Create a topic and return its id.
-
-        Raises:
-            BrokerError: the name is taken or not allowed, or there are too few or too many partitions.
-        """
-        return self._on_loop(lambda state: state.topics.create(name, partitions, configs=configs).topic_id)
-
-    def add_partitions(self, name: str, count: int) -> None:
-        """Let a topic grow to *count* partitions.
-
-        Raises:
-            BrokerError: there is no such topic, or it has as many already.
-        """
-        self._on_loop(lambda state: state.topics.add_partitions(name, count))
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records. A topic created under that name later has another id.
-
-        Raises:
-            BrokerError: there is no such topic.
-        """
-        self._on_loop(lambda state: state.topics.delete(name))
-
-    def topics(self) -> dict[str, int]:
-        """Every topic with its number of partitions, by name."""
-        return self._on_loop(lambda state: {topic.name: topic.partition_count for topic in state.topics})
-
-    # --- groups
-
-    def groups(self) -> tuple[str, ...]:
-        """Ids of all groups, sorted."""
-        return self._on_loop(lambda state: state.groups.group_ids())
-
-    def group(self, group_id: str) -> GroupSnapshot | None:
-        """What the coordinator knows of a group now; None if there is no such consumer group."""
-        return self._on_loop(lambda state: state.groups.snapshot(group_id))
-
-    def set_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
-        """Let one group override ``consumer.session.timeout.ms`` and its like; replaces what it overrode before.
-
-        Raises:
-            ConfigError: a name is unknown, or a value is outside the broker's bounds.
-        """
-        self._on_loop(lambda state: state.groups.set_config_overrides(group_id, dict(overrides)))
-
-    def wait_for_group(
-        self,
-        group_id: str,
-        *,
-        state: str | None = None,
-        members: int | None = None,
-        epoch: int | None = None,
-        timeout_s: float = 10.0,
-    ) -> GroupSnapshot:
-        """Wait until a group is as described; all that is given must hold at once.
-
-        Checked whenever the group changes, not in intervals. Blocks the calling thread: in asynchronous code call it
-        through ``asyncio.to_thread`` or ``anyio.to_thread.run_sync``.
-
-        Args:
-            state: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``, as Kafka names it; case does not matter.
-            members: exactly so many.
-            epoch: the group epoch is at least this.
-
-        Raises:
-            RequestTimeoutError: it did not come to be; the message shows the group as it is.
-        """
-        return self.wait_for(
-            group_id,
-            lambda group: (
-                (state is None or group.state.lower() == state.lower())
-                and (members is None or len(group.members) == members)
-                and (epoch is None or group.group_epoch >= epoch)
-            ),
-            what=", ".join(
-                f"{name}={value}"
-                for name, value in (("state", state), ("members", members), ("epoch", epoch))
-                if value is not None
-            )
-            or "to exist",
-            timeout_s=timeout_s,
-        )
-
-    def wait_for(
-        self,
-        group_id: str,
-        predicate: Callable[[GroupSnapshot], bool],
-        *,
-        what: str = "the condition",
-        timeout_s: float = 10.0,
-    ) -> GroupSnapshot:
-        """Wait until *predicate* holds for a group, and return the group as it was then.
-
-        Args:
-            predicate: called on the broker's thread with each new snapshot; must be quick and call no broker method.
-            what: names the condition in the error.
-
-        Raises:
-            RequestTimeoutError: it did not come to be.
-            IllegalStateError: the broker was stopped meanwhile.
-        """
-        future: concurrent.futures.Future[GroupSnapshot] = concurrent.futures.Future()
-        self._on_loop(lambda state: state.groups.add_waiter(group_id, predicate, future))
-        try:
-            return future.result(timeout_s)
-        except concurrent.futures.TimeoutError as error:
-            now = self.group(group_id) if self.running else None
-            raise RequestTimeoutError(
-                f"group {group_id!r}: {what} did not come to be within {timeout_s} s; "
-                f"{'there is no such group' if now is None else now}"
-            ) from error
-        finally:
-            future.cancel()
-
-    def advance_clock(self, ms: int) -> None:
-        """Move the `ManualClock` and do what is due by then: sessions and revocations run out, offsets expire.
-
-        Raises:
-            IllegalStateError: the broker runs on real time.
-        """
-        clock = self._clock
-        if not isinstance(clock, ManualClock):
-            raise IllegalStateError(
-                "advance_clock needs EmbeddedBroker(clock=ManualClock()); this one runs on real time"
-            )
-        self._on_loop(lambda state: state.groups.advance(lambda: clock.advance(ms)))
-
     # --- inside
 
     async def _start_on_loop(self, thread: LoopThread, listening: socket.socket) -> None:
@@ -330,7 +217,8 @@ class EmbeddedBroker:
             journal=self._journal,
             data_dir=self._data_dir,
         )
-        stop_listening = topics.subscribe(self._write_topic_event)
+        stop_following = self._known_topics.follow(topics)
+        stop_writing = topics.subscribe(self._write_topic_event)
         for name, partitions in self._topics_at_start.items():
             existing = topics.get(name)
             if existing is None:
@@ -339,15 +227,17 @@ class EmbeddedBroker:
                 topics.add_partitions(name, partitions)
         self._topics_at_start = {}
         groups.load()
-        dispatcher = Dispatcher(state)
+        dispatcher = Dispatcher(state, faults=self.faults, requests=self.requests)
         server = Server(
             self.config,
             open_request=dispatcher.open_request,
             encode=dispatcher.encode,
             on_refused=lambda reason: self._write_event("connection_refused", {"reason": reason}),
         )
+        self.faults.attach(thread.loop)
         await server.start(listening)
-        self._state, self._server, self._stop_listening = state, server, stop_listening
+        self._state, self._server = state, server
+        self._stop_listening = lambda: (stop_following(), stop_writing())[0]
         for repair in self._data.repairs if self._data is not None else ():
             self._write_event("log_repaired", {"file": repair.file, "bytes": repair.cut_bytes})
         self._write_event(
@@ -385,6 +275,7 @@ class EmbeddedBroker:
         thread.refuse_own_thread()
         self._thread = self._server = self._state = None
         try:
+            thread.call(self.faults.detach)
             thread.run(server.stop(abort=abort))
             thread.call(state.groups.close)
             self._stop_listening()
@@ -405,6 +296,16 @@ class EmbeddedBroker:
             )
         return thread.call(lambda: function(state))
 
+    def _fault_injected(self, context: RequestContext, subject: Subject, action: Action) -> None:
+        self.requests.faulted(context, str(action))
+        fields: dict[str, JsonValue] = {
+            "api": api_title(context.api_key),
+            "action": str(action),
+            "groups": [*sorted(subject.groups)],
+            "members": [*sorted(subject.members)],
+        }
+        self._write_event("fault_injected", fields, client_id=context.client_id)
+
     def _write_topic_event(self, change: TopicChange) -> None:
         topic = change.topic
         fields: dict[str, JsonValue] = {"topic": topic.name, "topic_id": str(topic.topic_id)}
@@ -418,8 +319,12 @@ class EmbeddedBroker:
             case _:
                 assert_never(change)
 
-    def _write_event(self, event: str, fields: Mapping[str, JsonValue]) -> None:
-        self._journal.write(JournalEvent(ts_ms=self._clock.wall_ms(), source="coordinator", event=event, fields=fields))
+    def _write_event(self, event: str, fields: Mapping[str, JsonValue], *, client_id: str | None = None) -> None:
+        self._journal.write(
+            JournalEvent(
+                ts_ms=self._clock.wall_ms(), source="coordinator", event=event, client_id=client_id, fields=fields
+            )
+        )
 
 
 class _Storage(NamedTuple):

@@ -66,6 +66,8 @@ class BrokerConfig:
     unanswered_requests_max: int = _integer("kip848.unanswered.requests.max", 100, minimum=1)
 
     # Ours
+    request_log_entries_max: int = _integer("kip848.request.log.max.entries", 10_000)
+    request_log_bytes_max: int = _integer("kip848.request.log.max.bytes", 16_777_216, maximum=INT64_MAX)
     client_assignors: bool = _other("kip848.client.assignors.enable", True)
 
     @classmethod

@@ -29,6 +29,8 @@ class RequestContext:
         now_ms: when the request was read, on the broker's clock.
         cancelled: the connection is gone; nobody will read the answer.
         done: `reply` was called.
+        cut_to: if not None, only so many bytes of the answer are sent, and then the connection is closed.
+        log_entry: where the request log keeps this request.
     """
 
     __slots__ = (
@@ -41,7 +43,9 @@ class RequestContext:
         "client_id",
         "connection_id",
         "correlation_id",
+        "cut_to",
         "done",
+        "log_entry",
         "now_ms",
         "response",
     )
@@ -70,6 +74,28 @@ class RequestContext:
         self.cancelled = False
         self.done = False
         self.response: Response | None = None
+        self.cut_to: int | None = None
+        self.log_entry: object = None
+
+    def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:
+        """A context for handling this request (again) whose answer goes to *on_response* and not to the client.
+
+        It is cancelled together with this one. A fork of a cancelled one is not: what comes too late for its client
+        is done all the same.
+        """
+        forked = RequestContext(
+            lambda context: on_response(context.response),
+            api_key=self.api_key,
+            api_version=self.api_version,
+            correlation_id=self.correlation_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            connection_id=self.connection_id,
+            now_ms=self.now_ms,
+        )
+        if not self.cancelled:
+            self.on_cancel(forked.cancel)
+        return forked
 
     def reply(self, response: Response | None) -> None:
         """Answer the request; exactly once, for a handler that returned None.

@@ -18,6 +18,8 @@ from typing import Final
 from kip848_client.broker.apis import Api, ApiTable
 from kip848_client.broker.apis.api_versions import unsupported_version
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.faults import Faults
+from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.server import Connection
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ErrorCode, Kip848Error, ProtocolError, UnsupportedVersionError
@@ -25,7 +27,7 @@ from kip848_client.journal import JournalEvent
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, encode_response, frame, peek_request_header
 from kip848_client.wire.messages import message_pair
-from kip848_client.wire.schema import Response, fields_of
+from kip848_client.wire.schema import Request, Response, fields_of
 
 __all__ = ["Dispatcher"]
 
@@ -35,11 +37,13 @@ _KEY_AND_VERSION: Final = struct.Struct(">hh")
 
 
 class Dispatcher:
-    """Opens requests and encodes answers for one broker."""
+    """Opens requests and encodes answers for one broker; a fault rule may come between."""
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(self, broker: BrokerState, *, faults: Faults, requests: RequestLog) -> None:
         self._broker: Final = broker
         self._apis: Final[ApiTable] = broker.apis
+        self._faults: Final = faults
+        self._requests: Final = requests
 
     def open_request(self, data: bytes, connection: Connection) -> None:
         """Decode one frame, give it to its handler and put its context into the connection's queue.
@@ -76,7 +80,9 @@ class Dispatcher:
             now_ms=self._broker.clock.now_ms(),
         )
         connection.track(context)
-        self._handle(api, request, context)
+        self._requests.opened(context, request, size=len(data))
+        if not (self._faults.armed and self._is_faulty(api, request, context, connection)):
+            self._handle(api, request, context)
 
     def encode(self, context: RequestContext) -> bytes:
         """The frame of an answered request; empty if it is one without an answer.
@@ -86,15 +92,29 @@ class Dispatcher:
         """
         response = context.response
         if response is None:
+            self._requests.answered(context, None, size=0)
             return b""
         try:
-            return self._frame(response, context)
+            data = self._frame(response, context)
         except Kip848Error as error:
             self._report_failure(error, context)
-        replacement = _error_response(context)
-        if replacement is None:
-            raise ProtocolError(f"the answer to {api_name(context.api_key)} could not be encoded")
-        return self._frame(replacement, context)
+            response = _error_response(context)
+            if response is None:
+                raise ProtocolError(f"the answer to {api_name(context.api_key)} could not be encoded") from error
+            data = self._frame(response, context)
+        if context.cut_to is not None:
+            data, response = data[: context.cut_to], None
+        self._requests.answered(context, response, size=len(data))
+        return data
+
+    def _is_faulty(self, api: Api, request: Request[Response], context: RequestContext, connection: Connection) -> bool:
+        return self._faults.intercept(
+            request,
+            context,
+            connection,
+            node_id=self._broker.node_id,
+            handle=lambda message, forked: self._handle(api, message, forked),
+        )
 
     def _handle(self, api: Api, request: object, context: RequestContext) -> None:
         try:

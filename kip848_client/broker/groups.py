@@ -38,6 +38,7 @@ from kip848_client.coordinator.requests import (
 )
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
 from kip848_client.coordinator.subscriptions import resolve
+from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
@@ -187,6 +188,25 @@ class GroupHost:
         assert not result.records, "the broker's own question changed the groups"
         response: Response = result.replies[0].response
         return response
+
+    def submit(self, message: GroupMessage, *, api_version: int) -> Response:
+        """Do a request of the broker's own, as if a client had sent it, and return its answer."""
+        self._refresh_topics()
+        request = ApiRequest(_INTERNAL_REQUEST_ID, api_version, message, wall_ms=self._clock.wall_ms())
+        result = self._coordinator.handle(request, now_ms=self._clock.now_ms())
+        self._perform(result)
+        return next(reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
+
+    def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
+        """Move a member's deadline to now, and do what follows.
+
+        Raises:
+            IllegalStateError: that timer of the member does not run.
+        """
+        key, now_ms = TimerKey(kind, group_id, member_id), self._clock.now_ms()
+        if not self._coordinator.let_time_run_out(key, now_ms=now_ms):
+            raise IllegalStateError(f"no {kind} timer runs for member {member_id!r} of group {group_id!r}")
+        self._run_due()
 
     def advance(self, move_clock: Callable[[], None]) -> None:
         """Move a `ManualClock` and do what has become due."""

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import struct
 from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +36,8 @@ _BACKLOG: Final = 512
 _WRITE_BYTES: Final = 65_536
 _SWEEP_MS_MIN: Final = 10
 _SWEEP_MS_MAX: Final = 1000
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time to linger: closing sends RST."""
 
 
 class Server:
@@ -155,6 +158,7 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_open",
         "_reading",
+        "_resetting",
         "_server",
         "_transport",
         "_writing_paused",
@@ -174,6 +178,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._writing_paused = False
         self._closed = False
+        self._resetting = False
         self._frame_begun_s: float | None = None
         self._last_active_s = self._loop.time()
         self.client_host = ""
@@ -194,7 +199,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone, or we closed: whatever is parked for it is forgotten."""
         self._closed = True
-        if self._transport is not None:
+        if self._transport is not None and not self._resetting:
             shut_down(self._transport.get_extra_info("socket"))
         self._server.remove(self)
         self._buffer.clear()
@@ -248,6 +253,14 @@ class Connection(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Close this connection for what it did."""
         self._server.refuse(self, reason)
+
+    def reset(self) -> None:
+        """End the connection by a TCP reset, as when the peer's machine has forgotten it."""
+        if self._closed or self._transport is None:
+            return
+        self._closed = self._resetting = True
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
 
     # --- for the server
 
@@ -323,6 +336,9 @@ class Connection(asyncio.Protocol):
 
     def _send_answers(self) -> None:
         self._encode_answers()
+        self._write_encoded()
+
+    def _write_encoded(self) -> None:
         parts, self._encoded, self._encoded_bytes = self._encoded, [], 0
         if parts and not self._closed and self._transport is not None:
             self._last_active_s = self._loop.time()
@@ -333,11 +349,15 @@ class Connection(asyncio.Protocol):
 
     def _encode_answers(self) -> None:
         open_requests = self._open
-        while open_requests and open_requests[0].done:
-            payload = self._server.encode(open_requests.popleft())
+        while open_requests and open_requests[0].done and not self._closed:
+            context = open_requests.popleft()
+            payload = self._server.encode(context)
             if payload:
                 self._encoded.append(payload)
                 self._encoded_bytes += len(payload)
+            if context.cut_to is not None:
+                self._write_encoded()
+                self.close(abort=False)
 
     def _pause_or_resume_reading(self) -> None:
         if self._closed or self._transport is None:

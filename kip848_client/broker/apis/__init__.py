@@ -49,6 +49,10 @@ class ApiTable:
         """The API, or None if it is not served."""
         return self._apis.get(api_key)
 
+    def serves(self, api_key: int) -> bool:
+        """Whether the API is served."""
+        return api_key in self._apis
+
     def __iter__(self) -> Iterator[Api]:
         """All served APIs by ascending key."""
         return iter(self._apis.values())

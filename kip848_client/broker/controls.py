@@ -1,0 +1,330 @@
+"""What a test does to a running broker and sees of it: topics, groups, members, time. No life cycle, no wire.
+
+Everything goes the way that a request would: through the topic registry and the group coordinator, into the records,
+and out to whoever is told about changes. Methods may be called from any thread; they hand their work to the broker's
+thread and wait for it.
+"""
+
+from __future__ import annotations
+
+import abc
+import concurrent.futures
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from kip848_client.broker.group_admin import committed_offsets, force_rebalance, member_of, remove_member
+from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.broker.topics import Topic
+from kip848_client.clock import Clock, ManualClock
+from kip848_client.coordinator.timers import TimerKind
+from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError, RequestTimeoutError
+from kip848_client.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kip848_client.broker.faults import Faults
+    from kip848_client.broker.logged_request import LoggedRequest
+    from kip848_client.broker.request_log import RequestLog
+    from kip848_client.broker.state import BrokerState
+    from kip848_client.faults import ApiSelector
+
+__all__ = ["BrokerControls"]
+
+ResultT = TypeVar("ResultT")
+
+
+class BrokerControls(abc.ABC):
+    """The part of `EmbeddedBroker` that works while it runs.
+
+    Attributes:
+        faults: rules that let requests go wrong; see `Faults.on`.
+        requests: what clients asked and were answered; see `RequestLog.of` and `RequestLog.wait_for`.
+    """
+
+    faults: Faults
+    requests: RequestLog
+    _clock: Clock
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> bool:
+        """Whether it serves."""
+
+    @abc.abstractmethod
+    def _on_loop(self, function: Callable[[BrokerState], ResultT]) -> ResultT:
+        """Call *function* on the broker's thread."""
+
+    # --- topics
+
+    def create_topic(self, name: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None) -> uuid.UUID:
+        """Create a topic and return its id.
+
+        Raises:
+            BrokerError: the name is taken or not allowed, or there are too few or too many partitions.
+        """
+        return self._on_loop(lambda state: state.topics.create(name, partitions, configs=configs).topic_id)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Let a topic grow to *count* partitions.
+
+        Raises:
+            BrokerError: there is no such topic, or it has as many already.
+        """
+        self._on_loop(lambda state: state.topics.add_partitions(name, count))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records. A topic created under that name later has another id.
+
+        Raises:
+            BrokerError: there is no such topic.
+        """
+        self._on_loop(lambda state: state.topics.delete(name))
+
+    def recreate_topic(self, name: str, partitions: int | None = None) -> uuid.UUID:
+        """Delete a topic and create it again in one step, empty and with another id, which is returned.
+
+        Args:
+            partitions: how many it has then; as many as before if not given.
+
+        Raises:
+            BrokerError: there is no such topic.
+        """
+
+        def recreate(state: BrokerState) -> uuid.UUID:
+            old = state.topics.delete(name)
+            return state.topics.create(name, partitions or old.partition_count).topic_id
+
+        return self._on_loop(recreate)
+
+    def delete_records(self, name: str, partition: int, before_offset: int = -1) -> int:
+        """Let the records of a partition below an offset be gone, as retention does; return where it starts now.
+
+        Args:
+            before_offset: the first offset that stays; -1 for none.
+
+        Raises:
+            BrokerError: there is no such partition, or the offset is outside it.
+        """
+        return self._on_loop(
+            lambda state: state.topics.delete_records(_topic(state, name, partition), partition, before_offset)
+        )
+
+    def offsets(self, name: str) -> dict[int, tuple[int, int]]:
+        """Where each partition of a topic starts and ends: partition -> (first offset, next offset).
+
+        Raises:
+            BrokerError: there is no such topic.
+        """
+        return self._on_loop(
+            lambda state: {
+                index: (log.log_start_offset, log.high_watermark)
+                for index, log in enumerate(_topic(state, name, 0).partitions)
+            }
+        )
+
+    def topics(self) -> dict[str, int]:
+        """Every topic with its number of partitions, by name."""
+        return self._on_loop(lambda state: {topic.name: topic.partition_count for topic in state.topics})
+
+    # --- groups
+
+    def groups(self) -> tuple[str, ...]:
+        """Ids of all groups, sorted."""
+        return self._on_loop(lambda state: state.groups.group_ids())
+
+    def group(self, group_id: str) -> GroupSnapshot | None:
+        """What the coordinator knows of a group now; None if there is no such consumer group."""
+        return self._on_loop(lambda state: state.groups.snapshot(group_id))
+
+    def set_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Let one group override ``consumer.session.timeout.ms`` and its like; replaces what it overrode before.
+
+        Raises:
+            ConfigError: a name is unknown, or a value is outside the broker's bounds.
+        """
+        self._on_loop(lambda state: state.groups.set_config_overrides(group_id, dict(overrides)))
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """The committed offsets of a group; empty if there is no such group."""
+        return self._on_loop(lambda state: committed_offsets(state.groups, group_id))
+
+    def expire_session(self, group_id: str, member: str) -> None:
+        """Let the session of a member run out now, as if nothing had been heard of it for too long.
+
+        Its next heartbeat is refused with UNKNOWN_MEMBER_ID; a static member leaves its instance id free.
+
+        Args:
+            member: its member id, group instance id or client id.
+
+        Raises:
+            BrokerError: there is no such group or member.
+        """
+        self._on_loop(
+            lambda state: state.groups.let_time_run_out(
+                TimerKind.SESSION, group_id=group_id, member_id=member_of(state.groups, group_id, member).member_id
+            )
+        )
+
+    def expire_revocation(self, group_id: str, member: str) -> None:
+        """Let the time run out now that a member has for giving up partitions (``max.poll.interval.ms``).
+
+        Args:
+            member: its member id, group instance id or client id.
+
+        Raises:
+            BrokerError: there is no such group or member.
+            IllegalStateError: it has nothing to give up.
+        """
+        self._on_loop(
+            lambda state: state.groups.let_time_run_out(
+                TimerKind.REBALANCE, group_id=group_id, member_id=member_of(state.groups, group_id, member).member_id
+            )
+        )
+
+    def remove_member(self, group_id: str, member: str) -> None:
+        """Let a member leave behind its back, as an operator may: its next heartbeat is refused.
+
+        Args:
+            member: its member id, group instance id or client id.
+
+        Raises:
+            BrokerError: there is no such group or member.
+        """
+        self._on_loop(lambda state: remove_member(state.groups, group_id, member))
+
+    def force_rebalance(self, group_id: str) -> int:
+        """Move a group to a new epoch, as when a member comes and goes; return that epoch.
+
+        Every member gets the new epoch with a next heartbeat. What it owns stays, if its assignor is sticky.
+
+        Raises:
+            BrokerError: there is no such group, or it is full.
+        """
+        return self._on_loop(lambda state: force_rebalance(state.groups, group_id))
+
+    def wait_for_group(
+        self,
+        group_id: str,
+        *,
+        state: str | None = None,
+        members: int | None = None,
+        epoch: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> GroupSnapshot:
+        """Wait until a group is as described; all that is given must hold at once.
+
+        Checked whenever the group changes, not in intervals. Blocks the calling thread: in asynchronous code call it
+        through ``asyncio.to_thread`` or ``anyio.to_thread.run_sync``.
+
+        Args:
+            state: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``, as Kafka names it; case does not matter.
+            members: exactly so many.
+            epoch: the group epoch is at least this.
+
+        Raises:
+            RequestTimeoutError: it did not come to be; the message shows the group as it is.
+        """
+        return self.wait_for(
+            group_id,
+            lambda group: (
+                (state is None or group.state.lower() == state.lower())
+                and (members is None or len(group.members) == members)
+                and (epoch is None or group.group_epoch >= epoch)
+            ),
+            what=", ".join(
+                f"{name}={value}"
+                for name, value in (("state", state), ("members", members), ("epoch", epoch))
+                if value is not None
+            )
+            or "to exist",
+            timeout_s=timeout_s,
+        )
+
+    def wait_for(
+        self,
+        group_id: str,
+        predicate: Callable[[GroupSnapshot], bool],
+        *,
+        what: str = "the condition",
+        timeout_s: float = 10.0,
+    ) -> GroupSnapshot:
+        """Wait until *predicate* holds for a group, and return the group as it was then.
+
+        Args:
+            predicate: called on the broker's thread with each new snapshot; must be quick and call no broker method.
+            what: names the condition in the error.
+
+        Raises:
+            RequestTimeoutError: it did not come to be.
+            IllegalStateError: the broker was stopped meanwhile.
+        """
+        future: concurrent.futures.Future[GroupSnapshot] = concurrent.futures.Future()
+        self._on_loop(lambda state: state.groups.add_waiter(group_id, predicate, future))
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError as error:
+            now = self.group(group_id) if self.running else None
+            raise RequestTimeoutError(
+                f"group {group_id!r}: {what} did not come to be within {timeout_s} s; "
+                f"{'there is no such group' if now is None else now}"
+            ) from error
+        finally:
+            future.cancel()
+
+    def wait_for_request(
+        self,
+        api: ApiSelector | Iterable[ApiSelector] | None = None,
+        *,
+        group: str | None = None,
+        member: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        when: Callable[[LoggedRequest], object] | None = None,
+        since: int = 0,
+        count: int = 1,
+        answered: bool = False,
+        timeout_s: float = 10.0,
+    ) -> LoggedRequest:
+        """Wait until clients have sent such a request; see `RequestLog.wait_for`."""
+        return self.requests.wait_for(
+            api,
+            group=group,
+            member=member,
+            client_id=client_id,
+            topic=topic,
+            partition=partition,
+            when=when,
+            since=since,
+            count=count,
+            answered=answered,
+            timeout_s=timeout_s,
+        )
+
+    def advance_clock(self, ms: int) -> None:
+        """Move the `ManualClock` and do what is due by then: sessions and revocations run out, offsets expire.
+
+        Raises:
+            IllegalStateError: the broker runs on real time.
+        """
+        clock = self._clock
+        if not isinstance(clock, ManualClock):
+            raise IllegalStateError(
+                "advance_clock needs EmbeddedBroker(clock=ManualClock()); this one runs on real time"
+            )
+
+        def advance(state: BrokerState) -> None:
+            state.groups.advance(lambda: clock.advance(ms))
+            self.faults.run_due()
+
+        self._on_loop(advance)
+
+
+def _topic(state: BrokerState, name: str, partition: int) -> Topic:
+    topic = state.topics.get(name)
+    if topic is None or not 0 <= partition < topic.partition_count:
+        raise BrokerError(
+            f"there is no {name}-{partition}; topics are {sorted(state.topics.names())}",
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    return topic

@@ -1,0 +1,107 @@
+"""What a test does to a group behind its members' backs, said in requests of the protocol. No rule of it is here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.groups import GroupHost
+from kip848_client.broker.snapshots import GroupSnapshot, MemberSnapshot
+from kip848_client.errors import BrokerError, ErrorCode, error_for_code
+from kip848_client.model import TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+__all__ = ["committed_offsets", "force_rebalance", "member_of", "remove_member"]
+
+_JOIN_EPOCH: Final = 0
+_LEAVE_EPOCH: Final = -1
+_PASSER_BY: Final = "kip848-passer-by"
+_NO_TOPIC: Final = "kip848-no-such-topic"
+_TIMEOUT_MS: Final = 60_000
+
+
+def member_of(groups: GroupHost, group_id: str, name: str) -> MemberSnapshot:
+    """The member with that member id, group instance id or client id.
+
+    Raises:
+        BrokerError: there is no such group or member, or several members share the client id.
+    """
+    members = _group(groups, group_id).members
+    for found in (
+        [member for member in members if member.member_id == name],
+        [member for member in members if member.instance_id == name],
+        [member for member in members if member.client_id == name],
+    ):
+        if len(found) == 1:
+            return found[0]
+    known = "; ".join(f"{member.member_id} ({member.client_id})" for member in members) or "none"
+    raise BrokerError(
+        f"group {group_id!r} has no single member {name!r}; members are: {known}", code=ErrorCode.UNKNOWN_MEMBER_ID
+    )
+
+
+def remove_member(groups: GroupHost, group_id: str, name: str) -> None:
+    """Let a member leave.
+
+    Raises:
+        BrokerError: there is no such group or member.
+    """
+    member = member_of(groups, group_id, name)
+    _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, member.member_id, _LEAVE_EPOCH))
+
+
+def force_rebalance(groups: GroupHost, group_id: str) -> int:
+    """Let somebody who wants nothing join and leave; return the group's epoch afterwards.
+
+    Raises:
+        BrokerError: there is no such group, or it is full.
+    """
+    _group(groups, group_id)
+    _heartbeat(
+        groups,
+        ConsumerGroupHeartbeatRequest(
+            group_id,
+            _PASSER_BY,
+            _JOIN_EPOCH,
+            rebalance_timeout_ms=_TIMEOUT_MS,
+            subscribed_topic_names=(_NO_TOPIC,),
+            topic_partitions=(),
+        ),
+    )
+    _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, _PASSER_BY, _LEAVE_EPOCH))
+    return _group(groups, group_id).group_epoch
+
+
+def committed_offsets(groups: GroupHost, group_id: str) -> dict[TopicPartition, int]:
+    """The committed offsets of a group."""
+    response = groups.ask(
+        OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),)), api_version=9
+    )
+    assert isinstance(response, OffsetFetchResponse)
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+        for group in response.groups
+        for topic in group.topics
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
+    }
+
+
+def _group(groups: GroupHost, group_id: str) -> GroupSnapshot:
+    group = groups.snapshot(group_id)
+    if group is None:
+        known = ", ".join(groups.group_ids()) or "none"
+        raise BrokerError(
+            f"there is no consumer group {group_id!r}; groups are: {known}", code=ErrorCode.GROUP_ID_NOT_FOUND
+        )
+    return group
+
+
+def _heartbeat(groups: GroupHost, request: ConsumerGroupHeartbeatRequest) -> None:
+    response = groups.submit(request, api_version=1)
+    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    if response.error_code:
+        raise error_for_code(response.error_code, response.error_message or "")

@@ -1,0 +1,128 @@
+"""One observed request, as a frozen value, and how it is written down. Does not observe: that is `request_log`."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Literal
+
+from kip848_client.error_codes import error_name
+from kip848_client.journal import JsonValue
+from kip848_client.model import TopicPartition
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.schema import Request, Response, fields_of
+
+__all__ = ["LoggedRequest", "Outcome", "api_title", "to_jsonable"]
+
+Outcome = Literal["waiting", "answered", "no_answer", "closed"]
+"""``waiting``: not answered yet. ``no_answer``: it has none, or a fault took it. ``closed``: the connection went."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request as it stood when it was looked at.
+
+    Attributes:
+        number: counts the requests of one log, from 1.
+        ts_ms: when it was read, milliseconds since 1970 on the broker's clock.
+        api: which API; a plain int for one without a name.
+        version: of the API.
+        client_id: as the client calls itself.
+        connection_id: of its connection, unique between two starts of the broker.
+        request: the decoded request; record bytes are left out.
+        response: the decoded answer once it was handed to the socket, else None; record bytes are left out.
+        outcome: how it ended.
+        fault: what a fault rule did to it, or None.
+        duration_ms: from reading the request to writing its answer, in real time.
+        groups, members, topics, partitions: what it is about, by name; topics are None if it asks for all.
+        request_bytes, response_bytes: sizes on the wire, records included.
+    """
+
+    number: int
+    ts_ms: int
+    api: ApiKey | int
+    version: int
+    client_id: str | None
+    connection_id: int
+    request: Request[Response]
+    response: Response | None
+    outcome: Outcome
+    fault: str | None
+    duration_ms: float | None
+    groups: frozenset[str]
+    members: frozenset[str]
+    topics: frozenset[str] | None
+    partitions: frozenset[TopicPartition]
+    request_bytes: int
+    response_bytes: int
+
+    @property
+    def error_code(self) -> int:
+        """The error code of the whole answer; 0 if there is none, or none yet."""
+        code: int = getattr(self.response, "error_code", 0)
+        return code
+
+    def to_json(self) -> str:
+        """One line: every attribute but the partitions; messages as `to_jsonable` writes them."""
+        value: dict[str, JsonValue] = {
+            "number": self.number,
+            "ts_ms": self.ts_ms,
+            "api": api_title(self.api),
+            "version": self.version,
+            "client_id": self.client_id,
+            "connection_id": self.connection_id,
+            "groups": [*sorted(self.groups)],
+            "members": [*sorted(self.members)],
+            "topics": None if self.topics is None else [*sorted(self.topics)],
+            "outcome": self.outcome,
+            "fault": self.fault,
+            "duration_ms": self.duration_ms,
+            "request_bytes": self.request_bytes,
+            "response_bytes": self.response_bytes,
+            "request": to_jsonable(self.request),
+            "response": to_jsonable(self.response),
+        }
+        return json.dumps(value, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        about = [
+            f"{name}={','.join(sorted(values))}"
+            for name, values in (("group", self.groups), ("member", self.members), ("topic", self.topics))
+            if values
+        ]
+        end = error_name(self.error_code) if self.error_code else self.outcome
+        fault = f" [{self.fault}]" if self.fault else ""
+        return " ".join(
+            [f"#{self.number}", f"{self.client_id}:", f"{api_title(self.api)} v{self.version}", *about, f"-> {end}"]
+        ) + (fault)
+
+
+def api_title(api_key: int) -> str:
+    """An API as Kafka's documentation writes it: ``ConsumerGroupHeartbeat``; ``API 9999`` for one without a name."""
+    try:
+        return "".join(part.capitalize() for part in ApiKey(api_key).name.split("_"))
+    except ValueError:
+        return f"API {api_key}"
+
+
+def to_jsonable(value: object) -> JsonValue:
+    """A message for people: fields that differ from their default, ids as text, bytes as ``"<12 bytes>"``."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return f"<{len(value)} bytes>"
+        case uuid.UUID():
+            return str(value)
+        case tuple() | list():
+            return [to_jsonable(element) for element in value]
+        case _:
+            cls: type = type(value)
+            if not hasattr(cls, "__dataclass_fields__"):
+                return cls.__name__
+            return {
+                field.name: to_jsonable(getattr(value, field.name))
+                for field in fields_of(cls)
+                if getattr(value, field.name) != field.default
+            }

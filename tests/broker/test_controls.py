@@ -1,0 +1,248 @@
+"""What a test does to a running broker: it goes through the coordinator, and is still so after a restart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.clock import ManualClock
+from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
+from kip848_client.journal import MemoryJournal
+from kip848_client.model import TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kip848_client.wire.record_batch import Record, build_batch
+from tests.support.raw_connection import RawConnection
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+@pytest.fixture
+def broker(journal: MemoryJournal, tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 4}, journal=journal, data_dir=tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def beat(
+    connection: RawConnection, member_id: str, epoch: int, *, instance_id: str | None = None
+) -> ConsumerGroupHeartbeatResponse:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id=member_id, member_epoch=epoch, instance_id=instance_id
+    )
+    if epoch == 0:
+        request = dataclasses.replace(
+            request, rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), topic_partitions=()
+        )
+    return connection.ask(request, version=1)
+
+
+def members(broker: EmbeddedBroker) -> list[str]:
+    group = broker.group("g")
+    return [] if group is None else [member.member_id for member in group.members]
+
+
+def test_an_expired_session_removes_a_member(
+    broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal
+) -> None:
+    """The pause that costs a membership, without the pause."""
+    beat(connection, "a", 0)
+    beat(connection, "b", 0)
+    broker.expire_session("g", "a")
+    assert members(broker) == ["b"]
+    assert beat(connection, "a", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert [event.fields["reason"] for event in journal.named("member_left")] == ["session_timeout"]
+
+
+def test_a_removed_member_has_left(broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal) -> None:
+    """What an operator does to a member that does harm."""
+    beat(connection, "a", 0, instance_id="static")
+    broker.remove_member("g", "static")
+    assert members(broker) == []
+    assert beat(connection, "b", 0, instance_id="static").error_code == ErrorCode.NONE
+    assert journal.named("member_left")[0].fields["reason"] == "leave"
+
+
+def test_a_member_is_named_by_its_client_id_if_only_one_has_it(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """Member ids are random; a test knows the client id that it gave."""
+    beat(connection, "a", 0)
+    with RawConnection(broker.bootstrap_servers, client_id="second") as other:
+        beat(other, "b", 0)
+        broker.remove_member("g", "second")
+        assert members(broker) == ["a"]
+        beat(other, "c", 0)
+    with RawConnection(broker.bootstrap_servers, client_id="second") as another:
+        beat(another, "d", 0)
+        with pytest.raises(BrokerError, match=r"no single member 'second'; members are: a \(raw\); c \(second\); d"):
+            broker.expire_session("g", "second")
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda broker: broker.expire_session("g", "m"),
+        lambda broker: broker.remove_member("g", "m"),
+        lambda broker: broker.force_rebalance("g"),
+    ],
+)
+def test_a_group_that_is_not_there_is_named_in_the_error(
+    broker: EmbeddedBroker, act: Callable[[EmbeddedBroker], object]
+) -> None:
+    """The usual cause is that the consumer under test has not joined yet."""
+    with pytest.raises(BrokerError, match="no consumer group 'g'; groups are: none") as raised:
+        act(broker)
+    assert raised.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert broker.groups() == ()
+
+
+def test_the_time_to_give_up_partitions_runs_out(connection: RawConnection, broker: EmbeddedBroker) -> None:
+    """A member that is too slow in its revocation callback is removed, and the others go on."""
+    epoch = beat(connection, "a", 0).member_epoch
+    with pytest.raises(IllegalStateError, match="no rebalance timer runs"):
+        broker.expire_revocation("g", "a")
+    beat(connection, "b", 0)
+    told = beat(connection, "a", epoch)
+    assert told.assignment is not None
+    assert sum(len(topic.partitions) for topic in told.assignment.topic_partitions) == 2
+    broker.expire_revocation("g", "a")
+    assert members(broker) == ["b"]
+
+
+def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Commits with the epoch of before are stale then; that is what one wants to test."""
+    first = beat(connection, "a", 0)
+    assert first.assignment is not None
+    owned = tuple(
+        TopicPartitions(topic_id=topic.topic_id, partitions=topic.partitions)
+        for topic in first.assignment.topic_partitions
+    )
+    epoch = broker.force_rebalance("g")
+    assert epoch > first.member_epoch
+    second = connection.ask(
+        ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="a", member_epoch=first.member_epoch, topic_partitions=owned
+        ),
+        version=1,
+    )
+    assert second.member_epoch == epoch
+    assert broker.wait_for_group("g", state="Stable").assigned == {
+        TopicPartition("orders", index) for index in range(4)
+    }
+
+
+def test_a_recreated_topic_is_another_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Old offsets must not be used on new records."""
+    commit(connection, {0: 7})
+    assert broker.committed("g") == {TopicPartition("orders", 0): 7}
+    before = broker.create_topic("other", partitions=3)
+    after = broker.recreate_topic("other")
+    assert before != after
+    broker.recreate_topic("orders", partitions=2)
+    assert broker.topics() == {"orders": 2, "other": 3}
+    assert broker.committed("g") == {}
+    with pytest.raises(BrokerError):
+        broker.recreate_topic("nothing")
+
+
+def commit(connection: RawConnection, offsets: dict[int, int]) -> None:
+    connection.ask(
+        OffsetCommitRequest(
+            group_id="g",
+            topics=(
+                OffsetCommitRequestTopic(
+                    name="orders",
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+                        for index, offset in offsets.items()
+                    ),
+                ),
+            ),
+        ),
+        version=9,
+    )
+
+
+def produce(connection: RawConnection, count: int) -> None:
+    records = build_batch([Record(value=b"v") for _ in range(count)])
+    connection.ask(
+        ProduceRequest(
+            acks=-1,
+            topic_data=(
+                TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=1, records=records),)),
+            ),
+        ),
+        version=9,
+    )
+
+
+def test_records_are_gone_as_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A consumer whose committed offset is gone has to follow its reset policy."""
+    produce(connection, 5)
+    produce(connection, 5)
+    assert broker.offsets("orders")[1] == (0, 10)
+    assert broker.delete_records("orders", 1, 5) == 5
+    assert broker.offsets("orders")[1] == (5, 10)
+    assert broker.delete_records("orders", 1) == 10
+    with pytest.raises(BrokerError, match="no orders-9"):
+        broker.delete_records("orders", 9)
+    with pytest.raises(BrokerError) as raised:
+        broker.delete_records("orders", 1, 999)
+    assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: bool) -> None:
+    """Administration goes into the records like anything else; a coordinator that restarts must not bring it back."""
+    with RawConnection(broker.bootstrap_servers) as connection:
+        for member_id in ("a", "b", "c"):
+            beat(connection, member_id, 0)
+        produce(connection, 4)
+    broker.expire_session("g", "a")
+    broker.remove_member("g", "b")
+    epoch = broker.force_rebalance("g")
+    broker.delete_records("orders", 1, 4)
+    if crash:
+        broker.crash()
+    else:
+        broker.stop()
+    broker.start()
+    group = broker.group("g")
+    assert group is not None
+    assert [member.member_id for member in group.members] == ["c"]
+    assert group.group_epoch == epoch
+    assert broker.offsets("orders")[1] == (4, 4)
+
+
+def test_a_session_expires_on_the_manual_clock_too() -> None:
+    """Virtual time and a forced end do not get into each other's way."""
+    with EmbeddedBroker({"orders": 1}, clock=ManualClock()) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            beat(connection, "a", 0)
+            beat(connection, "b", 0)
+        broker.expire_session("g", "a")
+        assert members(broker) == ["b"]
+        broker.advance_clock(10_000)
+        assert members(broker) == []

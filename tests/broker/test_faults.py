@@ -1,0 +1,532 @@
+"""Each fault on a real connection: what the client sees, what the broker's state says, and that it fired."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.clock import ManualClock
+from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError, RequestTimeoutError
+from kip848_client.faults import (
+    ALWAYS,
+    GROUP_APIS,
+    answer,
+    close,
+    coordinator_not_here,
+    cut_reply,
+    delay,
+    drop,
+    duplicate,
+    error,
+    hold,
+    lose_reply,
+    pass_through,
+    rewrite,
+    rewrite_request,
+)
+from kip848_client.journal import MemoryJournal
+from kip848_client.model import TopicPartition
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.metadata import MetadataRequest
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tests.support.raw_connection import RawConnection
+from tests.support.waiting import wait_until
+
+HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+@pytest.fixture
+def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 4}, journal=journal) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def join(member_id: str = "m") -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
+
+
+def heartbeat(epoch: int, member_id: str = "m") -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch)
+
+
+def commit(offsets: dict[int, int], *, epoch: int = -1, member_id: str = "") -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=(
+            OffsetCommitRequestTopic(
+                name="orders",
+                partitions=tuple(
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+                    for index, offset in offsets.items()
+                ),
+            ),
+        ),
+    )
+
+
+def codes(response: OffsetCommitResponse) -> dict[int, int]:
+    return {item.partition_index: item.error_code for topic in response.topics for item in topic.partitions}
+
+
+# ----------------------------------------------------------------------------------------------------------- errors
+
+
+def test_an_error_is_answered_and_nothing_happens(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """The client is told that it did not join, and it did not."""
+    rule = broker.faults.on(HEARTBEAT, error(ErrorCode.GROUP_MAX_SIZE_REACHED, "full"), group="g")
+    response = connection.ask(join(), version=1)
+    assert (response.error_code, response.error_message) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "full")
+    assert broker.groups() == ()
+    assert (rule.hits, rule.spent) == (1, True)
+    assert connection.ask(join(), version=1).error_code == ErrorCode.NONE
+
+
+def test_errors_come_in_the_order_of_the_script(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A coordinator that moves, loads, and is there again: one rule tells the whole story."""
+    rule = broker.faults.on(
+        "heartbeat",
+        coordinator_not_here(),
+        error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        pass_through(),
+        error(ErrorCode.FENCED_MEMBER_EPOCH),
+    )
+    received = [connection.ask(join(), version=1).error_code for _ in range(5)]
+    assert received == [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NONE,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.NONE,
+    ]
+    assert (rule.matches, rule.hits) == (4, 4)
+
+
+def test_an_error_for_one_partition_commits_the_others(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A commit that is refused in part is where clients lose or repeat records."""
+    connection.ask(commit({0: 1}), version=9)
+    broker.faults.on("OffsetCommit", error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic="orders", partition=2)
+    response = connection.ask(commit({1: 10, 2: 20, 3: 30}), version=9)
+    assert codes(response) == {1: 0, 2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3: 0}
+    assert broker.committed("g") == {
+        TopicPartition("orders", 0): 1,
+        TopicPartition("orders", 1): 10,
+        TopicPartition("orders", 3): 30,
+    }
+
+
+def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Newer versions of Fetch and OffsetCommit carry only ids; a rule says the name."""
+    topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
+    rule = broker.faults.on("Fetch", error(ErrorCode.NOT_LEADER_OR_FOLLOWER), topic="orders", partition=1)
+    request = FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1,
+        topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=0), FetchPartition(partition=1))),),
+    )
+    response = connection.ask(request, version=16)
+    assert rule.hits == 1
+    assert {item.partition_index: item.error_code for item in response.responses[0].partitions} == {
+        0: ErrorCode.NONE,
+        1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+
+
+def test_metadata_of_one_topic_can_be_refused(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """The client may not see a topic; it must still see the brokers and the other topics."""
+    broker.create_topic("users")
+    broker.faults.on("Metadata", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="users", times=ALWAYS)
+    response = connection.ask(MetadataRequest(topics=None), version=13)
+    assert {topic.name: topic.error_code for topic in response.topics} == {
+        "orders": 0,
+        "users": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert len(response.brokers) == 1
+
+
+def test_an_applied_error_hides_a_commit(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """REQUEST_TIMED_OUT does not mean that nothing was written."""
+    broker.faults.on(ApiKey.OFFSET_COMMIT, error(ErrorCode.REQUEST_TIMED_OUT, applied=True))
+    assert codes(connection.ask(commit({0: 7}), version=9)) == {0: ErrorCode.REQUEST_TIMED_OUT}
+    assert broker.committed("g") == {TopicPartition("orders", 0): 7}
+
+
+def test_any_request_of_a_group_can_be_refused(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A coordinator that moved answers nothing, but the cluster is there."""
+    broker.faults.on(GROUP_APIS, coordinator_not_here(), group="g", times=ALWAYS)
+    assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
+    assert codes(connection.ask(commit({0: 1}), version=9)) == {0: ErrorCode.NOT_COORDINATOR}
+    assert connection.ask(FindCoordinatorRequest(coordinator_keys=("g",)), version=4).coordinators[0].error_code == 0
+    other = dataclasses.replace(join(), group_id="h")
+    assert connection.ask(other, version=1).error_code == 0
+
+
+def test_an_answer_of_ones_own(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Whatever the vocabulary lacks."""
+    broker.faults.on(HEARTBEAT, answer(ConsumerGroupHeartbeatResponse(member_id="x", member_epoch=77)))
+    assert connection.ask(join(), version=1).member_epoch == 77
+    assert broker.groups() == ()
+
+
+# ------------------------------------------------------------------------------------- answers that do not arrive
+
+
+def test_a_dropped_request_changes_nothing_and_silences_its_connection(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """Answers leave in order: nothing arrives behind a lost one, and other connections do not notice."""
+    rule = broker.faults.on(HEARTBEAT, drop())
+    connection.send(join(), version=1)
+    connection.send(MetadataRequest(topics=()), version=12)
+    rule.wait()
+    with RawConnection(broker.bootstrap_servers) as other:
+        assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
+    connection.socket.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        connection.socket.recv(1)
+    assert broker.groups() == ()
+
+
+def test_a_closed_connection_got_the_answers_before(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A broker that hangs up has sent what it had answered."""
+    rule = broker.faults.on(HEARTBEAT, close())
+    connection.send(MetadataRequest(topics=()), version=12)
+    connection.send(join(), version=1)
+    connection.send(MetadataRequest(topics=()), version=12)
+    connection.read(MetadataRequest())
+    assert connection.is_closed_by_peer()
+    assert rule.hits == 1
+    assert broker.groups() == ()
+
+
+def test_a_reset_looks_like_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Clients treat ECONNRESET and a closed connection in different places."""
+    broker.faults.on(HEARTBEAT, close(reset=True))
+    connection.send(join(), version=1)
+    with pytest.raises(ConnectionResetError):
+        connection.socket.recv(1)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_lost_reply_has_changed_the_state(broker: EmbeddedBroker, connection: RawConnection, reset: bool) -> None:
+    """The case that finds client bugs: it was done, and the client cannot know."""
+    rule = broker.faults.on(ApiKey.OFFSET_COMMIT, lose_reply(reset=reset))
+    connection.send(commit({0: 5}), version=9)
+    assert connection.is_closed_by_peer()
+    rule.wait()
+    assert broker.committed("g") == {TopicPartition("orders", 0): 5}
+
+
+def test_a_reply_can_be_lost_without_a_sign(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """On a network that swallows packets only the client's time-out tells."""
+    broker.faults.on(HEARTBEAT, lose_reply(silent=True))
+    connection.send(join(), version=1)
+    broker.wait_for_group("g", members=1)
+    connection.socket.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        connection.socket.recv(1)
+
+
+def test_a_reply_breaks_off_in_the_middle(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A client must not take half an answer for one, nor wait for the rest."""
+    broker.faults.on(HEARTBEAT, cut_reply(6))
+    connection.send(join(), version=1)
+    with pytest.raises(EOFError, match="closed after 2 of"):
+        connection.read_frame()
+    assert broker.group("g") is not None
+
+
+# ------------------------------------------------------------------------------------------------- time and order
+
+
+def test_a_held_request_is_done_when_it_is_released(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A test decides when a broker that hangs goes on."""
+    rule = broker.faults.on(HEARTBEAT, hold())
+    connection.send(join(), version=1)
+    rule.wait()
+    wait_until(lambda: rule.held == 1)
+    assert broker.groups() == ()
+    assert rule.release() == 1
+    assert connection.read(join()).error_code == 0
+    assert (rule.held, rule.release()) == (0, 0)
+
+
+def test_a_held_reply_is_that_of_the_time_before(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """An answer that arrives late tells of a state that is gone."""
+    rule = broker.faults.on(HEARTBEAT, hold(applied=True))
+    connection.send(join(), version=1)
+    broker.wait_for_group("g", members=1)
+    broker.remove_member("g", "m")
+    rule.release()
+    assert connection.read(join()).member_epoch == 1
+    assert connection.ask(heartbeat(1), version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_request_that_waited_is_done_even_if_its_client_has_gone(broker: EmbeddedBroker) -> None:
+    """That is how an old heartbeat comes after a newer one: the classic zombie."""
+    with broker.faults.on(HEARTBEAT, hold()) as rule:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            connection.send(join(), version=1)
+            rule.wait()
+            wait_until(lambda: rule.held)
+        broker.requests.wait_for(HEARTBEAT, when=lambda logged: logged.outcome == "closed")
+        assert broker.groups() == ()
+        rule.release()
+        broker.wait_for_group("g", members=1)
+
+
+def test_what_is_held_goes_on_when_the_rules_are_cleared(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """After clear() the broker is as if there had been no faults; nothing hangs for ever."""
+    broker.faults.on(HEARTBEAT, hold(), times=ALWAYS)
+    connection.send(join(), version=1)
+    broker.requests.wait_for(HEARTBEAT)
+    broker.faults.clear()
+    assert connection.read(join()).error_code == 0
+    assert len(broker.faults) == 0
+
+
+def test_a_delayed_request_takes_its_time(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Slow brokers are the usual cause of time-outs."""
+    broker.faults.on(HEARTBEAT, delay(30))
+    response = connection.ask(join(), version=1)
+    assert response.error_code == 0
+    logged = broker.requests.wait_for(HEARTBEAT, answered=True)
+    assert logged.duration_ms is not None
+    assert logged.duration_ms >= 25
+    assert logged.fault == "delay 30 ms, then pass_through"
+
+
+def test_delays_follow_the_manual_clock() -> None:
+    """A test with virtual time waits for nothing real."""
+    with EmbeddedBroker({"orders": 1}, clock=ManualClock()) as broker:
+        rule = broker.faults.on(HEARTBEAT, delay(5_000), delay(2_000, applied=True))
+        with RawConnection(broker.bootstrap_servers) as one, RawConnection(broker.bootstrap_servers) as two:
+            one.send(join("a"), version=1)
+            rule.wait(hits=1)
+            two.send(join("b"), version=1)
+            broker.wait_for_group("g", members=1)
+            broker.advance_clock(4_999)
+            assert two.read(join()).member_id == "b"
+            broker.advance_clock(1)
+            assert one.read(join()).member_id == "a"
+
+
+def test_a_duplicated_request_is_done_twice_and_answered_once(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """A leave that the network repeats must not hurt anybody, and the client hears of the first."""
+    assert connection.ask(join(), version=1).error_code == 0
+    rule = broker.faults.on(HEARTBEAT, duplicate())
+    assert connection.ask(heartbeat(-1), version=1).error_code == 0
+    assert rule.hits == 1
+    assert connection.ask(MetadataRequest(topics=()), version=12).topics == ()
+
+
+def test_a_duplicate_may_come_later() -> None:
+    """A join that is delivered again after the member has left makes a ghost; its session has to end it."""
+    with EmbeddedBroker({"orders": 1}, clock=ManualClock()) as broker:
+        broker.faults.on(HEARTBEAT, duplicate(after_ms=100))
+        with RawConnection(broker.bootstrap_servers) as connection:
+            epoch = connection.ask(join(), version=1).member_epoch
+            assert connection.ask(heartbeat(-1), version=1).error_code == 0
+            assert epoch == 1
+            broker.advance_clock(100)
+            group = broker.group("g")
+            assert group is not None
+            assert [member.member_id for member in group.members] == ["m"]
+            broker.advance_clock(10_000)
+            broker.wait_for_group("g", members=0)
+
+
+# ------------------------------------------------------------------------------------------------------- rewriting
+
+
+def test_an_answer_is_rewritten(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Values that this broker would never send, and another one might."""
+    broker.faults.on(HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=7)))
+    assert connection.ask(join(), version=1).heartbeat_interval_ms == 7
+
+
+def test_a_request_is_rewritten(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A client that sends something else than it means."""
+    broker.faults.on(HEARTBEAT, rewrite_request(lambda request: dataclasses.replace(request, member_id="other")))
+    assert connection.ask(join(), version=1).member_id == "other"
+
+
+def test_an_answer_that_cannot_be_sent_is_the_brokers_failure_and_not_its_end(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """A rewrite that makes nonsense costs one request."""
+    broker.faults.on(HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, member_epoch="x")))
+    assert connection.ask(join(), version=1).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert connection.ask(heartbeat(1), version=1).error_code == 0
+
+
+# ----------------------------------------------------------------------------------------------- rules and threads
+
+
+def test_a_rule_in_a_with_statement_ends_with_it(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """An outage has a beginning and an end."""
+    with broker.faults.on(HEARTBEAT, coordinator_not_here(), times=ALWAYS) as outage:
+        assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
+    assert connection.ask(join(), version=1).error_code == 0
+    assert outage.hits == 1
+
+
+def test_a_predicate_sees_the_decoded_request(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Only the join, only the acknowledgement, only the leave: that is what tests want to hit."""
+    rule = broker.faults.on(
+        ConsumerGroupHeartbeatRequest,
+        error(ErrorCode.UNRELEASED_INSTANCE_ID),
+        when=lambda request: request.member_epoch == 0 and request.instance_id is None,
+        times=ALWAYS,
+    )
+    assert connection.ask(join(), version=1).error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert connection.ask(heartbeat(3), version=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert rule.hits == 1
+
+
+def test_many_threads_make_and_end_rules_while_clients_ask(broker: EmbeddedBroker) -> None:
+    """Rules come from test threads, requests from the broker's; neither may see the other half-way."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def make_rules() -> None:
+        try:
+            while not stop.is_set():
+                with broker.faults.on("Metadata", delay(0), times=ALWAYS) as rule:
+                    rule.release()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=make_rules) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(broker.bootstrap_servers)) for _ in range(4)]
+        for _ in range(100):
+            for connection in connections:
+                assert connection.ask(MetadataRequest(topics=()), version=12).topics == ()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(broker.faults) == 0
+
+
+def test_waiting_for_a_rule_that_does_not_act_says_what_it_saw(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """Wrong member? wrong count? The message has the counters."""
+    rule = broker.faults.on(HEARTBEAT, drop(), nth=5)
+    connection.ask(join(), version=1)
+    with pytest.raises(RequestTimeoutError, match=r"1 hits .* ConsumerGroupHeartbeat: drop \(once; 1 matched, 0 hit\)"):
+        rule.wait(0.01)
+
+
+def test_a_rule_that_failed_tells_whoever_waits(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A typing mistake in a lambda must fail the test that made it, and nothing else."""
+    rule = broker.faults.on(HEARTBEAT, drop(), when=lambda request: request.member_epcoh == 0)
+    assert connection.ask(join(), version=1).error_code == 0
+    with pytest.raises(IllegalStateError, match="member_epcoh"):
+        rule.wait()
+    with pytest.raises(IllegalStateError, match="member_epcoh"):
+        broker.faults.check()
+
+
+def test_a_rule_for_an_api_that_is_not_served_is_refused(broker: EmbeddedBroker) -> None:
+    """It would never act, and the test would prove nothing."""
+    with pytest.raises(ConfigError, match="AlterPartition is not served"):
+        broker.faults.on("AlterPartition", drop())
+
+
+def test_the_seed_decides_which_requests_are_hit() -> None:
+    """Chaos in a test is worth something only if it can be had again."""
+
+    def hits() -> list[int]:
+        with EmbeddedBroker() as broker, RawConnection(broker.bootstrap_servers) as connection:
+            broker.faults.seed(7)
+            broker.faults.on("heartbeat", error(ErrorCode.UNKNOWN_SERVER_ERROR), times=ALWAYS, probability=0.5)
+            return [connection.ask(heartbeat(1), version=1).error_code for _ in range(20)]
+
+    first = hits()
+    assert first == hits()
+    assert len(set(first)) == 2
+
+
+def test_rules_outlive_a_restart_and_what_they_hold_does_not(broker: EmbeddedBroker) -> None:
+    """A crash forgets the requests in flight; the test's intentions stay."""
+    rule = broker.faults.on(HEARTBEAT, hold(), error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    with RawConnection(broker.bootstrap_servers) as connection:
+        connection.send(join(), version=1)
+        rule.wait()
+        broker.crash()
+        assert connection.is_closed_by_peer()
+    assert rule.release() == 0
+    broker.start()
+    with RawConnection(broker.bootstrap_servers) as connection:
+        assert connection.ask(join(), version=1).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert broker.groups() == ()
+
+
+def test_a_fault_is_written_into_the_event_log(
+    broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal
+) -> None:
+    """Whoever reads the log of a test must see which errors were put there."""
+    broker.faults.on(HEARTBEAT, coordinator_not_here())
+    connection.ask(join(), version=1)
+    (event,) = journal.named("fault_injected")
+    assert event.client_id == "raw"
+    assert event.fields == {
+        "api": "ConsumerGroupHeartbeat",
+        "action": "error NOT_COORDINATOR(16)",
+        "groups": ["g"],
+        "members": ["m"],
+    }
+
+
+def test_ids_of_topics_that_are_gone_are_still_known(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A client that goes on fetching a deleted topic is what one wants to catch."""
+    topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
+    broker.delete_topic("orders")
+    rule = broker.faults.on("Fetch", error(ErrorCode.UNKNOWN_TOPIC_ID), topic="orders")
+    request = FetchRequest(topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=0),)),))
+    connection.ask(request, version=16)
+    assert rule.hits == 1
+    assert topic_id != uuid.UUID(int=0)
