@@ -7,6 +7,7 @@ decided in `member/`; what calls there are is in `group_member`.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -98,6 +99,8 @@ class AppThread:
         self.fatal: Kip848Error | None = None
         self.fatal_told = False
         """Whether the fatal error was raised to the application."""
+        self.calls_end_s = math.inf
+        """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
         self._queue = queue
         self.presence: Final = presence
         self._last_ticket = 0
@@ -232,6 +235,11 @@ class AppThread:
     def wait(self, timeout_s: float) -> None:
         """Wait until something moves, at most *timeout_s* and at most a few slices."""
         self._queue.wait(min(timeout_s, SLICE_S * 4))
+
+    def limit_ms(self, timeout_ms: int) -> int:
+        """*timeout_ms*, or what is left until `calls_end_s` if that is less."""
+        left_s = self.calls_end_s - time.monotonic()
+        return timeout_ms if left_s * 1_000 >= timeout_ms else max(0, int(left_s * 1_000))
 
     def await_ticket(self, deadline_s: float) -> bool:
         """Wait until the member has taken everything posted. Returns whether it has."""

@@ -184,6 +184,7 @@ class GroupMember:
             CommitFailedError, BrokerError, RequestTimeoutError: it was not, or that is unknown.
         """
         self.check_usable()
+        timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
         chosen = dict(self.thread.records.positions() if offsets is None else offsets)
         while self.thread.commits.asynchronous_pending and time.monotonic() < deadline_s:
@@ -220,6 +221,7 @@ class GroupMember:
         if not wanted:
             return {}
         call = self.thread.commits.open()
+        timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
         self.thread.post(FetchOffsetsRequested(call.call_id, wanted, self.thread.clock.now_ms() + timeout_ms))
         self.thread.await_call(call, deadline_s, what="committed")
@@ -241,9 +243,10 @@ class GroupMember:
         if self.thread.listeners.running is not None:
             raise IllegalStateError("close() was called from inside a rebalance listener; return from it first")
         deadline_s = time.monotonic() + timeout_ms / 1_000
+        self.thread.calls_end_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
         errors: list[BaseException] = []
         if self.thread.fatal is None and self.thread.manager.alive:
-            self._guard(errors, lambda: self._commit_on_close(timeout_ms, deadline_s))
+            self._guard(errors, self._commit_on_close)
             self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
             self._guard(errors, lambda: self._await_async_commits(deadline_s))
         else:
@@ -259,19 +262,23 @@ class GroupMember:
             errors.insert(0, self.thread.fatal)
         return errors
 
-    def _commit_on_close(self, timeout_ms: int, deadline_s: float) -> None:
+    def _commit_on_close(self) -> None:
         positions = dict(self.thread.records.positions()) if self._auto_commit else {}
         if not positions or (self.view.member_epoch <= 0 and not self._manual):
             return
         # A silent coordinator must not eat the time that the leave needs.
-        until_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
+        until_s = self.thread.calls_end_s
         left_ms = int((until_s - time.monotonic()) * 1_000)
         call = self.thread.commits.open()
         self._request_commit(
             call, positions, CommitKind.AUTO_CLOSE, deadline_ms=self.thread.clock.now_ms() + max(0, left_ms)
         )
+        lookups = self.thread.manager.failed_lookups
+        while not call.finished and self.thread.manager.failed_lookups == lookups and time.monotonic() < until_s:
+            self.thread.wait(until_s - time.monotonic())
         try:
-            self.thread.await_call(call, until_s, what="commit on close")
+            # Without a coordinator there is nothing to wait for (KAFKA-19357): one failed lookup is the end of it.
+            self.thread.await_call(call, time.monotonic(), what="commit on close")
         except Kip848Error as error:
             log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
 

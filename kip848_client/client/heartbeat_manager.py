@@ -31,6 +31,7 @@ from kip848_client.member.events import (
     AssignPartitions,
     CommitDone,
     ConnectCoordinator,
+    Destination,
     Fail,
     LeaveDone,
     LeaveRequested,
@@ -42,6 +43,7 @@ from kip848_client.member.events import (
     MemberView,
     OffsetsFetched,
     PausePartitions,
+    RequestFailed,
     RequestMetadata,
     RevokePartitions,
     SendRequest,
@@ -73,6 +75,16 @@ DETACHED_LEAVE_ID: Final = 0
 
 _STOP_GRACE_S: Final = 0.1
 """How long stopping waits for requests that are written already, or about to be: the leave, above all."""
+
+
+def _looks_for_coordinator(effect: MemberRequest) -> bool:
+    match effect:
+        case ConnectCoordinator():
+            return True
+        case SendRequest(destination=destination):
+            return destination is Destination.ANY_BROKER
+        case _:
+            return False
 
 
 class SteppedMember(Protocol):
@@ -156,6 +168,8 @@ class HeartbeatRequestManager:
         """Highest ticket of `post` whose effects and view are visible."""
         self.crashed: BaseException | None = None
         """What ended the thread although nobody asked for it: a bug of this library."""
+        self.failed_lookups = 0
+        """Times that no broker named the coordinator, or that it could not be reached."""
         self.wake_ups = 0
         """Times that the thread woke for a deadline or an answer; for tests of its thrift."""
 
@@ -342,6 +356,9 @@ class HeartbeatRequestManager:
     async def _answer(self, effect: MemberRequest) -> None:
         assert self._performer is not None
         event = await self._performer.perform(effect)
+        if isinstance(event, RequestFailed) and _looks_for_coordinator(effect):
+            self.failed_lookups += 1
+            self._app_queue.wake()
         if event is not None:
             self.wake_ups += 1
             self._step(event)

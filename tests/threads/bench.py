@@ -28,11 +28,13 @@ from kip848_client.journal import MemoryJournal
 from kip848_client.member.events import (
     ConnectCoordinator,
     CoordinatorConnected,
+    FailureKind,
     LeaveMode,
     ListOffsets,
     MemberEvent,
     MetadataUpdated,
     OffsetsListed,
+    RequestFailed,
     RequestMetadata,
     ResponseReceived,
     SendRequest,
@@ -79,6 +81,7 @@ class ScriptedCoordinator:
         sent: every request, in order.
         silent: classes of requests that are never answered.
         answers: class of request -> answer instead of the usual one.
+        gone: no request reaches anybody.
     """
 
     def __init__(self, *, interval_ms: int = 50) -> None:
@@ -88,10 +91,13 @@ class ScriptedCoordinator:
         self.sent: list[Request[Response]] = []
         self.silent: set[type[Request[Response]]] = set()
         self.answers: dict[type[Request[Response]], Callable[[Request[Response]], Response]] = {}
+        self.gone = False
         self.closed = False
 
     async def perform(self, effect: MemberRequest) -> MemberEvent | None:
         await anyio.lowlevel.checkpoint()
+        if self.gone:
+            return RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "nobody is there")
         match effect:
             case SendRequest(request=request):
                 self.sent.append(request)
@@ -208,7 +214,7 @@ class NotedRecords:
 class NotedCallbacks:
     """A listener that notes its calls, and does what `act` says inside."""
 
-    def __init__(self, act: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, act: Callable[[str], object] = lambda _: None) -> None:
         self.calls: list[tuple[str, list[int]]] = []
         self.act = act
 

@@ -166,6 +166,35 @@ def test_a_silent_commit_does_not_eat_the_time_of_the_leave(coordinator: Scripte
     assert coordinator.heartbeats()[-1].member_epoch == -1
 
 
+def test_a_commit_of_the_listener_does_not_eat_the_time_of_the_leave_either(
+    bench: Bench, coordinator: ScriptedCoordinator
+) -> None:
+    """Most listeners commit when partitions are revoked; close() keeps its deadline all the same."""
+    join(bench)
+    coordinator.silent = {OffsetCommitRequest}
+    bench.callbacks.act = lambda _: bench.member.commit_sync({P0: OffsetAndMetadata(1)}, timeout_ms=60_000)
+
+    began = time.monotonic()
+    errors = bench.close(timeout_s=0.8)
+
+    assert time.monotonic() - began < 1.3
+    assert [type(error) for error in errors] == [ListenerError]
+    assert coordinator.heartbeats()[-1].member_epoch == -1
+
+
+def test_close_does_not_wait_for_a_commit_once_no_coordinator_is_found(coordinator: ScriptedCoordinator) -> None:
+    """KAFKA-19357: the cluster went first; there is nothing to wait for, however much time there is."""
+    with closing(Bench(coordinator, auto_commit_interval_ms=60_000)) as bench:
+        join(bench)
+        bench.records.processed = {P0: OffsetAndMetadata(12)}
+        coordinator.gone = True
+
+        began = time.monotonic()
+        bench.close(timeout_s=20.0)
+
+        assert time.monotonic() - began < 2.0
+
+
 def test_close_commits_then_revokes_then_leaves(coordinator: ScriptedCoordinator) -> None:
     """The order of Kafka's own consumer: the listener sees a committed position, the leave comes last."""
     with closing(Bench(coordinator, auto_commit_interval_ms=60_000)) as bench:
