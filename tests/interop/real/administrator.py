@@ -75,7 +75,10 @@ class Administrator:
         )
 
     def is_stable(self, group_id: str, members: int) -> Callable[[], bool]:
-        """A condition to wait for: so many members, and all have what they are to have."""
+        """A condition to wait for: so many members, and all were given what they are to have.
+
+        The members themselves may still have to run their listeners; see `members.settled`.
+        """
 
         def holds() -> bool:
             group = self.group(group_id)

@@ -12,12 +12,13 @@ from typing import Final, Protocol
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer
 
-from kip848_client import Consumer, ConsumerRebalanceListener, Message, SubscriptionPattern
+from kip848_client import Consumer, ConsumerRebalanceListener, MemberState, Message, SubscriptionPattern
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
 from kip848_client.journal import MemoryJournal
 from kip848_client.listener import ListeningConsumer
 from kip848_client.model import TopicPartition
+from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge
 
 TIMEOUT_S: Final = 20.0
@@ -43,7 +44,7 @@ class OurMember(ConsumerRebalanceListener):
     """A `kip848_client.Consumer`.
 
     Attributes:
-        told: (``assigned`` | ``revoked`` | ``lost``, partitions), in order.
+        told: (``assigned`` | ``revoked`` | ``lost``, partitions), in order; without calls about no partition.
         journal: its event log.
     """
 
@@ -99,7 +100,8 @@ class OurMember(ConsumerRebalanceListener):
         self._tell("lost", partitions)
 
     def _tell(self, kind: str, partitions: list[PublicPartition]) -> None:
-        self.told.append((kind, frozenset(TopicPartition(p.topic, p.partition) for p in partitions)))
+        if partitions:  # a rebalance that brings nothing is told as well
+            self.told.append((kind, frozenset(TopicPartition(p.topic, p.partition) for p in partitions)))
 
 
 class LibrdkafkaMember:
@@ -199,6 +201,34 @@ def take_turns(*members: Member, until: Callable[[], object], what: str, timeout
         assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s in vain for {what}; {shown}"
         for member in members:
             member.take()
+
+
+def settled(administrator: Administrator, group_id: str, *members: OurMember) -> Callable[[], bool]:
+    """A condition to wait for: the coordinator and these members, all there are, agree on who has what.
+
+    Everybody has something: a coordinator that does not know a new topic yet is stable, too, with nothing for anybody.
+    """
+
+    def holds() -> bool:
+        if any(one.consumer.state is not MemberState.STABLE or not one.partitions for one in members):
+            return False
+        if not administrator.is_stable(group_id, len(members))():
+            return False
+        group = administrator.group(group_id)
+        return all(group.member(one.consumer.member_id).assigned == one.partitions for one in members)
+
+    return holds
+
+
+def is_at_the_end(member: OurMember, feed: Feed) -> Callable[[], bool]:
+    """A condition to wait for: this member has read everything to the end, some of it again if need be."""
+    places = [PublicPartition(place.topic, place.partition) for place in feed.written]
+
+    def holds() -> bool:
+        positions = {TopicPartition(at.topic, at.partition): at.offset for at in member.consumer.position(places)}
+        return positions == feed.written
+
+    return holds
 
 
 def everything_is_read(ledger: Ledger, feed: Feed) -> Callable[[], bool]:

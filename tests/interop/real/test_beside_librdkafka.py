@@ -31,7 +31,7 @@ def feed_until_stable(
 
     def fed_and_stable() -> bool:
         feed.write(topic, 1, partitions=PARTITIONS)
-        return stable()
+        return sum(len(member.partitions) for member in members) == PARTITIONS and stable()
 
     take_turns(*members, until=fed_and_stable, what=f"{count} stable members")
 

@@ -12,7 +12,7 @@ from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import MakeOurs
 from tests.interop.real.ledger import Ledger, judge
-from tests.interop.real.members import Feed, assert_read_once, everything_is_read, take_turns
+from tests.interop.real.members import Feed, assert_read_once, everything_is_read, settled, take_turns
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
@@ -29,7 +29,7 @@ def test_partitions_move_to_a_second_member_and_back_without_loss(
 
     def fed_and_stable() -> bool:
         feed.write(topic, 2, partitions=6)
-        return administrator.is_stable(group_id, 2)()
+        return settled(administrator, group_id, first, second)()
 
     take_turns(first, second, until=fed_and_stable, what="two stable members")
     shared = (len(first.partitions), len(second.partitions))
@@ -45,7 +45,11 @@ def test_partitions_move_to_a_second_member_and_back_without_loss(
 
 
 def test_an_administrator_sees_our_members_as_what_they_are(
-    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, ours: MakeOurs, group_id: str
+    kafka_broker: KafkaBroker | ExternalKafka,
+    kafka_topic: CreateTopic,
+    ours: MakeOurs,
+    administrator: Administrator,
+    group_id: str,
 ) -> None:
     """kafka-consumer-groups and dashboards show names, hosts, assignments and targets; operators act on them."""
     topic = kafka_topic(partitions=4)
@@ -55,8 +59,8 @@ def test_an_administrator_sees_our_members_as_what_they_are(
     take_turns(
         first,
         second,
-        until=lambda: len(first.partitions) == len(second.partitions) == 2 and first.consumer.state.name == "STABLE",
-        what="two members with two partitions each",
+        until=settled(administrator, group_id, first, second),
+        what="two stable members",
     )
 
     described = admin.describe_consumer_groups([group_id], request_timeout=ADMIN_TIMEOUT_S)[group_id].result()
@@ -89,7 +93,7 @@ def test_epochs_racks_and_assignors_are_the_coordinators_own(
     topic = kafka_topic(partitions=4)
     first = ours("first", client_rack="r1", group_remote_assignor="range").subscribe(topic)
     second = ours("second", client_rack="r2", group_remote_assignor="range").subscribe(topic)
-    take_turns(first, second, until=administrator.is_stable(group_id, 2), what="two stable members")
+    take_turns(first, second, until=settled(administrator, group_id, first, second), what="two")
 
     group = administrator.group(group_id)
 
@@ -139,7 +143,7 @@ def test_many_members_that_come_at_once_share_everything(
     feed.write(topic, 20, partitions=12)
     members = [ours(f"m{number}").subscribe(topic) for number in range(6)]
 
-    take_turns(*members, until=administrator.is_stable(group_id, 6), what="six stable members")
+    take_turns(*members, until=settled(administrator, group_id, *members), what="six")
     feed.write(topic, 20, partitions=12)
     take_turns(*members, until=everything_is_read(ledger, feed), what="all records")
 
