@@ -24,6 +24,7 @@ from typing import Final
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
+    FatalGroupError,
     Kip848Error,
     MaxPollExceededError,
     TopicAuthorizationError,
@@ -285,7 +286,9 @@ class Membership:
             text += f" (pattern {self._context.subscription.pattern!r})"
         if code in FATAL_ADVICE:
             text += f"; {FATAL_ADVICE[code]}"
-        return error_for_code(code, text)
+        error = error_for_code(code, text)
+        # A code without a class of its own stops the member all the same: whoever catches FatalGroupError must see it.
+        return error if error.fatal else FatalGroupError(str(error), code=code)
 
     # ----------------------------------------------------------------------------------- removed, too late, failed
 

@@ -1,7 +1,7 @@
 """What our consumer does with each error code that a heartbeat can bring: one test per code, on the embedded broker.
 
-`tests/member/test_error_codes.py` proves the same of the core for every code there is. Here the whole consumer is asked,
-over TCP, by fault rules.
+`tests/member/test_error_codes.py` proves the same of the core for every code there is. Here the whole consumer is
+asked, over TCP, by fault rules.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kip848_client.member.error_tables import HeartbeatErrorClass, heartbeat_err
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import ConsumerUnderTest, Produce, drive, keys_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -122,7 +123,8 @@ def test_a_passing_error_is_not_noticed(
     assert isinstance(recovered.request, HEARTBEAT)
     assert recovered.request.member_epoch > 0
     assert recovered.request.subscribed_topic_names == ("orders",), "after an error everything is said again"
-    asked_again = len(broker.requests.of("FindCoordinator", since=mark))
+    # librdkafka, which brings the records, looks for the coordinator too, in versions below 4.
+    asked_again = len(broker.requests.of("FindCoordinator", since=mark, when=lambda logged: logged.version >= 4))
     assert asked_again == (3 if heartbeat_error_class(code) is HeartbeatErrorClass.REDISCOVER else 0)
     assert consumer.listener.names() == ["assigned"]
     assert set(consumer.delivered) == keys_of("orders", 15)
@@ -191,7 +193,7 @@ def test_a_fatal_error_is_raised_from_poll_and_ends_the_member(
     assert isinstance(raised, FatalGroupError)
     assert "words of the broker" in str(raised)
     assert consumer.raw.state is MemberState.FATAL
-    assert consumer.partitions == []
+    wait_until(lambda: consumer.partitions == [], what="the end of the assignment")
     assert consumer.listener.names() == ["assigned", "lost"]
     with pytest.raises(FatalGroupError):
         consumer.take()
