@@ -54,6 +54,8 @@ class Heartbeats:
         self._sent: Sent | None = None
         self._in_flight: int | None = None
         self._tells_partitions = False
+        self.told_partitions = 0
+        """How often the coordinator was told what the member owns."""
         self._due_ms = 0
         self._interval_ms = 0
         self._last_send_ms: int | None = None
@@ -126,6 +128,7 @@ class Heartbeats:
         request = self.build(current=current, version=version)
         self._sent = Sent(context.link, context.subscription.topics, context.subscription.pattern, current)
         self._tells_partitions = request.topic_partitions is not None
+        self.told_partitions += self._tells_partitions
         self.ack_due = False
         self.expedite = False
         self._note_send()

@@ -305,7 +305,8 @@ class Member:
         if context.phase is Phase.IDLE:
             blocked = _NONE
         elif context.phase in IN_GROUP:
-            blocked = self._reconciler.held_back | self._reconciler.unconfirmed
+            reconciler = self._reconciler
+            blocked = reconciler.held_back | reconciler.unconfirmed | reconciler.in_doubt
         else:
             return _NOTHING_READABLE
         # Steps are many and changes are few: a member of ten thousand partitions must not rebuild this for each answer.

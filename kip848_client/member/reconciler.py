@@ -52,6 +52,8 @@ class Run:
     partitions: frozenset[TopicIdPartition]
     added: frozenset[TopicIdPartition]
     revoked: frozenset[TopicIdPartition]
+    told_partitions: int
+    """`Heartbeats.told_partitions` when the run began."""
     token: int | None = None
     """Number of the listener call that is awaited."""
 
@@ -71,6 +73,8 @@ class Reconciler:
         """Owned, but paused because they are being revoked, or because that was tried and the listener raised."""
         self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
         """Owned, but the assigned callback has not succeeded for them yet."""
+        self.in_doubt: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but a heartbeat is on its way that says they are not: not to be read before it is answered."""
         self._names: dict[UUID, str] = {}
         self._unknown: frozenset[UUID] = frozenset()
         """Ids of the target without a name."""
@@ -102,6 +106,7 @@ class Reconciler:
         self.current = NO_ASSIGNMENT
         self.held_back = frozenset()
         self.unconfirmed = frozenset()
+        self.in_doubt = frozenset()
         self._names.clear()
         self._asked = frozenset()
         self._resolve()
@@ -118,10 +123,10 @@ class Reconciler:
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names. A name that now belongs to another id is taken from the old one."""
-        if event.request_id is not None and event.request_id == self._metadata_request:
-            self._metadata_ended()
         self._learn(event.topic_names)
         self._resolve()
+        if event.request_id is not None and event.request_id == self._metadata_request:
+            self._metadata_ended()
         if not self._unknown:
             self._metadata_backoff.reset()
 
@@ -191,6 +196,9 @@ class Reconciler:
         phase = self._context.phase
         if phase not in IN_GROUP:
             return
+        if self.in_doubt and not self._heartbeats.telling_partitions:
+            released, self.in_doubt = self.in_doubt & self._context.owned, frozenset()
+            self._positions.release(released - self.held_back)
         self._ask_for_names()
         if phase is not Phase.PENDING or self._holding or self.held_back or self.unconfirmed:
             return
@@ -227,6 +235,7 @@ class Reconciler:
             partitions=partitions,
             added=(partitions - owned) | (self.unconfirmed & partitions),
             revoked=owned - partitions,
+            told_partitions=self._heartbeats.told_partitions,
         )
         self.run = run
         self.held_back |= run.revoked
@@ -263,8 +272,14 @@ class Reconciler:
         self._positions.drop(revoked)
         self.held_back -= revoked
         self.unconfirmed -= revoked
+        self.in_doubt -= revoked
 
     def _assign(self, run: Run) -> None:
+        if run.added and run.told_partitions != self._heartbeats.told_partitions:
+            # A full heartbeat after a failure said meanwhile that these are not ours: see `_adds`. Start over.
+            self.run = None
+            self._context.move("run_contradicted")
+            return
         self._context.set_owned(self._context.owned | run.added)
         self._positions.prepare(run.added)
         self.unconfirmed |= run.added
@@ -279,9 +294,11 @@ class Reconciler:
             return
         self.run = None
         self.unconfirmed = frozenset()
+        contradicted = run.told_partitions != self._heartbeats.told_partitions and self._heartbeats.telling_partitions
+        self.in_doubt = run.added if contradicted else frozenset()
         # Among them those that an earlier run paused, and that came back before their listener let them go.
         self.held_back = frozenset()
-        self._positions.release(self._context.owned)
+        self._positions.release(self._context.owned - self.in_doubt)
         self.current = run.resolved
         self._heartbeats.ack_due = True
         self._commits.restart_interval()

@@ -167,6 +167,8 @@ def _rows() -> tuple[PhaseRow, ...]:
         PhaseRow("assignment_started", p.PENDING, p.ASSIGNING),
         PhaseRow("assignment_started", p.COMMITTING, p.ASSIGNING),
         PhaseRow("assignment_started", p.REVOKING, p.ASSIGNING),
+        PhaseRow("run_contradicted", p.COMMITTING, p.PENDING),
+        PhaseRow("run_contradicted", p.REVOKING, p.PENDING),
         PhaseRow("listener_failed", p.REVOKING, p.PENDING),
         PhaseRow("listener_failed", p.ASSIGNING, p.PENDING),
         PhaseRow("reconciled", p.ASSIGNING, p.ACK_DUE),

@@ -55,3 +55,39 @@ def test_a_lost_acknowledgement_does_not_block_for_ever() -> None:
     harness.poll()
     harness.finish_call("assigned", "t-0")
     assert harness.owned == ["t-0"]
+
+
+def _run_waiting_for_its_listener_while_a_full_heartbeat_left(*, revoke: bool) -> MemberHarness:
+    """Owns t-0; a run towards more waits for a listener, the heartbeat fails, and a full one without t-1 is sent."""
+    harness = MemberHarness()
+    harness.become_stable({"t": [0]})
+    target = {"t": [1]} if revoke else {"t": [0, 1]}
+    harness.advance(INTERVAL_MS)
+    harness.answer_heartbeat(epoch=2, assignment=target)
+    harness.poll()
+    harness.advance(INTERVAL_MS)
+    harness.fail_heartbeat(FailureKind.TIMED_OUT)
+    harness.advance(INTERVAL_MS)
+    harness.expect_heartbeat(full=True)
+    return harness
+
+
+def test_a_run_that_was_contradicted_starts_over_before_it_adds() -> None:
+    """The full heartbeat said that t-1 is not ours; the coordinator may have given it away by now."""
+    harness = _run_waiting_for_its_listener_while_a_full_heartbeat_left(revoke=True)
+    harness.finish_call("revoked", "t-0")
+    harness.poll()
+    assert harness.calls == []
+    harness.answer_heartbeat(epoch=2, assignment={"t": [1]})
+    harness.poll()
+    harness.finish_call("assigned", "t-1")
+    assert harness.owned == ["t-1"]
+
+
+def test_a_partition_in_doubt_is_read_only_once_the_coordinator_answered() -> None:
+    """Its callback ran already, but nobody reads it before it is certain whose it is."""
+    harness = _run_waiting_for_its_listener_while_a_full_heartbeat_left(revoke=False)
+    harness.finish_call("assigned", "t-1")
+    assert harness.readable == ["t-0"]
+    harness.answer_heartbeat(epoch=2, assignment={"t": [0, 1]})
+    assert harness.readable == ["t-0", "t-1"]
