@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.states import MemberState
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.values import value
 from kip848_client.wire.schema import Request, Response
 
 # --------------------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tick:
     """Time passed: `Member.deadline_ms` was reached, or the shell woke for another reason.
 
@@ -35,14 +36,14 @@ class Tick:
     app_polled_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SubscriptionChanged:
     """subscribe() was called. An empty subscription is not sent here: the shell posts `LeaveRequested`."""
 
     subscription: Subscription
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ManuallyAssigned:
     """assign() was called: fetch exactly these partitions, without group membership. Empty ends manual mode.
 
@@ -56,7 +57,7 @@ class ManuallyAssigned:
     consumed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppPolled:
     """poll() began while `MemberView.poll_wanted` was set. No record is handed out before the effects are performed.
 
@@ -67,7 +68,7 @@ class AppPolled:
     positions: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResponseReceived:
     """The answer to a `SendRequest`."""
 
@@ -88,7 +89,7 @@ class FailureKind(enum.Enum):
     """The peer answered with bytes that the protocol does not allow; the connection was closed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequestFailed:
     """A `SendRequest`, `ConnectCoordinator`, `RequestMetadata` or `ListOffsets` ended without an answer."""
 
@@ -97,7 +98,7 @@ class RequestFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CoordinatorConnected:
     """The connection asked for by `ConnectCoordinator` is up.
 
@@ -109,14 +110,14 @@ class CoordinatorConnected:
     versions: Mapping[int, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CoordinatorDisconnected:
     """The coordinator's connection broke while no request was outstanding on it."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataUpdated:
     """Topic names became known (the answer to `RequestMetadata`, or any other refresh).
 
@@ -128,7 +129,7 @@ class MetadataUpdated:
     request_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetsListed:
     """The answer to `ListOffsets`.
 
@@ -142,7 +143,7 @@ class OffsetsListed:
     errors: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListenerDone:
     """A listener call ended, in whatever way: return, exception, cancellation, KeyboardInterrupt.
 
@@ -155,7 +156,7 @@ class ListenerDone:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PositionSet:
     """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup under way.
 
@@ -167,7 +168,7 @@ class PositionSet:
     position: OffsetAndMetadata
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PositionLost:
     """The broker has no record at the position of a fetched partition (offset out of range): apply the reset policy.
 
@@ -188,7 +189,7 @@ class CommitKind(enum.Enum):
     AUTO_CLOSE = "auto_close"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitRequested:
     """commit() was called, or close() commits what was consumed (SYNC, ASYNC or AUTO_CLOSE; others start inside).
 
@@ -203,7 +204,7 @@ class CommitRequested:
     deadline_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchOffsetsRequested:
     """committed() was called; answered by `OffsetsFetched`."""
 
@@ -212,7 +213,7 @@ class FetchOffsetsRequested:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallAbandoned:
     """The application stopped waiting for a commit, fetch or leave; its number no longer matters."""
 
@@ -230,7 +231,7 @@ class LeaveMode(enum.Enum):
     """A dynamic member sends nothing and stays until its session ends; a static one sends -2."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaveRequested:
     """unsubscribe() or close(); answered by `LeaveDone`.
 
@@ -275,7 +276,7 @@ class Destination(enum.Enum):
     ANY_BROKER = "any_broker"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendRequest:
     """Heartbeat thread: write one request, once; never resend it.
 
@@ -294,7 +295,7 @@ class SendRequest:
     expect_answer: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConnectCoordinator:
     """Heartbeat thread: open a connection of its own to the coordinator; answered by `CoordinatorConnected`."""
 
@@ -303,7 +304,7 @@ class ConnectCoordinator:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequestMetadata:
     """Heartbeat thread: ask the cluster for these topics by id; answered by `MetadataUpdated` or `RequestFailed`."""
 
@@ -312,7 +313,7 @@ class RequestMetadata:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsets:
     """Heartbeat thread: ask the partitions' leaders; answered by one `OffsetsListed` or `RequestFailed`.
 
@@ -325,14 +326,14 @@ class ListOffsets:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PausePartitions:
     """Application thread: stop fetching these and drop what is buffered; they are about to be revoked."""
 
     partitions: frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RevokePartitions:
     """Application thread: run on_partitions_revoked, then let go of the partitions; answer with `ListenerDone`.
 
@@ -343,7 +344,7 @@ class RevokePartitions:
     partitions: frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AssignPartitions:
     """Application thread: run on_partitions_assigned (also with no partition); answer with `ListenerDone`.
 
@@ -354,7 +355,7 @@ class AssignPartitions:
     partitions: frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LosePartitions:
     """Application thread: let go of the partitions, then run on_partitions_lost; answer with `ListenerDone`."""
 
@@ -362,7 +363,7 @@ class LosePartitions:
     partitions: frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartFetching:
     """Application thread: fetch these partitions from these positions (absolute offsets).
 
@@ -372,7 +373,7 @@ class StartFetching:
     positions: Mapping[TopicIdPartition, OffsetAndMetadata]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopFetching:
     """Application thread: let go of partitions of a manual assignment. No listener runs."""
 
@@ -383,7 +384,7 @@ AUTOMATIC_COMMIT_ID: Final = 0
 """`CommitDone.commit_id` of commits that the member started itself; calls of the shell have other numbers."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitDone:
     """Application thread: a commit ended.
 
@@ -397,7 +398,7 @@ class CommitDone:
     error: Kip848Error | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetsFetched:
     """Application thread: the answer to `FetchOffsetsRequested`; partitions without a committed offset are absent."""
 
@@ -406,28 +407,28 @@ class OffsetsFetched:
     error: Kip848Error | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaveDone:
     """Application thread: the member left, or cannot; the waiting unsubscribe() or close() goes on."""
 
     leave_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SurfaceError:
     """Application thread: raise this from poll(), once; the member goes on."""
 
     error: Kip848Error
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fail:
     """Application thread: the member is FATAL; raise this from poll() and from every later call but close()."""
 
     error: Kip848Error
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StateChanged:
     """Anywhere: the public state moved; for logs, metrics and tests."""
 
@@ -459,7 +460,7 @@ MemberEffect: TypeAlias = (
 # ------------------------------------------------------------------------------------------- what the shell reads
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberView:
     """What the application's thread reads without asking: one frozen value, replaced whole after a step.
 

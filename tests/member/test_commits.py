@@ -564,3 +564,46 @@ def test_an_interval_of_zero_lets_records_through() -> None:
     assert member.member.view().poll_wanted
     member.poll(positions(t_0=1))
     assert not member.member.view().poll_wanted
+
+
+def test_a_position_is_committed_again_after_the_partition_came_back() -> None:
+    """In between another member may have committed something else."""
+    member = auto_committing()
+    pass_interval(member)
+    member.poll(positions(t_0=5))
+    member.answer_commit()
+    for assignment in ({}, {"t": [0]}):
+        member.assign_more(assignment)
+        member.reconcile()
+        member.answer_heartbeat(epoch=2)
+    pass_interval(member)
+    member.poll(positions(t_0=5))
+    assert committed_offsets(only_commit(member)) == {"t-0": 5}
+
+
+def test_a_retry_after_a_removal_leaves_out_what_is_not_owned_any_more() -> None:
+    """The commit was under way while the member was removed and joined again."""
+    member = stable({"t": [0, 1]})
+    call = member.commit(positions(t_0=5, t_1=6))
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    member.finish_call("lost", "t-0", "t-1")
+    member.answer_heartbeat(epoch=7, assignment={"t": [0]})
+    member.reconcile()
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(100)
+    assert committed_offsets(only_commit(member)) == {"t-0": 5}
+    member.answer_commit()
+    assert "t-1" in str(member.commit_error(call))
+
+
+def test_a_revocation_commits_again_while_another_commit_is_under_way() -> None:
+    """An older offset that is still on its way would be the last word."""
+    member = auto_committing()
+    pass_interval(member)
+    member.poll(positions(t_0=50))
+    member.answer_commit()
+    member.commit(positions(t_0=20), kind=CommitKind.ASYNC)
+    member.assign_more({})
+    member.poll(positions(t_0=50))
+    assert [committed_offsets(item) for item in member.requests(OffsetCommitRequest)] == [{"t-0": 20}, {"t-0": 50}]

@@ -170,3 +170,16 @@ def test_a_refused_connection_without_membership_fails_the_calls_that_wait() -> 
     member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
     assert isinstance(member.fetch_result(call).error, AuthenticationError)
     assert member.state() is MemberState.UNJOINED
+
+
+def test_a_coordinator_that_stays_unreachable_is_tried_less_and_less_often() -> None:
+    """Lookups that succeed must not reset the wait for a broker that is down."""
+    member = looking()
+    for wait_ms in (100, 200, 400):
+        member.answer(FindCoordinatorRequest, member.coordinator_answer())
+        connect = member.take_waiting(ConnectCoordinator)
+        member.step(RequestFailed(connect.request_id, FailureKind.DISCONNECTED, "refused"))
+        member.advance(wait_ms - 1)
+        assert not member.requests(FindCoordinatorRequest)
+        member.advance(1)
+        assert member.requests(FindCoordinatorRequest)

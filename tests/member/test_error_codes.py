@@ -369,6 +369,22 @@ def test_committed_raises_what_a_partition_says(code: int) -> None:
     assert error.code == code
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE], ids=code_name)
+@pytest.mark.parametrize("api", ["commit", "fetch"])
+def test_a_commit_or_fetch_that_meets_the_wrong_broker_starts_a_lookup(code: int, api: str) -> None:
+    """Waiting for the next heartbeat to find out would cost seconds."""
+    member = stable()
+    member.coordinator_found = False
+    member.advance(500)
+    if api == "commit":
+        member.commit(positions(t_0=5))
+        member.answer_commit(code)
+    else:
+        member.committed("t-0")
+        member.answer_fetch(error=code)
+    assert member.requests(FindCoordinatorRequest)
+
+
 def test_only_codes_about_the_coordinator_forget_it() -> None:
     """Looking it up again for every error would double the traffic of an outage."""
     forgetting = {code for code in CODES if forgets_coordinator(code)}
@@ -385,6 +401,7 @@ def test_calls_of_a_fatal_member_fail_without_a_request() -> None:
     member.coordinator_found = False
     member.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     member.step(CoordinatorDisconnected(node_id=1))
+    member.advance(1000)
     fetch, commit = member.committed("t-0"), member.commit(positions(t_0=1))
     assert member.fetch_result(fetch).error is not None
     assert member.commit_error(commit) is not None

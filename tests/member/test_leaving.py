@@ -322,3 +322,13 @@ def test_a_member_of_version_0_that_is_refused_gives_up_too() -> None:
     member.answer_heartbeat(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert member.history[-1] == "left"
     assert member.phase() is Phase.IDLE
+
+
+def test_a_member_that_leaves_starts_no_partition() -> None:
+    """The committed offset arrives while the revoked callback runs."""
+    member = MemberHarness()
+    member.join({"t": [0]})
+    member.reconcile()
+    member.leave()
+    member.answer_fetch({"t-0": 5})
+    assert "fetch(t-0@5)" not in member.history

@@ -417,3 +417,26 @@ def test_an_answer_by_topic_id_is_understood() -> None:
     topic = OffsetFetchResponseTopics("", member.topic_ids["t"], partitions)
     member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(GROUP, (topic,)),)))
     assert member.history[-1] == "fetch(t-0@15)"
+
+
+def test_a_lookup_does_not_share_a_question_that_was_asked_before() -> None:
+    """committed() may have been read before the former owner's last commit."""
+    member = MemberHarness()
+    member.join({"t": [0]})
+    member.poll()
+    call = member.committed("t-0")
+    member.finish_call("assigned", "t-0")
+    assert fetches(member) == [["t-0"], ["t-0"]]
+    member.answer_fetch({"t-0": 5})
+    assert member.fetch_result(call).error is None
+    member.answer_fetch({"t-0": 500})
+    assert member.history[-1] == "fetch(t-0@500)"
+
+
+def test_a_lookup_that_nobody_wants_any_more_is_not_retried() -> None:
+    """A seek answered the question."""
+    member = assigned()
+    member.step(PositionSet(T0, OffsetAndMetadata(99)))
+    member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(500)
+    assert not member.requests(OffsetFetchRequest)

@@ -482,3 +482,45 @@ def test_a_partition_that_returns_before_it_was_let_go_goes_on_where_it_was() ->
     member.finish_call("assigned")
     assert member.readable == ["t-0", "t-1"]
     assert member.history[-2:] == ["heartbeat(3)", "fetch(t-1@7)"]
+
+
+def test_two_incarnations_of_a_topic_are_never_owned_together() -> None:
+    """The coordinator still lists the deleted one: fetching both under one name would mix their records."""
+    member = stable({"t": [0]})
+    member.topic_ids["new t"] = UUID(int=77)
+    member.metadata_answered = False
+    member.assign_more({"t": [0], "new t": [0]})
+    member.step(MetadataUpdated({UUID(int=77): "t"}, member.take_waiting(RequestMetadata).request_id))
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-0")
+    assert [item.topic_id for item in member.member.view().assigned] == [UUID(int=77)]
+
+
+def test_a_commit_of_a_run_that_ended_is_not_retried() -> None:
+    """close() interrupted the run: it commits by itself, and a late retry would overwrite that."""
+    member = auto_committing({"t": [0]})
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=5))
+    member.answer_commit(14)
+    member.leave()
+    member.advance(500)
+    assert not member.requests(OffsetCommitRequest)
+
+
+def test_a_lost_callback_of_a_former_life_takes_nothing_from_the_next() -> None:
+    """The application unsubscribed inside it, and is a member again by the time that its end is reported."""
+    member = stable({"t": [0]})
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=110)
+    (lost,) = member.calls
+    member.leave()
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=4, assignment={"t": [1]})
+    member.calls.clear()
+    member.reconcile()
+    member.calls.append(lost)
+    member.finish_call("lost", "t-0")
+    assert member.owned == ["t-1"]
+    assert member.state() is MemberState.STABLE
