@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, cast
 from uuid import UUID
 
 from kip848_client.journal import JournalEvent, JsonValue, Source
+from kip848_client.values import value
 
 Partitions: TypeAlias = Mapping[UUID, Iterable[int]]
 FactValue: TypeAlias = str | int | Sequence[str] | Mapping[str, int] | Partitions | Mapping[str, Partitions] | None
@@ -15,7 +16,7 @@ FactValue: TypeAlias = str | int | Sequence[str] | Mapping[str, int] | Partition
 event is written."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupEvent:
     """One fact. `event` and the keys of `fields` are those of ``journal.EVENTS``."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 from uuid import UUID
+
+from kip848_client.values import value
 
 PartitionEpochs: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Topic id -> partition -> assignment epoch: the epoch at which the partition was given to its member (KIP-1251).
@@ -40,7 +42,7 @@ class MemberState(enum.IntEnum):
     """Written by a newer coordinator: the member must give up everything and join again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberMetadata:
     """What a member told about itself.
 
@@ -67,7 +69,7 @@ class MemberMetadata:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CurrentAssignment:
     """How far a member has come.
 
@@ -85,7 +87,7 @@ class CurrentAssignment:
     pending_revocation: PartitionEpochs = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupMember:
     """One member of a consumer group."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.current_assignment import OwnedPartitions, is_subset
@@ -22,10 +22,11 @@ from kip848_client.coordinator.group_member import (
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
+from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FoundMember:
     """The member that a heartbeat is about.
 

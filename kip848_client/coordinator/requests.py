@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
@@ -29,7 +29,7 @@ GroupMessage: TypeAlias = (
 """The requests that a group coordinator answers."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiRequest:
     """A decoded request of a client that the shell has authenticated and authorised.
 
@@ -48,14 +48,14 @@ class ApiRequest:
     client_host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicsChanged:
     """Topics were created, deleted, or got more partitions. Also sent once at the start."""
 
     image: TopicsImage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConfigChanged:
     """The overrides of one group are now these (names of `group_configs.GROUP_CONFIG_NAMES`); empty means none.
 
@@ -66,14 +66,14 @@ class ConfigChanged:
     overrides: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetRetentionDue:
     """Look for offsets that have expired. The shell sends it every ``offsets.retention.check.interval.ms``."""
 
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RegexResolved:
     """The patterns of a group were matched against the topics; made by `subscriptions.resolve`.
 

@@ -13,13 +13,13 @@ The shell works through a `CoordinatorResult` in this order, and drops it whole 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import GroupConfig
 from kip848_client.coordinator.timers import TimerKey
 from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.values import value
 from kip848_client.wire.messages.group_records import GroupRecord
 from kip848_client.wire.schema import Response
 
@@ -27,7 +27,7 @@ CoordinatorRecord: TypeAlias = GroupRecord
 """Key and value of one record of ``__consumer_offsets``; a value of None is a tombstone."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """The answer to the request with this id."""
 
@@ -35,7 +35,7 @@ class Reply:
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmTimer:
     """Start a timer, or move it."""
 
@@ -44,28 +44,28 @@ class ArmTimer:
     member_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CancelTimer:
     """Stop a timer, if it runs."""
 
     key: TimerKey
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataChecked:
     """The group epoch accounts for the topics as they are now."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataCheckDue:
     """Topics of these groups changed: the next heartbeat of any member looks."""
 
     group_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TargetComputed:
     """A target was computed now; the next one has to wait for the assignment interval."""
 
@@ -73,14 +73,14 @@ class TargetComputed:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicsReplaced:
     """The cluster's topics are now these."""
 
     image: TopicsImage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupConfigReplaced:
     """The settings of one group are now these; None means those of the broker."""
 
@@ -88,14 +88,14 @@ class GroupConfigReplaced:
     config: GroupConfig | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResolutionStarted:
     """The patterns of a group are being matched."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResolutionEnded:
     """They were matched, or could not be."""
 
@@ -115,7 +115,7 @@ SoftChange: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResolveRegexes:
     """Match patterns against topics (`subscriptions.resolve`) and hand the outcome in as an event.
 
@@ -128,7 +128,7 @@ class ResolveRegexes:
     image: TopicsImage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CoordinatorResult:
     """What one event leads to.
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
+from kip848_client.values import mutable_twin
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages import message_pair
-from kip848_client.wire.primitives import mutable_twin, skip_tags
+from kip848_client.wire.primitives import skip_tags
 from kip848_client.wire.schema import Request, Response
 
 __all__ = [

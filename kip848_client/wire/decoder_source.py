@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.wire.primitives import mutable_twin
+from kip848_client.values import mutable_twin
 from kip848_client.wire.schema import (
     BYTES,
     RECORDS,

@@ -26,7 +26,6 @@ __all__ = [
     "bad_length",
     "bad_array_length",
     "bad_tag_size",
-    "mutable_twin",
 ]
 
 STRING_LENGTH_MAX: Final = 32767
@@ -153,13 +152,3 @@ def bad_array_length(position: int, count: int) -> NoReturn:
 def bad_tag_size(position: int) -> NoReturn:
     """A tagged field whose size is not that of its content."""
     raise ProtocolError(f"a tagged field that ends near byte {position} does not have the size it claims")
-
-
-def mutable_twin(cls: type) -> type:
-    """A class laid out as the slotted *cls* but without its checks against writing.
-
-    An instance of the twin is filled slot by slot and then told that its ``__class__`` is *cls*: a third of the time
-    that the frozen dataclass's own ``__init__`` needs.
-    """
-    slots = cls.__dict__["__slots__"]
-    return type(f"Mutable{cls.__name__}", cls.__bases__, {"__slots__": slots, "__doc__": None})

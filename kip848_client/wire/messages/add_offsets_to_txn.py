@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """The group to add."""
 
@@ -37,7 +37,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     group_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddOffsetsToTxnResponse(Response):
     """Whether it was added."""
 

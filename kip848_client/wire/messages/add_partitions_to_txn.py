@@ -5,9 +5,9 @@ Up to 3 one transaction, in the `v3_and_below_` fields; from 4 on several, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnTopic:
     """Partitions of one topic."""
 
@@ -43,7 +43,7 @@ class AddPartitionsToTxnTopic:
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnTransaction:
     """One transaction of a batch that a broker sends."""
 
@@ -54,7 +54,7 @@ class AddPartitionsToTxnTransaction:
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic), "4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """The partitions to add."""
 
@@ -67,7 +67,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic), "0-3")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnPartitionResult:
     """Whether the partition was added."""
 
@@ -75,7 +75,7 @@ class AddPartitionsToTxnPartitionResult:
     partition_error_code: int = wire(INT16, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnTopicResult:
     """The partitions of one topic."""
 
@@ -85,7 +85,7 @@ class AddPartitionsToTxnTopicResult:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnResult:
     """The answer for one transaction."""
 
@@ -93,7 +93,7 @@ class AddPartitionsToTxnResult:
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(array(AddPartitionsToTxnTopicResult), "4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitionsToTxnResponse(Response):
     """One result per partition."""
 

@@ -6,9 +6,9 @@ A version that the broker does not know is answered in the layout of 0 with UNSU
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """Asks for the versions; names the software, which brokers count in their metrics."""
 
@@ -44,7 +44,7 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     client_software_version: str = wire(STRING, "3+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiVersion:
     """The versions of one API, both ends included."""
 
@@ -53,7 +53,7 @@ class ApiVersion:
     max_version: int = wire(INT16, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SupportedFeatureKey:
     """The versions of a feature that the broker could run."""
 
@@ -62,7 +62,7 @@ class SupportedFeatureKey:
     max_version: int = wire(INT16, "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FinalizedFeatureKey:
     """The versions of a feature that the cluster has switched to."""
 
@@ -71,7 +71,7 @@ class FinalizedFeatureKey:
     min_version_level: int = wire(INT16, "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiVersionsResponse(Response):
     """What the broker serves."""
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """The groups to describe."""
 
@@ -46,7 +46,7 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     include_authorized_operations: bool = wire(BOOL, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPartitions:
     """Partitions of one topic, which the answer names as well."""
 
@@ -55,14 +55,14 @@ class TopicPartitions:
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignment:
     """What a member owns or shall own."""
 
     topic_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Member:
     """One member. `member_type` is -1 unknown, 0 on the classic protocol, 1 on the consumer protocol."""
 
@@ -79,7 +79,7 @@ class Member:
     member_type: int = wire(INT8, "1+", default=-1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribedGroup:
     """One group. `group_epoch` is ahead of `assignment_epoch` while a target is being computed."""
 
@@ -94,7 +94,7 @@ class DescribedGroup:
     authorized_operations: int = wire(INT32, "0+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupDescribeResponse(Response):
     """One entry per group that was asked for, each with its own error."""
 

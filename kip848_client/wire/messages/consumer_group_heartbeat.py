@@ -8,9 +8,9 @@ Apache Kafka never shipped; others skip them.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -46,7 +46,7 @@ class TopicPartitions:
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignor:
     """A client-side assignor that the member can run, and its metadata. Versions are those of the metadata."""
 
@@ -58,7 +58,7 @@ class Assignor:
     metadata_bytes: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """`member_epoch` 0 joins, -1 leaves, -2 leaves a static member's place open; else the epoch of the last answer."""
 
@@ -79,7 +79,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     client_assignors: tuple[Assignor, ...] | None = wire(array(Assignor), "0+", nullable="0+", default=None, tag=10000)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignment:
     """All that the member shall own now; what it must wait for is in the private tag `pending_topic_partitions`."""
 
@@ -90,7 +90,7 @@ class Assignment:
     metadata_bytes: bytes = wire(BYTES, "0+", tag=10003)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupHeartbeatResponse(Response):
     """The member's epoch and, if it changed, what the member shall own now. A null assignment means unchanged."""
 

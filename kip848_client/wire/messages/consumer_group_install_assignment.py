@@ -7,9 +7,9 @@ everywhere else in the KIP (its one int32 is taken for a slip).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BYTES,
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -43,7 +43,7 @@ class TopicPartition:
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Member:
     """The whole target of one member, and what its assignor shall hear."""
 
@@ -53,7 +53,7 @@ class Member:
     metadata_bytes: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignmentResponse"]):
     """A target for all members of the snapshot, or the assignor's error."""
 
@@ -67,7 +67,7 @@ class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignm
     members: tuple[Member, ...] = wire(array(Member), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupInstallAssignmentResponse(Response):
     """Whether the target was taken."""
 

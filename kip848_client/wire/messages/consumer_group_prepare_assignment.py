@@ -6,9 +6,9 @@ KIP-848 specifies it for client-side assignors; Apache Kafka never shipped it. S
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BYTES,
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignmentResponse"]):
     """Sent by the member whose heartbeat response said `should_compute_assignment`."""
 
@@ -47,7 +47,7 @@ class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignm
     member_epoch: int = wire(INT32, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignor:
     """What one member last told about the selected assignor."""
 
@@ -56,7 +56,7 @@ class Assignor:
     metadata_bytes: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -64,7 +64,7 @@ class TopicPartition:
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Member:
     """One member of the snapshot, with its present target."""
 
@@ -77,7 +77,7 @@ class Member:
     topic_partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicMetadata:
     """A topic that some member of the snapshot subscribes to."""
 
@@ -86,7 +86,7 @@ class TopicMetadata:
     num_partitions: int = wire(INT32, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupPrepareAssignmentResponse(Response):
     """The snapshot that an Install of `group_epoch` will be checked against."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatePartitionsAssignment:
     """The brokers of one new partition, if the caller chooses them."""
 
     broker_ids: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatePartitionsTopic:
     """The wanted total of one topic."""
 
@@ -47,7 +47,7 @@ class CreatePartitionsTopic:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     """The wanted numbers of partitions."""
 
@@ -58,7 +58,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     validate_only: bool = wire(BOOL, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatePartitionsTopicResult:
     """Whether the topic was extended."""
 
@@ -67,7 +67,7 @@ class CreatePartitionsTopicResult:
     error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatePartitionsResponse(Response):
     """One result per topic."""
 

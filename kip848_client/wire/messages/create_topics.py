@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatableReplicaAssignment:
     """The brokers of one partition, if the caller chooses them."""
 
@@ -46,7 +46,7 @@ class CreatableReplicaAssignment:
     broker_ids: tuple[int, ...] = wire(array(INT32), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatableTopicConfig:
     """One configuration key of the new topic."""
 
@@ -54,7 +54,7 @@ class CreatableTopicConfig:
     value: str | None = wire(STRING, "2+", nullable="2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatableTopic:
     """A topic to create. Counts are -1 if replicas are assigned by hand or the defaults shall hold."""
 
@@ -65,7 +65,7 @@ class CreatableTopic:
     configs: tuple[CreatableTopicConfig, ...] = wire(array(CreatableTopicConfig), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """The topics to create, or only to check."""
 
@@ -76,7 +76,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     validate_only: bool = wire(BOOL, "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatableTopicConfigs:
     """One configuration key as it came out."""
 
@@ -87,7 +87,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = wire(BOOL, "5+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreatableTopicResult:
     """Whether the topic was created, and as what."""
 
@@ -103,7 +103,7 @@ class CreatableTopicResult:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateTopicsResponse(Response):
     """One result per topic."""
 

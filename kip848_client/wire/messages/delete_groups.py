@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     """The groups to remove."""
 
@@ -35,7 +35,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     groups_names: tuple[str, ...] = wire(array(STRING), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeletableGroupResult:
     """Whether the group was removed."""
 
@@ -43,7 +43,7 @@ class DeletableGroupResult:
     error_code: int = wire(INT16, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteGroupsResponse(Response):
     """One result per group."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteTopicState:
     """A topic by name or by id."""
 
@@ -37,7 +37,7 @@ class DeleteTopicState:
     topic_id: uuid.UUID = wire(UUID, "6+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """The topics to remove."""
 
@@ -48,7 +48,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     timeout_ms: int = wire(INT32, "1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeletableTopicResult:
     """Whether the topic was removed."""
 
@@ -58,7 +58,7 @@ class DeletableTopicResult:
     error_message: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteTopicsResponse(Response):
     """One result per topic."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """What to describe."""
 
@@ -39,7 +39,7 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     include_fenced_brokers: bool = wire(BOOL, "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeClusterBroker:
     """Where one node listens."""
 
@@ -50,7 +50,7 @@ class DescribeClusterBroker:
     is_fenced: bool = wire(BOOL, "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeClusterResponse(Response):
     """The nodes of the cluster."""
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigsResource:
     """One resource to describe."""
 
@@ -43,7 +43,7 @@ class DescribeConfigsResource:
     configuration_keys: tuple[str, ...] | None = wire(array(STRING), "1+", nullable="1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """The resources, and which keys (null for all)."""
 
@@ -54,7 +54,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     include_documentation: bool = wire(BOOL, "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigsSynonym:
     """Another key that sets the same value, in order of precedence."""
 
@@ -63,7 +63,7 @@ class DescribeConfigsSynonym:
     source: int = wire(INT8, "1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigsResourceResult:
     """One key: its value, and where the value comes from."""
 
@@ -77,7 +77,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = wire(STRING, "3+", nullable="1+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigsResult:
     """The keys of one resource."""
 
@@ -88,7 +88,7 @@ class DescribeConfigsResult:
     configs: tuple[DescribeConfigsResourceResult, ...] = wire(array(DescribeConfigsResourceResult), "1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigsResponse(Response):
     """One result per resource."""
 

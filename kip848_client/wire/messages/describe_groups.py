@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     """The groups to describe."""
 
@@ -42,7 +42,7 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     include_authorized_operations: bool = wire(BOOL, "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribedGroupMember:
     """One member, with subscription and assignment as its assignor wrote them."""
 
@@ -54,7 +54,7 @@ class DescribedGroupMember:
     member_assignment: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribedGroup:
     """One classic group."""
 
@@ -68,7 +68,7 @@ class DescribedGroup:
     authorized_operations: int = wire(INT32, "3+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeGroupsResponse(Response):
     """One entry per group that was asked for."""
 

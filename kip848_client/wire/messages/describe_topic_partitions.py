@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicRequest:
     """A topic by name."""
 
     name: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cursor:
     """The topic and partition to go on with."""
 
@@ -47,7 +47,7 @@ class Cursor:
     partition_index: int = wire(INT32, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
     """The topics, and where to go on."""
 
@@ -58,7 +58,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
     cursor: Cursor | None = wire(Cursor, "0+", nullable="0+", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTopicPartitionsResponsePartition:
     """Who leads, follows and may lead a partition."""
 
@@ -73,7 +73,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTopicPartitionsResponseTopic:
     """One topic."""
 
@@ -87,7 +87,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = wire(INT32, "0+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTopicPartitionsResponse(Response):
     """The page, and where the next one starts."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndTxnRequest(Request["EndTxnResponse"]):
     """`committed` False aborts."""
 
@@ -38,7 +38,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
     committed: bool = wire(BOOL, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndTxnResponse(Response):
     """Whether it is done."""
 

@@ -8,9 +8,9 @@ Records are bytes here; `record_batch` reads them.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT8,
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaState:
     """The replica that fetches; -1 is a consumer."""
 
@@ -54,7 +54,7 @@ class ReplicaState:
     replica_epoch: int = wire(INT64, "15+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchPartition:
     """Where to read in one partition, and how much at most."""
 
@@ -68,7 +68,7 @@ class FetchPartition:
     high_watermark: int = wire(INT64, "18+", default=9223372036854775807, tag=1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchTopic:
     """A topic, by name up to version 12 and by id from 13 on."""
 
@@ -77,7 +77,7 @@ class FetchTopic:
     partitions: tuple[FetchPartition, ...] = wire(array(FetchPartition), "4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ForgottenTopic:
     """Partitions that leave the session."""
 
@@ -86,7 +86,7 @@ class ForgottenTopic:
     partitions: tuple[int, ...] = wire(array(INT32), "7+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchRequest(Request["FetchResponse"]):
     """Where to read from, and how long to wait."""
 
@@ -106,7 +106,7 @@ class FetchRequest(Request["FetchResponse"]):
     rack_id: str = wire(STRING, "11+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EpochEndOffset:
     """Where the fetcher's log and the leader's part."""
 
@@ -114,7 +114,7 @@ class EpochEndOffset:
     end_offset: int = wire(INT64, "12+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaderIdAndEpoch:
     """Who leads now, if not the broker that was asked."""
 
@@ -122,7 +122,7 @@ class LeaderIdAndEpoch:
     leader_epoch: int = wire(INT32, "12+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotId:
     """The snapshot that a controller shall fetch first."""
 
@@ -130,7 +130,7 @@ class SnapshotId:
     epoch: int = wire(INT32, "4+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AbortedTransaction:
     """A producer whose records from an offset on are to be left out."""
 
@@ -138,7 +138,7 @@ class AbortedTransaction:
     first_offset: int = wire(INT64, "4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionData:
     """Records of one partition, as whole batches that may begin before the wanted offset."""
 
@@ -155,7 +155,7 @@ class PartitionData:
     records: bytes | None = wire(RECORDS, "4+", nullable="4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchableTopicResponse:
     """The partitions of one topic."""
 
@@ -164,7 +164,7 @@ class FetchableTopicResponse:
     partitions: tuple[PartitionData, ...] = wire(array(PartitionData), "4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeEndpoint:
     """Where a leader listens that is named in an error."""
 
@@ -174,7 +174,7 @@ class NodeEndpoint:
     rack: str | None = wire(STRING, "16+", nullable="16+", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchResponse(Response):
     """Records per partition, and what has changed about them."""
 

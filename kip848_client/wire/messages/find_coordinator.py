@@ -6,9 +6,9 @@ answer are for 0 to 3. 5: TRANSACTION_ABORTABLE may be answered. 6: share groups
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT8,
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """The keys (group or transactional ids) to look up."""
 
@@ -42,7 +42,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     coordinator_keys: tuple[str, ...] = wire(array(STRING), "4+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Coordinator:
     """The answer for one key."""
 
@@ -54,7 +54,7 @@ class Coordinator:
     error_message: str | None = wire(STRING, "4+", nullable="4+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FindCoordinatorResponse(Response):
     """Where the coordinators are, or why they are unknown."""
 

@@ -5,9 +5,9 @@ The number of a key's record type is its ``WIRE.api_key``. Keys have no tagged f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.schema import INT32, STRING, MessageSpec, RecordPart, record, wire
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitKey(RecordPart):
     """Types 0 (written by very old coordinators) and 1: which offset this is."""
 
@@ -35,7 +35,7 @@ class OffsetCommitKey(RecordPart):
     partition: int = wire(INT32, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupMetadataKey(RecordPart):
     """Type 2: a classic group."""
 
@@ -44,7 +44,7 @@ class GroupMetadataKey(RecordPart):
     group: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupMetadataKey(RecordPart):
     """Type 3: a consumer group."""
 
@@ -53,7 +53,7 @@ class ConsumerGroupMetadataKey(RecordPart):
     group_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupPartitionMetadataKey(RecordPart):
     """Type 4: topic metadata as Kafka 4.0 kept it; newer coordinators only write tombstones."""
 
@@ -62,7 +62,7 @@ class ConsumerGroupPartitionMetadataKey(RecordPart):
     group_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupMemberMetadataKey(RecordPart):
     """Type 5: a member and its subscription."""
 
@@ -72,7 +72,7 @@ class ConsumerGroupMemberMetadataKey(RecordPart):
     member_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupTargetAssignmentMetadataKey(RecordPart):
     """Type 6: of which epoch a group's target is."""
 
@@ -81,7 +81,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(RecordPart):
     group_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupTargetAssignmentMemberKey(RecordPart):
     """Type 7: the target of one member."""
 
@@ -91,7 +91,7 @@ class ConsumerGroupTargetAssignmentMemberKey(RecordPart):
     member_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupCurrentMemberAssignmentKey(RecordPart):
     """Type 8: what one member owns now."""
 
@@ -101,7 +101,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(RecordPart):
     member_id: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupRegularExpressionKey(RecordPart):
     """Type 16: a pattern that members of the group subscribe to."""
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import struct
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kip848_client.errors import ProtocolError
+from kip848_client.values import value
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages.group_record_keys import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitValue(RecordPart):
     """A committed offset. Version 1 alone has a time of expiry, version 4 alone the topic's id."""
 
@@ -98,7 +98,7 @@ class OffsetCommitValue(RecordPart):
     topic_id: uuid.UUID = wire(UUID, "4+", tag=0, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberMetadata:
     """One member of a classic group."""
 
@@ -112,7 +112,7 @@ class MemberMetadata:
     assignment: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupMetadataValue(RecordPart):
     """A classic group after a completed rebalance, or empty."""
 
@@ -126,7 +126,7 @@ class GroupMetadataValue(RecordPart):
     members: tuple[MemberMetadata, ...] = wire(array(MemberMetadata), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupMetadataValue(RecordPart):
     """The group epoch, and the hash of the topics' metadata that it was bumped for."""
 
@@ -136,7 +136,7 @@ class ConsumerGroupMetadataValue(RecordPart):
     metadata_hash: int = wire(INT64, "0+", tag=0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionMetadata:
     """The racks of one partition; never used."""
 
@@ -144,7 +144,7 @@ class PartitionMetadata:
     racks: tuple[str, ...] = wire(array(STRING), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicMetadata:
     """One subscribed topic."""
 
@@ -154,7 +154,7 @@ class TopicMetadata:
     partition_metadata: tuple[PartitionMetadata, ...] = wire(array(PartitionMetadata), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupPartitionMetadataValue(RecordPart):
     """All subscribed topics of a group."""
 
@@ -163,7 +163,7 @@ class ConsumerGroupPartitionMetadataValue(RecordPart):
     topics: tuple[TopicMetadata, ...] = wire(array(TopicMetadata), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClassicProtocol:
     """An assignor that a member on the classic protocol offered."""
 
@@ -171,7 +171,7 @@ class ClassicProtocol:
     metadata: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClassicMemberMetadata:
     """What only a member on the classic protocol has."""
 
@@ -179,7 +179,7 @@ class ClassicMemberMetadata:
     supported_protocols: tuple[ClassicProtocol, ...] = wire(array(ClassicProtocol), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignor:
     """One client-side assignor of a member, as in its heartbeat."""
 
@@ -191,7 +191,7 @@ class Assignor:
     metadata_bytes: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupMemberMetadataValue(RecordPart):
     """What the member told about itself."""
 
@@ -211,7 +211,7 @@ class ConsumerGroupMemberMetadataValue(RecordPart):
     client_assignors: tuple[Assignor, ...] = wire(array(Assignor), "0+", tag=10000)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupTargetAssignmentMetadataValue(RecordPart):
     """The target's epoch, when it was computed, and by which client-side assignor (empty: by the server)."""
 
@@ -222,7 +222,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(RecordPart):
     assignor_name: str = wire(STRING, "0+", tag=10000)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPartition:
     """Partitions of one topic in a target."""
 
@@ -230,7 +230,7 @@ class TopicPartition:
     partitions: tuple[int, ...] = wire(array(INT32), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupTargetAssignmentMemberValue(RecordPart):
     """What the member shall own in the end, and what its client-side assignor shall hear."""
 
@@ -242,7 +242,7 @@ class ConsumerGroupTargetAssignmentMemberValue(RecordPart):
     metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPartitions:
     """Partitions of one topic, and the epoch at which each was given to the member (None: not kept)."""
 
@@ -251,7 +251,7 @@ class TopicPartitions:
     assignment_epochs: tuple[int, ...] | None = wire(array(INT32), "0+", nullable="0+", default=None, tag=0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
     """How far the member has come. `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions."""
 
@@ -264,7 +264,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
     partitions_pending_revocation: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerGroupRegularExpressionValue(RecordPart):
     """The topics that the pattern matched, at which version of the metadata, and when."""
 
@@ -288,7 +288,7 @@ GroupRecordValue = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupRecord:
     """A record of a type that we know. A value of None is a tombstone."""
 
@@ -296,7 +296,7 @@ class GroupRecord:
     value: GroupRecordValue | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UnknownRecord:
     """A record of a type that we do not know: to be skipped with a warning, never to be an error."""
 

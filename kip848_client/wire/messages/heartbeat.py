@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HeartbeatRequest(Request["HeartbeatResponse"]):
     """Which member of which generation is alive."""
 
@@ -39,7 +39,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
     group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HeartbeatResponse(Response):
     """REBALANCE_IN_PROGRESS asks the member to join again."""
 

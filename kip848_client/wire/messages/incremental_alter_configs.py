@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterableConfig:
     """The change of one key."""
 
@@ -42,7 +42,7 @@ class AlterableConfig:
     value: str | None = wire(STRING, "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterConfigsResource:
     """The changes of one resource."""
 
@@ -51,7 +51,7 @@ class AlterConfigsResource:
     configs: tuple[AlterableConfig, ...] = wire(array(AlterableConfig), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
     """The changes, or only to be checked."""
 
@@ -61,7 +61,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
     validate_only: bool = wire(BOOL, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterConfigsResourceResponse:
     """Whether the resource was changed."""
 
@@ -71,7 +71,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IncrementalAlterConfigsResponse(Response):
     """One result per resource."""
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """`producer_id` -1 asks for a new one."""
 
@@ -40,7 +40,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     producer_epoch: int = wire(INT16, "3+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InitProducerIdResponse(Response):
     """The id and epoch to put into batches."""
 

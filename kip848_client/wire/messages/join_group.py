@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JoinGroupRequestProtocol:
     """An assignor that the member knows, and the member's subscription in its format."""
 
@@ -41,7 +41,7 @@ class JoinGroupRequestProtocol:
     metadata: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JoinGroupRequest(Request["JoinGroupResponse"]):
     """Protocols (assignors) in order of preference, with the member's subscription."""
 
@@ -57,7 +57,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     reason: str | None = wire(STRING, "8+", nullable="8+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JoinGroupResponseMember:
     """A member, as the leader is told of it."""
 
@@ -66,7 +66,7 @@ class JoinGroupResponseMember:
     metadata: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JoinGroupResponse(Response):
     """The generation; the leader is also told all members."""
 

@@ -5,9 +5,9 @@ Up to 2 one member (`member_id`), from 3 on several (`members`). 4: flexible. 5:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberIdentity:
     """A member that leaves; static members are named by their instance id alone."""
 
@@ -39,7 +39,7 @@ class MemberIdentity:
     reason: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """Who leaves."""
 
@@ -50,7 +50,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     members: tuple[MemberIdentity, ...] = wire(array(MemberIdentity), "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberResponse:
     """Whether the member was removed."""
 
@@ -59,7 +59,7 @@ class MemberResponse:
     error_code: int = wire(INT16, "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaveGroupResponse(Response):
     """One answer per member from version 3 on."""
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListGroupsRequest(Request["ListGroupsResponse"]):
     """Filters; empty lists let everything through."""
 
@@ -39,7 +39,7 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
     types_filter: tuple[str, ...] = wire(array(STRING), "5+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListedGroup:
     """One group."""
 
@@ -49,7 +49,7 @@ class ListedGroup:
     group_type: str = wire(STRING, "5+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListGroupsResponse(Response):
     """The groups that pass the filters."""
 

@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT8,
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsetsPartition:
     """The time to look up, in milliseconds, or one of the special values."""
 
@@ -46,7 +46,7 @@ class ListOffsetsPartition:
     timestamp: int = wire(INT64, "1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsetsTopic:
     """The partitions of one topic to look up."""
 
@@ -54,7 +54,7 @@ class ListOffsetsTopic:
     partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition), "1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """The times to look up, partition by partition."""
 
@@ -66,7 +66,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     timeout_ms: int = wire(INT32, "10+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsetsPartitionResponse:
     """The first offset at or after the time; -1 if there is none."""
 
@@ -77,7 +77,7 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = wire(INT32, "4+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsetsTopicResponse:
     """The partitions of one topic."""
 
@@ -85,7 +85,7 @@ class ListOffsetsTopicResponse:
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(array(ListOffsetsPartitionResponse), "1+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOffsetsResponse(Response):
     """An offset, or an error, per partition."""
 

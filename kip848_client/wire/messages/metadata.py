@@ -7,9 +7,9 @@ In 0 an empty list of topics means all, from 1 on null does. 4: auto-creation ca
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataRequestTopic:
     """A topic by name, or from version 10 on by id with a null name."""
 
@@ -44,7 +44,7 @@ class MetadataRequestTopic:
     name: str | None = wire(STRING, "0+", nullable="10+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataRequest(Request["MetadataResponse"]):
     """Topics to describe; null for all, an empty list for none (just the brokers)."""
 
@@ -56,7 +56,7 @@ class MetadataRequest(Request["MetadataResponse"]):
     include_topic_authorized_operations: bool = wire(BOOL, "8+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataResponseBroker:
     """Where a broker listens."""
 
@@ -66,7 +66,7 @@ class MetadataResponseBroker:
     rack: str | None = wire(STRING, "1+", nullable="1+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataResponsePartition:
     """Who leads and who follows a partition."""
 
@@ -79,7 +79,7 @@ class MetadataResponsePartition:
     offline_replicas: tuple[int, ...] = wire(array(INT32), "5+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataResponseTopic:
     """One topic. Asked for by an unknown id, it has a null name and UNKNOWN_TOPIC_ID."""
 
@@ -91,7 +91,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = wire(INT32, "8+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataResponse(Response):
     """The cluster as the asked broker sees it."""
 

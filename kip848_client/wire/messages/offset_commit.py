@@ -7,9 +7,9 @@ errors and member epochs. 10: topics by id instead of by name.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitRequestPartition:
     """The position of one partition: the next offset to read."""
 
@@ -46,7 +46,7 @@ class OffsetCommitRequestPartition:
     committed_metadata: str | None = wire(STRING, "2+", nullable="2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitRequestTopic:
     """A topic, by name up to version 9 and by id from 10 on."""
 
@@ -55,7 +55,7 @@ class OffsetCommitRequestTopic:
     partitions: tuple[OffsetCommitRequestPartition, ...] = wire(array(OffsetCommitRequestPartition), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """`generation_id_or_member_epoch` is the member epoch in a consumer group, -1 for a commit from outside."""
 
@@ -69,7 +69,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     topics: tuple[OffsetCommitRequestTopic, ...] = wire(array(OffsetCommitRequestTopic), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitResponsePartition:
     """Whether the position was stored."""
 
@@ -77,7 +77,7 @@ class OffsetCommitResponsePartition:
     error_code: int = wire(INT16, "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitResponseTopic:
     """A topic, named as in the request."""
 
@@ -86,7 +86,7 @@ class OffsetCommitResponseTopic:
     partitions: tuple[OffsetCommitResponsePartition, ...] = wire(array(OffsetCommitResponsePartition), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetCommitResponse(Response):
     """One error code per partition."""
 

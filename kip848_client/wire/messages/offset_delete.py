@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetDeleteRequestPartition:
     """One partition."""
 
     partition_index: int = wire(INT32, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetDeleteRequestTopic:
     """The partitions of one topic."""
 
@@ -44,7 +44,7 @@ class OffsetDeleteRequestTopic:
     partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(array(OffsetDeleteRequestPartition), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """The positions to remove."""
 
@@ -54,7 +54,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     topics: tuple[OffsetDeleteRequestTopic, ...] = wire(array(OffsetDeleteRequestTopic), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetDeleteResponsePartition:
     """Whether the position was removed."""
 
@@ -62,7 +62,7 @@ class OffsetDeleteResponsePartition:
     error_code: int = wire(INT16, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetDeleteResponseTopic:
     """The partitions of one topic."""
 
@@ -70,7 +70,7 @@ class OffsetDeleteResponseTopic:
     partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(array(OffsetDeleteResponsePartition), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetDeleteResponse(Response):
     """One error code per partition."""
 

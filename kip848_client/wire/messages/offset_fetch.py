@@ -8,9 +8,9 @@ Up to 7 one group (`group_id`, `topics`), from 8 on several (`groups`). 2: null 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BOOL,
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchRequestTopic:
     """A topic, in versions 1 to 7."""
 
@@ -50,7 +50,7 @@ class OffsetFetchRequestTopic:
     partition_indexes: tuple[int, ...] = wire(array(INT32), "1-7")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchRequestTopics:
     """A topic, from version 8 on; by id from 10 on."""
 
@@ -59,7 +59,7 @@ class OffsetFetchRequestTopics:
     partition_indexes: tuple[int, ...] = wire(array(INT32), "8+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchRequestGroup:
     """A group and, from version 9 on, the member that asks. Null topics mean all."""
 
@@ -69,7 +69,7 @@ class OffsetFetchRequestGroup:
     topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(array(OffsetFetchRequestTopics), "8+", nullable="8+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """One group up to version 7, several from 8 on."""
 
@@ -81,7 +81,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     require_stable: bool = wire(BOOL, "7+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchResponsePartition:
     """A stored position, in versions 1 to 7."""
 
@@ -92,7 +92,7 @@ class OffsetFetchResponsePartition:
     error_code: int = wire(INT16, "1-7")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchResponseTopic:
     """A topic, in versions 1 to 7."""
 
@@ -100,7 +100,7 @@ class OffsetFetchResponseTopic:
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire(array(OffsetFetchResponsePartition), "1-7")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchResponsePartitions:
     """A stored position, from version 8 on; `committed_offset` is -1 if there is none."""
 
@@ -111,7 +111,7 @@ class OffsetFetchResponsePartitions:
     error_code: int = wire(INT16, "8+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchResponseTopics:
     """A topic, from version 8 on, named as in the request."""
 
@@ -120,7 +120,7 @@ class OffsetFetchResponseTopics:
     partitions: tuple[OffsetFetchResponsePartitions, ...] = wire(array(OffsetFetchResponsePartitions), "8+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchResponseGroup:
     """The positions of one group; an error here concerns the group as a whole."""
 
@@ -129,7 +129,7 @@ class OffsetFetchResponseGroup:
     error_code: int = wire(INT16, "8+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetFetchResponse(Response):
     """Offsets with their metadata; -1 where nothing is stored."""
 

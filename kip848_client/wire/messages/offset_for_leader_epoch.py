@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetForLeaderPartition:
     """The epoch to look up in one partition."""
 
@@ -42,7 +42,7 @@ class OffsetForLeaderPartition:
     leader_epoch: int = wire(INT32, "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetForLeaderTopic:
     """The partitions of one topic to look up."""
 
@@ -50,7 +50,7 @@ class OffsetForLeaderTopic:
     partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """The leader epochs to look up."""
 
@@ -60,7 +60,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     topics: tuple[OffsetForLeaderTopic, ...] = wire(array(OffsetForLeaderTopic), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EpochEndOffset:
     """The largest epoch not above the wanted one, and its end."""
 
@@ -70,7 +70,7 @@ class EpochEndOffset:
     end_offset: int = wire(INT64, "2+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetForLeaderTopicResult:
     """The partitions of one topic."""
 
@@ -78,7 +78,7 @@ class OffsetForLeaderTopicResult:
     partitions: tuple[EpochEndOffset, ...] = wire(array(EpochEndOffset), "2+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetForLeaderEpochResponse(Response):
     """The end offset of each epoch."""
 

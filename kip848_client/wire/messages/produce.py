@@ -8,9 +8,9 @@ Records are bytes here; `record_batch` reads them.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionProduceData:
     """Batches for one partition."""
 
@@ -49,7 +49,7 @@ class PartitionProduceData:
     records: bytes | None = wire(RECORDS, "3+", nullable="3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicProduceData:
     """A topic, by name up to version 12 and by id from 13 on."""
 
@@ -58,7 +58,7 @@ class TopicProduceData:
     partition_data: tuple[PartitionProduceData, ...] = wire(array(PartitionProduceData), "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProduceRequest(Request["ProduceResponse"]):
     """Record batches per partition."""
 
@@ -70,7 +70,7 @@ class ProduceRequest(Request["ProduceResponse"]):
     topic_data: tuple[TopicProduceData, ...] = wire(array(TopicProduceData), "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BatchIndexAndErrorMessage:
     """What is wrong with one record of the batch."""
 
@@ -78,7 +78,7 @@ class BatchIndexAndErrorMessage:
     batch_index_error_message: str | None = wire(STRING, "8+", nullable="8+", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaderIdAndEpoch:
     """Who leads now, if not the broker that was asked."""
 
@@ -86,7 +86,7 @@ class LeaderIdAndEpoch:
     leader_epoch: int = wire(INT32, "10+", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionProduceResponse:
     """The offset of the first record, or an error."""
 
@@ -100,7 +100,7 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, "10+", tag=0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicProduceResponse:
     """The partitions of one topic."""
 
@@ -109,7 +109,7 @@ class TopicProduceResponse:
     partition_responses: tuple[PartitionProduceResponse, ...] = wire(array(PartitionProduceResponse), "3+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeEndpoint:
     """Where a leader listens that is named in an error."""
 
@@ -119,7 +119,7 @@ class NodeEndpoint:
     rack: str | None = wire(STRING, "10+", nullable="10+", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProduceResponse(Response):
     """The offset that each batch got, or why it was refused."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BYTES,
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     """What the mechanism says."""
 
@@ -34,7 +34,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     auth_bytes: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaslAuthenticateResponse(Response):
     """What the mechanism answers."""
 

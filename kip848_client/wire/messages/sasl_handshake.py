@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """The mechanism that the client wants."""
 
@@ -33,7 +33,7 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     mechanism: str = wire(STRING, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaslHandshakeResponse(Response):
     """Whether it may, and what there is."""
 

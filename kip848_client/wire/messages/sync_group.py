@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     BYTES,
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SyncGroupRequestAssignment:
     """The leader's assignment for one member."""
 
@@ -38,7 +38,7 @@ class SyncGroupRequestAssignment:
     assignment: bytes = wire(BYTES, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SyncGroupRequest(Request["SyncGroupResponse"]):
     """`assignments` is empty unless the leader sends it."""
 
@@ -53,7 +53,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     assignments: tuple[SyncGroupRequestAssignment, ...] = wire(array(SyncGroupRequestAssignment), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SyncGroupResponse(Response):
     """The assignment of the member that asked, as its assignor wrote it."""
 

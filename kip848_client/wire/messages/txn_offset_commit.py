@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
     INT16,
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TxnOffsetCommitRequestPartition:
     """The position of one partition."""
 
@@ -43,7 +43,7 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: str | None = wire(STRING, "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TxnOffsetCommitRequestTopic:
     """The partitions of one topic."""
 
@@ -51,7 +51,7 @@ class TxnOffsetCommitRequestTopic:
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(array(TxnOffsetCommitRequestPartition), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """Positions, and the member that consumed up to them."""
 
@@ -67,7 +67,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(array(TxnOffsetCommitRequestTopic), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TxnOffsetCommitResponsePartition:
     """Whether the position was stored."""
 
@@ -75,7 +75,7 @@ class TxnOffsetCommitResponsePartition:
     error_code: int = wire(INT16, "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TxnOffsetCommitResponseTopic:
     """The partitions of one topic."""
 
@@ -83,7 +83,7 @@ class TxnOffsetCommitResponseTopic:
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(array(TxnOffsetCommitResponsePartition), "0+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TxnOffsetCommitResponse(Response):
     """One error code per partition."""
 

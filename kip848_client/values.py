@@ -1,0 +1,133 @@
+"""`value`: frozen slotted dataclasses that are cheap to declare and cheap to make. Nothing about Kafka.
+
+What ``@dataclass(frozen=True, slots=True)`` makes, minus two costs that a package of two hundred classes feels: the
+standard decorator compiles six functions for each class, which was half of what importing a consumer took; and its
+``__init__`` calls ``object.__setattr__`` for each field, which takes a microsecond or more for a heartbeat.
+
+A class made here is a dataclass (`dataclasses.fields`, `replace`, `asdict` and ``match`` work), compares and hashes by
+value, pickles and copies, and refuses assignment with `FrozenInstanceError`. Not supported, and refused: ``InitVar``,
+``kw_only``, ``field(init=False)`` and dataclasses as bases; use the standard decorator for these.
+``benchmarks/imports.py`` measures what a declaration costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
+
+__all__ = ["mutable_twin", "value"]
+
+ValueT = TypeVar("ValueT")
+
+_MISSING: Final = dataclasses.MISSING
+_FACTORY: Final = object()
+"""Default of a field with a factory: it is called for each object."""
+_set_class: Final = object.__dict__["__class__"].__set__
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def value(cls: type[ValueT]) -> type[ValueT]:
+    """Make *cls* a frozen, slotted dataclass.
+
+    Raises:
+        TypeError: a field uses what is not supported here.
+    """
+    if any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:]):
+        raise TypeError(
+            f"{cls.__qualname__} has a dataclass as its base: use the standard dataclass decorator for this"
+        )
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    fields = dataclasses.fields(made)
+    for field in fields:
+        if not field.init or field.kw_only:
+            raise TypeError(f"{cls.__qualname__}.{field.name}: use the standard dataclass decorator for this")
+    made.__dataclass_params__.frozen = True
+    made.__init__ = _make_init(made, fields)
+    _add_comparison(made, tuple(field.name for field in fields if field.compare))
+    made.__setattr__ = _refuse_assignment
+    made.__delattr__ = _refuse_deletion
+    made.__reduce__ = _reduce
+    if "__repr__" not in cls.__dict__:
+        made.__repr__ = _repr
+    result: type[ValueT] = made
+    return result
+
+
+def mutable_twin(cls: type) -> type:
+    """A class laid out as the slotted *cls* but without its checks against writing.
+
+    An instance of the twin is filled slot by slot and then told that its ``__class__`` is *cls*: a third of the time
+    that a frozen ``__init__`` needs.
+    """
+    slots = cls.__dict__["__slots__"]
+    return type(f"Mutable{cls.__name__}", cls.__bases__, {"__slots__": slots, "__doc__": None})
+
+
+def _make_init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
+    """``__init__`` with the signature of the standard one. The object is of the mutable twin's class meanwhile."""
+    scope: dict[str, object] = {
+        "set_class": _set_class,
+        "twin": mutable_twin(cls),
+        "cls": cls,
+        "FACTORY": _FACTORY,
+    }
+    parameters, body = ["self"], [" set_class(self, twin)"]
+    for field in fields:
+        name = field.name
+        if field.default is not _MISSING:
+            scope[f"default_{name}"] = field.default
+            parameters.append(f"{name}=default_{name}")
+        elif field.default_factory is not _MISSING:
+            scope[f"factory_{name}"] = field.default_factory
+            parameters.append(f"{name}=FACTORY")
+            body.append(f" if {name} is FACTORY: {name} = factory_{name}()")
+        else:
+            parameters.append(name)
+        body.append(f" self.{name} = {name}")
+    body.append(" set_class(self, cls)")
+    if hasattr(cls, "__post_init__"):
+        body.append(" self.__post_init__()")
+    # The names of `scope` are arguments of a function around it: fields may have any name but these.
+    lines = [f"def make({', '.join(scope)}):", f" def __init__({', '.join(parameters)}):"]
+    lines += [f" {line}" for line in body]
+    lines.append(" return __init__")
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), vars(sys.modules[cls.__module__]), made)  # noqa: S102  source made of identifiers only
+    init: Callable[..., None] = made["make"](**scope)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {field.name: field.type for field in fields} | {"return": None}
+    return init
+
+
+def _add_comparison(cls: Any, names: tuple[str, ...]) -> None:
+    key: Callable[[object], object] = attrgetter(*names) if names else (lambda _: ())
+
+    def __eq__(self: object, other: object) -> bool:  # noqa: N807
+        return key(self) == key(other) if other.__class__ is cls else NotImplemented
+
+    def __hash__(self: object) -> int:  # noqa: N807
+        return hash(key(self))
+
+    if "__eq__" not in cls.__dict__:
+        cls.__eq__ = __eq__
+        cls.__hash__ = __hash__
+
+
+def _repr(self: Any) -> str:
+    shown = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr]
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _reduce(self: Any) -> tuple[type, tuple[object, ...]]:
+    return type(self), tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+
+def _refuse_assignment(self: object, name: str, _value: object) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_deletion(self: object, name: str) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
