@@ -15,6 +15,8 @@ from tests.interop.differential.side import Side
 from tests.interop.kafka_wire import Json
 
 _EPOCHS: Final = ("member_epoch", "group_epoch", "assignment_epoch")
+_HOSTS: Final = ("host", "client_host")
+"""They depend on where the broker runs: here, or in a container."""
 _INHERITED: Final = (4, 5)
 """Sources of a setting that is not the group's own: the broker's configuration, or its default."""
 _INVALID_CONFIG: Final = 40
@@ -40,6 +42,8 @@ def shared_form(side: Side, answer: Json, *, group: str) -> Json:
             for name, value in answer.items():
                 if name == "throttle_time_ms":
                     continue
+                if name in _HOSTS:
+                    value = bool(value)
                 if name == "config_source" and value in _INHERITED:
                     value = "inherited"
                 if name in _EPOCHS and isinstance(value, int) and value > 0:

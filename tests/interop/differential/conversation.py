@@ -19,8 +19,8 @@ from tests.interop.differential.steps import (
     Asking,
     ChangeTopic,
     Commit,
+    Configure,
     DeleteOffsets,
-    Epoch,
     Fetch,
     Heartbeat,
     Step,
@@ -113,7 +113,10 @@ class Conversation:
         return []
 
     def _after(self, step: Step) -> list[str]:
-        """Wait for what a step sets going: topics are matched with a pattern some time after the answer."""
+        """Wait for what a step sets going: settings come to the coordinator, and topics are matched with patterns."""
+        if isinstance(step, Configure) and step.value is not None:
+            for side in (self.ours, self.kafka):
+                side.await_settings()
         if not isinstance(step, Heartbeat):
             return []
         if step.regex:
@@ -133,7 +136,7 @@ class Conversation:
         match step:
             case Heartbeat() if self._joins_again(step):
                 return "a static member joins again under its own id"
-            case Heartbeat(epoch=Epoch.JOIN, names=None | ()) if self._state(step.group) == "Empty":
+            case Heartbeat(names=None | ()) if self._is_join(step) and self._state(step.group) == "Empty":
                 return "the preferred assignor changes"
             case Heartbeat(names=None | ()) if self._state(step.group) == "Assigning" and self._is_unmatched(step):
                 return "a target is due when a pattern comes that is not matched yet"
@@ -152,7 +155,7 @@ class Conversation:
 
     def _joins_again(self, step: Heartbeat) -> bool:
         """Whether a static member that has not left joins under the id that it has."""
-        if step.instance is None or step.sent_epoch(self.ours) != JOIN_EPOCH:
+        if step.instance is None or not self._is_join(step):
             return False
         group = self.ours_group(self.ours.group_id(step.group))
         return group is not None and any(
@@ -177,7 +180,10 @@ class Conversation:
             group = self.ours_group(self.ours.group_id(step.group))
             known = {member.subscribed_regex for member in group.members} if group is not None else set()
             return self.ours.pattern(step.regex) not in known
-        return step.epoch is Epoch.JOIN
+        return self._is_join(step)
+
+    def _is_join(self, step: Heartbeat) -> bool:
+        return step.sent_epoch(self.ours) == JOIN_EPOCH
 
     def _is_consumer_group(self, group: str) -> bool:
         return self.ours_group(self.ours.group_id(group)) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +59,7 @@ class Side:
         self._wire: Final = WireConnection(address)
         self._members: dict[tuple[str, str], MemberView] = {}
         self._created: dict[str, int] = {}
+        self._interval_ms = 1_000
 
     def close(self) -> None:
         """Close the connection."""
@@ -173,7 +174,7 @@ class Side:
         """Let nobody time out on a slow machine, and forget what another run left under the one name they share."""
         for group in GROUPS:
             if group:
-                self._set_long_session(group)
+                self._configure(group, "consumer.session.timeout.ms", "60000")
         self.ask("delete_groups", 2, {"groups_names": [""]})
 
     def clear(self) -> None:
@@ -188,8 +189,18 @@ class Side:
         if topics:
             self.ask("delete_topics", 6, {"topics": topics, "timeout_ms": 20_000})
 
-    def _set_long_session(self, group: str) -> None:
-        config: dict[str, Json] = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "60000"}
+    def await_settings(self) -> None:
+        """Wait until the coordinator acts on the settings of groups that were changed so far.
+
+        It hears of them a moment after the answer, in the order in which they were made: a change for the probe group
+        that shows in an answer comes after all others.
+        """
+        self._interval_ms += 1
+        self._configure(PROBE_GROUP, "consumer.heartbeat.interval.ms", str(self._interval_ms))
+        self._await_probe(lambda answer: answer["heartbeat_interval_ms"] == self._interval_ms)
+
+    def _configure(self, group: str, name: str, value: str) -> None:
+        config: dict[str, Json] = {"name": name, "config_operation": 0, "value": value}
         resource: dict[str, Json] = {
             "resource_type": GROUP_RESOURCE,
             "resource_name": self.group_id(group),
@@ -204,16 +215,19 @@ class Side:
         The coordinator hears of a topic a moment after the answer to who made it. All groups share one partition of
         __consumer_offsets on the test broker, so what one of them sees all see.
         """
-        names: list[Json] = [self.topic_name(topic) for topic in sorted({x.rstrip("'") for x in self._labels.values()})]
         wanted = {self.topic_ids[topic]: list(range(count)) for topic, count in self._created.items()}
+        self._await_probe(lambda _: self.view(PROBE_GROUP, "p").assigned == wanted)
+
+    def _await_probe(self, is_seen: Callable[[Mapping[str, Json]], bool]) -> None:
+        names: list[Json] = [self.topic_name(topic) for topic in sorted({x.rstrip("'") for x in self._labels.values()})]
         join = heartbeat(self.group_id(PROBE_GROUP), "p", epoch=0, names=names)
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             answer = self.ask("consumer_group_heartbeat", 1, join)
             self.hear_heartbeat(PROBE_GROUP, "p", sent_epoch=0, answer=answer)
-            if not answer["error_code"] and self.view(PROBE_GROUP, "p").assigned == wanted:
+            if not answer["error_code"] and is_seen(answer):
                 return
-            assert time.monotonic() < deadline, f"{self.name}: the coordinator does not see {wanted}: {answer}"
+            assert time.monotonic() < deadline, f"{self.name}: the coordinator does not see a change: {answer}"
             time.sleep(0.005)
 
 
