@@ -1,0 +1,254 @@
+"""Our consumer and a network or broker that misbehaves: every action of the fault vocabulary, seen from a client.
+
+What each action does to a connection is proven in `tests/broker/test_faults.py`; here it is asked what becomes of the
+group, the records and the offsets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kip848_client import EmbeddedBroker, MemberState
+from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError
+from kip848_client.faults import (
+    ALWAYS,
+    GROUP_APIS,
+    close,
+    coordinator_not_here,
+    cut_reply,
+    delay,
+    drop,
+    duplicate,
+    error,
+    hold,
+    lose_reply,
+    rewrite,
+)
+from kip848_client.faults.actions import Action
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
+
+pytestmark = pytest.mark.interop
+
+MakeImpatient = Callable[..., ConsumerUnderTest]
+
+HEARTBEAT = ConsumerGroupHeartbeatRequest
+
+
+def is_join(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch == 0
+
+
+def is_leave(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch < 0
+
+
+def is_acknowledgement(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch > 0 and request.topic_partitions is not None
+
+
+@pytest.fixture
+def make_impatient(make_consumer: MakeConsumer) -> MakeImpatient:
+    """Make consumers that give a request up after 400 ms, and that commit only when told to."""
+
+    def make(client_id: str = "impatient") -> ConsumerUnderTest:
+        return make_consumer(client_id=client_id, request_timeout_ms=400, enable_auto_commit=False)
+
+    return make
+
+
+LOSSES: list[Action] = [
+    close(),
+    close(reset=True),
+    lose_reply(),
+    lose_reply(reset=True),
+    cut_reply(3),
+    cut_reply(10),
+    drop(),
+    lose_reply(silent=True),
+    delay(600),
+    delay(600, applied=True),
+    duplicate(),
+    duplicate(after_ms=50),
+]
+
+
+@pytest.mark.parametrize("action", LOSSES, ids=str)
+@pytest.mark.parametrize("moment", [is_join, is_acknowledgement], ids=["join", "acknowledgement"])
+def test_a_heartbeat_that_goes_astray_costs_time_and_nothing_else(
+    broker: EmbeddedBroker,
+    make_impatient: MakeImpatient,
+    produce: Produce,
+    action: Action,
+    moment: Callable[[ConsumerGroupHeartbeatRequest], bool],
+) -> None:
+    """Joined or not, acknowledged or not, the member finds out; every record comes once."""
+    produce("orders", 10)
+    rule = broker.faults.on(HEARTBEAT, action, when=moment)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: rule.hits and len(consumer.delivered) >= 40)
+    broker.wait_for_group("g", state="Stable", members=1)
+    assert delivered_once([consumer]) == keys_of("orders", 10)
+    assert consumer.listener.names()[-1] == "assigned"
+    assert consumer.raw.state is MemberState.STABLE
+
+
+@pytest.mark.parametrize("action", LOSSES, ids=str)
+def test_a_synchronous_commit_that_goes_astray_is_done_once_it_returns(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce, action: Action
+) -> None:
+    """commit() returned: the offset is there. It does not matter what the network did meanwhile."""
+    produce("orders", 5)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 20)
+    rule = broker.faults.on("OffsetCommit", action, group="g")
+    consumer.raw.commit(asynchronous=False)
+    rule.wait()
+    assert broker.committed("g") == {("orders", index): 5 for index in range(4)}
+
+
+def test_a_commit_that_is_refused_for_one_partition_says_so_and_keeps_the_others(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
+) -> None:
+    """Three offsets are committed, one is not: the error must not hide the three, nor the three the error."""
+    produce("orders", 5)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 20)
+    broker.faults.on("OffsetCommit", error(ErrorCode.OFFSET_METADATA_TOO_LARGE), topic="orders", partition=2)
+    with pytest.raises(Kip848Error, match="OFFSET_METADATA_TOO_LARGE"):
+        consumer.raw.commit(asynchronous=False)
+    assert broker.committed("g") == {("orders", index): 5 for index in (0, 1, 3)}
+
+
+def test_a_commit_that_is_never_answered_ends_with_its_time(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
+) -> None:
+    """The application asked for two seconds and not for ever."""
+    produce("orders", 1)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 4)
+    broker.faults.on("OffsetCommit", drop(), times=ALWAYS)
+    began_s = time.monotonic()
+    with pytest.raises(RequestTimeoutError):
+        consumer.raw.commit(asynchronous=False, timeout_s=1.0)
+    assert 0.9 < time.monotonic() - began_s < 5.0
+
+
+def test_a_coordinator_that_is_away_for_a_while_is_waited_for(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
+) -> None:
+    """Records of owned partitions go on; the group is the same afterwards, and nothing was lost or repeated."""
+    produce("orders", 5)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 20)
+    with broker.faults.on(GROUP_APIS, coordinator_not_here(), times=ALWAYS) as outage:
+        outage.wait(hits=3)
+        produce("orders", 5)
+        drive(consumer, until=lambda: len(consumer.delivered) == 40)
+    mark = broker.requests.mark()
+    broker.wait_for_request(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
+    consumer.raw.commit(asynchronous=False)
+    assert consumer.listener.names() == ["assigned"]
+    assert delivered_once([consumer]) == keys_of("orders", 10)
+    assert broker.committed("g") == {("orders", index): 10 for index in range(4)}
+
+
+def test_a_member_whose_heartbeats_are_held_loses_its_partitions_to_another(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
+) -> None:
+    """A zombie: it believes that it is a member. Its partitions move; its late heartbeat and commit change nothing."""
+    produce("orders", 5)
+    zombie = make_impatient("zombie").subscribe("orders")
+    drive(zombie, until=lambda: len(zombie.delivered) == 20)
+    rule = broker.faults.on(HEARTBEAT, hold(), client_id="zombie", times=ALWAYS)
+    other = make_impatient("other").subscribe("orders")
+    rule.wait()
+    broker.expire_session("g", "zombie")
+    drive(other, until=lambda: len(other.partitions) == 4 and len(other.delivered) == 20)
+    other.raw.commit(asynchronous=False)
+
+    broker.faults.clear()
+    drive(zombie, other, until=lambda: zombie.listener.count("assigned") == 2)
+    assert zombie.listener.names()[:2] == ["assigned", "lost"]
+    assert sorted(zombie.partitions + other.partitions) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("action", [close(), lose_reply(), drop(), error(ErrorCode.UNKNOWN_MEMBER_ID)], ids=str)
+def test_close_returns_in_time_whatever_becomes_of_the_leave(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce, action: Action
+) -> None:
+    """A process that cannot end because a broker is silent is killed by its supervisor, and then nothing is orderly."""
+    produce("orders", 1)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 4)
+    rule = broker.faults.on(HEARTBEAT, action, when=is_leave, times=ALWAYS)
+    began_s = time.monotonic()
+    consumer.raw.close(timeout_s=2.0)
+    assert time.monotonic() - began_s < 4.0
+    rule.wait()
+    assert consumer.listener.names() == ["assigned", "revoked"]
+
+
+def test_a_shorter_heartbeat_interval_is_obeyed_at_once(broker: EmbeddedBroker, make_impatient: MakeImpatient) -> None:
+    """The interval is the broker's to choose, with every answer."""
+    broker.faults.on(
+        HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=15)), times=ALWAYS
+    )
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    mark = broker.requests.mark()
+    first = broker.wait_for_request(HEARTBEAT, since=mark, count=1)
+    last = broker.wait_for_request(HEARTBEAT, since=mark, count=20)
+    assert last.ts_ms - first.ts_ms < 19 * 90, "the broker's own interval is 100 ms"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR],
+    ids=lambda code: code.name,
+)
+def test_reading_recovers_from_errors_of_one_partition(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce, code: ErrorCode
+) -> None:
+    """librdkafka fetches; a partition that fails for a while must not stop the others, and must come back itself."""
+    produce("orders", 5)
+    rule = broker.faults.on("Fetch", error(code), topic="orders", partition=2, times=2)
+    consumer = make_impatient().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 20)
+    rule.wait(hits=2)
+    assert delivered_once([consumer]) == keys_of("orders", 5)
+
+
+def test_chaos_ends_and_everybody_has_everything(
+    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
+) -> None:
+    """One request of ten goes wrong, for both members; afterwards every record was delivered to somebody."""
+    broker.faults.seed(848)
+    chaos = broker.faults.on(
+        GROUP_APIS,
+        close(),
+        lose_reply(),
+        coordinator_not_here(),
+        delay(30),
+        duplicate(after_ms=5),
+        error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        cut_reply(9),
+        times=ALWAYS,
+        probability=0.1,
+    )
+    one = make_impatient().subscribe("orders")
+    two = make_impatient().subscribe("orders")
+    for _ in range(5):
+        produce("orders", 10)
+        total = len(one.delivered) + len(two.delivered)
+        drive(one, two, until=lambda total=total: len(one.delivered) + len(two.delivered) > total)  # type: ignore[misc]
+    drive(one, two, until=lambda: chaos.hits >= 7)
+    chaos.cancel()
+    drive(one, two, until=lambda: set(one.delivered) | set(two.delivered) == keys_of("orders", 50))
+    broker.wait_for_group("g", state="Stable", members=2)
+    drive(one, two, until=lambda: sorted(one.partitions + two.partitions) == [0, 1, 2, 3])
