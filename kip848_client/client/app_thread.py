@@ -141,14 +141,16 @@ class AppThread:
         reported = -1
         while True:
             self.perform_queued()
+            # A ticket is taken in far less than a slice: wait for it even if poll(0) has no time. Errors are raised
+            # afterwards, so that the application finds the consumer as the listener left it.
+            taken = self.await_ticket(max(deadline_s, time.monotonic() + SLICE_S))
+            if self._queue and taken:
+                continue
             self.raise_due()
-            # A ticket is taken in far less than a slice: wait for it even if poll(0) has no time.
-            if not self.await_ticket(max(deadline_s, time.monotonic() + SLICE_S)):
+            if not taken:
                 return False
             view = self.manager.view
             left_s = deadline_s - time.monotonic()
-            if self._queue or self.commits.callbacks_due:
-                continue
             if view.poll_wanted and view.version != reported:
                 reported = view.version
                 self.post(AppPolled(dict(self.records.positions())))
@@ -274,5 +276,5 @@ class AppThread:
         self.post(CallAbandoned(call.call_id))
 
     def _check_thread(self) -> None:
-        if not self.manager.alive and not self._queue:
+        if not self.manager.alive and not self._queue and not self.errors:
             raise IllegalStateError("the heartbeat thread has ended; close this consumer and make a new one")

@@ -28,6 +28,7 @@ from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.member.events import (
+    AUTOMATIC_COMMIT_ID,
     AssignPartitions,
     CommitDone,
     ConnectCoordinator,
@@ -318,7 +319,8 @@ class HeartbeatRequestManager:
                 self._start_request(effect)
                 return False
             case CommitDone():
-                self._observer.commit_ended(effect.offsets, effect.error)
+                automatic = effect.commit_id == AUTOMATIC_COMMIT_ID
+                self._observer.commit_ended(effect.offsets, effect.error, automatic=automatic)
                 return self._commits.complete(effect)
             case OffsetsFetched():
                 return self._commits.complete(effect)

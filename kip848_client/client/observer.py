@@ -127,8 +127,13 @@ class MemberObserver:
             "fetching_started", positions={str(p): position.offset for p, position in sorted(positions.items())}
         )
 
-    def commit_ended(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+    def commit_ended(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
+    ) -> None:
         """A commit was answered, or given up."""
+        if automatic and error is not None:
+            # Nobody asked for it, so nobody is told but the log.
+            log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=describe_partitions(offsets), error=error)
         listed: JsonValue = {str(p): position.offset for p, position in sorted(offsets.items())}
         if error is None:
             self._write("commit_done", offsets=listed)

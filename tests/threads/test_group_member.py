@@ -369,6 +369,7 @@ def test_a_fatal_error_is_raised_from_every_call_but_close(bench: Bench, coordin
 
     with pytest.raises(Kip848Error, match="GROUP_AUTHORIZATION_FAILED"):
         poll_until(bench, lambda: False)
+    assert bench.member.view.assigned == frozenset(), "the lost listener ran, so nothing is left"
     with pytest.raises(Kip848Error, match="GROUP_AUTHORIZATION_FAILED"):
         bench.member.poll(0)
     with pytest.raises(Kip848Error, match="GROUP_AUTHORIZATION_FAILED"):
