@@ -137,6 +137,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
     def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
 
+        With enable.auto.commit, what was handed out is committed first; a listener that unsubscribes does it itself.
         Waits for the coordinator's answer, at most default.api.timeout.ms; from inside a listener it does not wait.
 
         Raises:

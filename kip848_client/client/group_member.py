@@ -129,6 +129,8 @@ class GroupMember:
     def unsubscribe(self, *, timeout_ms: int) -> None:
         """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
 
+        Commits first what was consumed, if that is automatic; from inside a listener it is for the listener to commit.
+
         Raises:
             ListenerError: the revoked listener raised; the member left all the same.
         """
@@ -137,6 +139,10 @@ class GroupMember:
         if self._manual:
             self.assign({})
             return
+        if self.thread.listeners.running is None:
+            began_s = time.monotonic()
+            self._commit_before_leaving(began_s + timeout_ms / 2_000)
+            timeout_ms -= int((time.monotonic() - began_s) * 1_000)
         self._leave(timeout_ms=timeout_ms, mode=LeaveMode.DEFAULT, closing=False)
         if self.thread.listeners.running is None:
             self.thread.raise_due()
@@ -243,10 +249,11 @@ class GroupMember:
         if self.thread.listeners.running is not None:
             raise IllegalStateError("close() was called from inside a rebalance listener; return from it first")
         deadline_s = time.monotonic() + timeout_ms / 1_000
+        # A silent coordinator must not eat the time that the leave needs.
         self.thread.calls_end_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
         errors: list[BaseException] = []
         if self.thread.fatal is None and self.thread.manager.alive:
-            self._guard(errors, self._commit_on_close)
+            self._guard(errors, lambda: self._commit_before_leaving(self.thread.calls_end_s))
             self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
             self._guard(errors, lambda: self._await_async_commits(deadline_s))
         else:
@@ -262,12 +269,10 @@ class GroupMember:
             errors.insert(0, self.thread.fatal)
         return errors
 
-    def _commit_on_close(self) -> None:
+    def _commit_before_leaving(self, until_s: float) -> None:
         positions = dict(self.thread.records.positions()) if self._auto_commit else {}
         if not positions or (self.view.member_epoch <= 0 and not self._manual):
             return
-        # A silent coordinator must not eat the time that the leave needs.
-        until_s = self.thread.calls_end_s
         left_ms = int((until_s - time.monotonic()) * 1_000)
         call = self.thread.commits.open()
         self._request_commit(
@@ -278,7 +283,7 @@ class GroupMember:
             self.thread.wait(until_s - time.monotonic())
         try:
             # Without a coordinator there is nothing to wait for (KAFKA-19357): one failed lookup is the end of it.
-            self.thread.await_call(call, time.monotonic(), what="commit on close")
+            self.thread.await_call(call, time.monotonic(), what="commit before leaving")
         except Kip848Error as error:
             log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
 

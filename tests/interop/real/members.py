@@ -167,7 +167,10 @@ class Feed:
 
     def write(self, topic: str, count: int, *, partitions: int) -> None:
         """Write *count* more records to each of the first *partitions* partitions, and wait until they are there."""
-        for place in (TopicPartition(topic, index) for index in range(partitions)):
+        places = [TopicPartition(topic, index) for index in range(partitions)]
+        if not self.written.keys() >= set(places):
+            self._producer.list_topics(topic, timeout=TIMEOUT_S)  # so that it knows of partitions that are new
+        for place in places:
             first = self.written.get(place, 0)
             for number in range(first, first + count):
                 self._producer.produce(topic, str(number).encode(), partition=place.partition)
@@ -239,5 +242,5 @@ def everything_is_read(ledger: Ledger, feed: Feed) -> Callable[[], bool]:
 def assert_read_once(ledger: Ledger, feed: Feed) -> None:
     """Nothing is missing, nothing came twice, and nobody read what somebody else had."""
     findings = judge(ledger, written=feed.written)
-    assert findings.wrong == []
-    assert findings.repeated == 0
+    assert not findings.wrong, findings.wrong
+    assert findings.repeated == 0, findings
