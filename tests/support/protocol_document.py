@@ -1,0 +1,166 @@
+"""docs/protocol.md as data: its rules, and the parts of it that are made from the code.
+
+``python -m tests.support.protocol_document`` (``make docs``) rewrites the generated parts in place. A test fails while
+they differ from the code, and while a rule has no test (`tests/source/test_rules.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.errors import error_name
+from kip848_client.member.error_tables import (
+    COMMIT_CODES,
+    FATAL_ADVICE,
+    HEARTBEAT_CODES,
+    CommitErrorClass,
+    FetchErrorClass,
+    HeartbeatErrorClass,
+    fetch_error_class,
+    partition_fetch_error_class,
+)
+from tests.support.state_diagram import docstrings, phase_diagram, phase_table, state_diagram, state_table
+
+DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+
+_RULE: Final = re.compile(r"^\* \*\*R(?P<number>\d+)\*\* (?P<text>.+?)$(?P<rest>(?:\n  .+)*)", re.MULTILINE)
+_BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One numbered sentence.
+
+    Args:
+        source: what is in the brackets that close it: where the rule comes from.
+    """
+
+    number: int
+    sentence: str
+    source: str
+
+
+def rules(text: str) -> list[Rule]:
+    """All rules of the document, in its order."""
+    found = []
+    for match in _RULE.finditer(text):
+        whole = " ".join((match["text"] + match["rest"]).split())
+        sentence, _, source = whole.rpartition(" *(")
+        found.append(Rule(int(match["number"]), sentence, source.removesuffix(")*")))
+    return found
+
+
+def rewrite(text: str) -> str:
+    """The document with its generated parts as they should be.
+
+    Raises:
+        KeyError: a part is marked as generated, and nothing generates it.
+    """
+    return _BLOCK.sub(lambda match: f"{match[1]}{GENERATED[match['name']]()}\n{match[3]}", text)
+
+
+def blocks(text: str) -> list[str]:
+    """Names of the generated parts."""
+    return [match["name"] for match in _BLOCK.finditer(text)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the parts
+
+
+def heartbeat_codes() -> str:
+    """Codes of a heartbeat's answer by class."""
+    texts = docstrings(HeartbeatErrorClass)
+    codes = {name: _names(its_codes) for name, its_codes in _by_class(HEARTBEAT_CODES).items()}
+    codes["RETRY"] += ", and any other that Kafka marks retriable"
+    codes["FATAL"] += ", and any other"
+    return _table(["class", "code", "what it does to the member"], [[name, codes[name], texts[name]] for name in codes])
+
+
+def fatal_codes() -> str:
+    """Codes that stop the member, and the way out."""
+    return _table(["code", "what to do"], [[error_name(code), text] for code, text in FATAL_ADVICE.items()])
+
+
+_COMMIT_OUTCOMES: Final[dict[CommitErrorClass, tuple[str, str, str, str]]] = {
+    CommitErrorClass.RETRY: ("retried", "RetriableCommitFailedError", "soon again", "retried"),
+    CommitErrorClass.RETRY_UNLESS_REVOKING: ("retried", "RetriableCommitFailedError", "soon again", "given up"),
+    CommitErrorClass.NOT_A_MEMBER: ("CommitFailedError", "CommitFailedError", "next interval", "given up"),
+    CommitErrorClass.STALE: ("retried with the next epoch", "the error", "next interval", "retried"),
+    CommitErrorClass.FENCED_INSTANCE: ("CommitFailedError", "the error, and poll() too", "next interval", "given up"),
+    CommitErrorClass.RAISE: ("the error", "the error", "next interval", "given up"),
+    CommitErrorClass.OTHER: ("the error", "the error", "next interval", "given up"),
+}
+"""Per class: synchronous commit (and close), asynchronous, on the interval, before a revocation."""
+
+
+def commit_codes() -> str:
+    """Codes of OffsetCommit by class, and what each kind of commit does about them."""
+    by_class = _by_class(COMMIT_CODES)
+    rows = []
+    for error_class, outcomes in _COMMIT_OUTCOMES.items():
+        codes = by_class.get(error_class.name)
+        rows.append([_names(codes) if codes else "any other", *outcomes])
+    return _table(["code", "synchronous, or close()", "asynchronous", "interval", "before a revocation"], rows)
+
+
+def fetch_codes() -> str:
+    """Codes of OffsetFetch."""
+    texts = docstrings(FetchErrorClass)
+    everything = [code for code in ErrorCode if code is not ErrorCode.NONE]
+    stale = [code for code in everything if fetch_error_class(code) is FetchErrorClass.STALE]
+    unstable = [code for code in everything if partition_fetch_error_class(code) is FetchErrorClass.RETRY]
+    assert {code for code in everything if fetch_error_class(code) is FetchErrorClass.RETRY} == RETRIABLE
+    return _table(
+        ["where", "code", "what happens"],
+        [
+            ["group", _names(stale), texts["STALE"]],
+            ["group", "any that Kafka marks retriable", texts["RETRY"]],
+            ["group", "any other", texts["FAIL"]],
+            ["partition", _names(unstable), f"The whole request: {texts['RETRY'][0].lower()}{texts['RETRY'][1:]}"],
+            ["partition", "any other", texts["FAIL"]],
+        ],
+    )
+
+
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "state table": state_table,
+    "state diagram": state_diagram,
+    "phase table": phase_table,
+    "phase diagram": phase_diagram,
+    "heartbeat codes": heartbeat_codes,
+    "fatal codes": fatal_codes,
+    "commit codes": commit_codes,
+    "fetch codes": fetch_codes,
+}
+
+
+def _by_class(codes: Mapping[int, HeartbeatErrorClass] | Mapping[int, CommitErrorClass]) -> dict[str, list[int]]:
+    grouped: defaultdict[str, list[int]] = defaultdict(list)
+    for code, error_class in codes.items():
+        grouped[error_class.name].append(code)
+    return dict(grouped)
+
+
+def _names(codes: Iterable[int]) -> str:
+    return ", ".join(error_name(code) for code in codes)
+
+
+def _table(header: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def main() -> None:
+    """Rewrite the document in place."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(rewrite(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
