@@ -3,6 +3,7 @@
 #   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
+#   make docs     draw the parts of docs/protocol.md anew that are made from the code
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make bench    speed, as ratios against peers
 #   make package  build the wheel, install it into a clean environment, run the demo from it
@@ -17,7 +18,7 @@ PYTHON3 ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	command -v $$name >/dev/null && $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$name && break; done)
 
-.PHONY: help venv demo test check format interop bench package clean
+.PHONY: help venv demo test check format docs interop bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,6 +48,9 @@ check: venv
 format: venv
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: venv
+	@$(PYTHON) -m tests.support.protocol_document
 
 interop: venv
 	KIP848_REQUIRE_KAFKA=1 $(PYTHON) -m pytest tests/interop -m kafka

@@ -1,0 +1,137 @@
+"""The rules of docs/protocol.md, section Auto-commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.member.error_tables import CommitErrorClass, commit_error_class
+from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, pass_time, stable
+from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
+
+LONG = {"max_poll_interval_ms": 300_000}
+CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
+
+
+def test_r117_the_interval_commit_waits_for_poll() -> None:
+    """Before, records may be in the middle of their work, and committing them would lose them."""
+    member = auto_committing(TWO, **LONG)
+    pass_time(member, AUTO_MS - 1)
+    member.poll(positions(t_0=40))
+    pass_time(member, 1)
+    assert commits(member) == []
+    assert member.member.view().poll_wanted
+    member.poll(positions(t_0=50, t_1=7))
+    assert commits(member) == [(1, {"t-0": 50, "t-1": 7})]
+
+
+def test_r118_one_interval_commit_at_a_time() -> None:
+    """Two could arrive in either order, and move the position back."""
+    member = auto_committing(**LONG)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=50))
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=60))
+    assert commits(member) == [(1, {"t-0": 50})]
+    member.answer_commit()
+    member.poll(positions(t_0=60))
+    assert commits(member) == [(1, {"t-0": 60})]
+
+
+def test_r118_a_run_starts_the_interval_anew() -> None:
+    """It committed just now."""
+    member = auto_committing(**LONG)
+    pass_time(member, AUTO_MS - 1000)
+    member.assign_more(TWO)
+    member.reconcile()
+    pass_time(member, AUTO_MS - 1)
+    assert not member.member.view().poll_wanted
+    pass_time(member, 1)
+    assert member.member.view().poll_wanted
+
+
+def test_r119_without_new_positions_there_is_no_request() -> None:
+    """An idle consumer sends heartbeats, and nothing else; and the next real commit is not held up."""
+    member = auto_committing(**LONG)
+    for consumed, sent in ((None, 0), (positions(t_0=5), 1), (positions(t_0=5), 0), (positions(t_0=6), 1)):
+        pass_time(member, AUTO_MS)
+        member.poll(consumed)
+        assert len(commits(member)) == sent
+        if sent:
+            member.answer_commit()
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_r120_a_failed_interval_commit_is_made_up_for(code: ErrorCode) -> None:
+    """Positions that are never committed are read again after a crash."""
+    member = auto_committing(**LONG)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=9))
+    member.answer_commit(code)
+    passing = {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}
+    wait_ms = 100 if commit_error_class(code) in passing else AUTO_MS
+    member.advance(wait_ms - 1)
+    assert not member.member.view().poll_wanted
+    member.advance(1)
+    assert member.member.view().poll_wanted
+
+
+def test_r121_a_revocation_commits_beside_an_interval_commit() -> None:
+    """The older one does not contain the newest position, and its answer says nothing about it."""
+    member = auto_committing(**LONG)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=50))
+    member.assign_more({})
+    member.poll(positions(t_0=51))
+    assert [offsets for _, offsets in commits(member)] == [{"t-0": 50}, {"t-0": 51}]
+    member.answer_commit()
+    assert calls(member) == []
+    member.answer_commit()
+    assert calls(member) == ["revoked(t-0)"]
+
+
+def test_r122_each_retry_is_of_the_newest_positions_and_epoch() -> None:
+    """The application reads on in the partitions that it keeps."""
+    member = auto_committing(TWO)
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=5, t_1=10))
+    member.advance(INTERVAL_MS)
+    member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    member.answer_heartbeat(epoch=7)
+    member.poll(positions(t_0=5, t_1=20))
+    member.advance(100)
+    assert commits(member) == [(7, {"t-0": 5, "t-1": 20})]
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_r123_a_run_waits_only_for_commits_that_can_still_work(code: ErrorCode) -> None:
+    """Others wait for the partitions."""
+    member = auto_committing()
+    member.assign_more({})
+    member.poll(positions(t_0=9))
+    member.answer_commit(code)
+    retried = commit_error_class(code) in {CommitErrorClass.RETRY, CommitErrorClass.STALE}
+    assert calls(member) == ([] if retried else ["revoked(t-0)"])
+
+
+def test_r123_a_run_waits_no_longer_than_the_coordinator_does() -> None:
+    """Past the rebalance timeout the member is evicted, committed or not."""
+    member = auto_committing(rebalance_timeout_ms=3000, **LONG)
+    member.assign_more({})
+    member.poll(positions(t_0=5))
+    pass_time(member, 2999)
+    assert calls(member) == []
+    pass_time(member, 1)
+    assert calls(member) == ["revoked(t-0)"]
+
+
+def test_r124_without_auto_commit_nothing_is_committed() -> None:
+    """enable.auto.commit=false means that the application owns its positions."""
+    member: MemberHarness = stable(**LONG)
+    pass_time(member, 60_000)
+    member.poll(positions(t_0=5))
+    member.assign_more({})
+    member.poll(positions(t_0=5))
+    member.finish_call("revoked", "t-0")
+    member.leave(closing=True)
+    assert not [word for word in member.history if word.startswith("commit")]

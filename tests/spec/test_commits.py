@@ -1,0 +1,282 @@
+"""The rules of docs/protocol.md, section Commits."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    RequestTimeoutError,
+    RetriableCommitFailedError,
+    TopicAuthorizationError,
+)
+from kip848_client.member.error_tables import COMMIT_CODES, CommitErrorClass
+from kip848_client.member.events import CommitDone, CommitKind, SurfaceError
+from kip848_client.member.states import MemberState
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from tests.spec.arrange import (
+    TWO,
+    answer_heartbeats,
+    commits,
+    fence,
+    fenced,
+    joining,
+    revoking,
+    stable,
+    without_coordinator,
+)
+from tests.support.member_harness import INTERVAL_MS, MEMBER_ID, MemberHarness, positions
+
+RETRIED = [CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING]
+PASSING = [ErrorCode(code) for code, error_class in COMMIT_CODES.items() if error_class in RETRIED]
+
+
+def test_r102_a_commit_carries_the_epoch_of_its_sending() -> None:
+    """One that waited through an epoch bump would be refused as stale."""
+    member = stable()
+    member.advance(INTERVAL_MS)
+    call = member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.answer_heartbeat(epoch=6)
+    member.advance(100)
+    assert commits(member) == [(6, {"t-0": 5})]
+    assert member.requests(OffsetCommitRequest)[0].member_id == MEMBER_ID
+    member.answer_commit()
+    assert member.commit_error(call) is None
+
+
+def test_r103_a_consumer_without_a_subscription_commits_without_an_epoch() -> None:
+    """Tools and assign() do: the coordinator accepts it while the group is empty."""
+    member = MemberHarness()
+    member.commit(positions(t_0=5))
+    (commit,) = member.requests(OffsetCommitRequest)
+    assert (commit.generation_id_or_member_epoch, commit.member_id) == (-1, "")
+
+
+def test_r103_so_does_one_that_left() -> None:
+    """Its last positions may still be welcome."""
+    member = stable({})
+    member.leave()
+    member.answer_heartbeat(epoch=-1)
+    member.commit(positions(t_0=5))
+    assert commits(member) == [(-1, {"t-0": 5})]
+
+
+def test_r104_a_subscribed_consumer_that_is_no_member_commits_nothing() -> None:
+    """The group may be empty just then, and the commit would overwrite a successor's."""
+    waiting = MemberHarness()
+    waiting.subscribe("t")
+    for member in (waiting, joining(), fenced()):
+        call = member.commit(positions(t_0=5))
+        assert isinstance(member.commit_error(call), CommitFailedError)
+        assert commits(member) == []
+
+
+@pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
+def test_r105_a_synchronous_commit_is_retried_until_its_deadline(code: ErrorCode) -> None:
+    """The last error belongs into the message: a time-out alone says nothing."""
+    member = stable()
+    call = member.commit(positions(t_0=5), timeout_ms=1000)
+    for wait_ms in (100, 200, 400):
+        member.answer_commit(code)
+        member.advance(wait_ms - 1)
+        answer_heartbeats(member)
+        assert commits(member) == []
+        member.advance(1)
+    member.answer_commit(code)
+    member.advance(300)
+    error = member.commit_error(call)
+    assert isinstance(error, RequestTimeoutError)
+    assert code.name in str(error)
+
+
+def test_r105_one_attempt_is_made_even_without_time() -> None:
+    """commit(timeout_s=0) is how some applications say "best effort"."""
+    member = stable()
+    call = member.commit(positions(t_0=5), timeout_ms=0)
+    assert commits(member) == [(1, {"t-0": 5})]
+    assert isinstance(member.commit_error(call), RequestTimeoutError)
+
+
+def test_r106_a_stale_commit_is_sent_again_with_each_newer_epoch() -> None:
+    """The epoch moved while it was on its way: nothing that a user could do anything about."""
+    member = stable()
+    call = member.commit(positions(t_0=5))
+    for epoch in (2, 3):
+        member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
+        assert commits(member) == []
+        member.answer_heartbeat(epoch=epoch)
+        assert commits(member) == [(epoch, {"t-0": 5})]
+    member.answer_commit()
+    assert member.commit_error(call) is None
+
+
+def test_r106_the_same_epoch_is_not_tried_again() -> None:
+    """It can only be stale again; at the deadline the commit has failed."""
+    member = stable()
+    call = member.commit(positions(t_0=5), timeout_ms=3000)
+    member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    member.answer_heartbeat(epoch=1)
+    member.advance(3000)
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    assert commits(member) == []
+
+
+def test_r107_a_repeated_commit_leaves_out_what_moved() -> None:
+    """With the newer epoch the coordinator would accept an offset for a partition of somebody else."""
+    member = revoking()
+    call = member.commit(positions(t_0=5, t_1=6))
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    member.answer_heartbeat(epoch=3)
+    member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    assert commits(member) == [(3, {"t-0": 5})]
+    member.answer_commit()
+    error = member.commit_error(call)
+    assert isinstance(error, CommitFailedError)
+    assert "t-1" in str(error)
+
+
+def test_r107_a_commit_that_waited_through_a_removal_fails() -> None:
+    """Its partitions may have an owner who has gone further."""
+    member = stable()
+    member.advance(INTERVAL_MS)
+    call = member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    fence(member)
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    assert commits(member) == []
+
+
+def test_r108_a_commit_of_a_removed_member_fails_at_once() -> None:
+    """Whether it is a member is for the heartbeat to say."""
+    member = stable()
+    call = member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    assert member.state() is MemberState.STABLE
+    assert member.owned == ["t-0"]
+
+
+@pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
+def test_r109_an_asynchronous_commit_is_one_attempt(code: ErrorCode) -> None:
+    """A retry that overtakes a newer commit moves the position back."""
+    member = stable()
+    call = member.commit(positions(t_0=5), kind=CommitKind.ASYNC)
+    member.answer_commit(code)
+    assert isinstance(member.commit_error(call), RetriableCommitFailedError)
+    member.advance(900)
+    assert commits(member) == []
+
+
+@pytest.mark.parametrize("offsets", [positions(t_0=6), {}], ids=["offsets", "nothing"])
+def test_r110_a_synchronous_commit_comes_after_the_asynchronous_ones(offsets: dict[object, object]) -> None:
+    """commit() is how applications wait for what they started."""
+    member = stable()
+    first = member.commit(positions(t_0=5), kind=CommitKind.ASYNC)
+    second = member.commit(offsets)  # type: ignore[arg-type]  # one of the cases is empty
+    earlier = member.take(OffsetCommitRequest)
+    if offsets:
+        member.answer_commit()
+    assert not member.emitted(CommitDone)
+    member.sent.append(earlier)
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert [done.commit_id for done in member.emitted(CommitDone)] == [first, second]
+    assert member.commit_error(second) is None
+
+
+@pytest.mark.parametrize("kind", [CommitKind.SYNC, CommitKind.ASYNC, CommitKind.AUTO_CLOSE])
+def test_r111_a_commit_of_nothing_succeeds_without_a_request(kind: CommitKind) -> None:
+    """commit() before the first record."""
+    member = stable()
+    assert member.commit_error(member.commit({}, kind=kind)) is None
+    assert commits(member) == []
+
+
+def test_r112_missing_permission_names_every_topic() -> None:
+    """One error, so that one ticket cures both."""
+    member = MemberHarness()
+    member.join({"t": [0], "u": [0]}, topics=("t", "u"))
+    member.reconcile()
+    call = member.commit(positions(t_0=1, u_0=2))
+    member.answer_commit(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    error = member.commit_error(call)
+    assert isinstance(error, TopicAuthorizationError)
+    assert error.topics == ("t", "u")
+
+
+def test_r112_any_other_error_goes_before_it() -> None:
+    """What can be retried is retried first."""
+    member = stable(TWO)
+    member.commit(positions(t_0=1, t_1=2))
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    member.answer_commit({"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-1": loading})
+    member.advance(100)
+    assert commits(member) == [(1, {"t-0": 1, "t-1": 2})]
+
+
+def test_r112_two_failed_partitions_are_one_failed_attempt() -> None:
+    """Counted twice, the backoff would grow twice as fast."""
+    member = stable(TWO)
+    member.commit(positions(t_0=1, t_1=2))
+    for wait_ms in (100, 200):
+        member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        member.advance(wait_ms)
+        assert len(commits(member)) == 1
+
+
+def test_r113_a_fenced_instance_comes_out_of_poll() -> None:
+    """Another process runs with our identity; a callback that nobody passed would hide that."""
+    member = stable(instance_id="host-1")
+    call = member.commit(positions(t_0=5), kind=CommitKind.ASYNC)
+    member.answer_commit(ErrorCode.FENCED_INSTANCE_ID)
+    assert isinstance(member.commit_error(call), FencedInstanceIdError)
+    assert [type(effect.error) for effect in member.emitted(SurfaceError)] == [FencedInstanceIdError]
+
+
+def test_r114_a_topic_is_named_by_id_where_it_is_known() -> None:
+    """A topic that was created again under its name must not get the old positions."""
+    member = stable()
+    member.commit(positions(t_0=5))
+    request = member.take(OffsetCommitRequest)
+    assert isinstance(request.request, OffsetCommitRequest)
+    assert (request.request.topics[0].topic_id, request.max_version) == (member.topic_ids["t"], None)
+    member.commit(positions(v_0=5))
+    unknown = member.take(OffsetCommitRequest)
+    assert isinstance(unknown.request, OffsetCommitRequest)
+    assert (unknown.request.topics[0].topic_id, unknown.max_version) == (ZERO_UUID, 9)
+
+
+def test_r115_commits_work_in_revoked_and_fail_in_lost() -> None:
+    """That is what tells the two callbacks apart."""
+    member = revoking()
+    working = member.commit(positions(t_1=9))
+    assert commits(member) == [(2, {"t-1": 9})]
+    member.answer_commit()
+    assert member.commit_error(working) is None
+    lost = fenced()
+    failing = lost.commit(positions(t_0=9))
+    assert isinstance(lost.commit_error(failing), CommitFailedError)
+
+
+@pytest.mark.parametrize("kind", [CommitKind.SYNC, CommitKind.ASYNC])
+def test_r116_close_does_not_wait_for_commits_that_cannot_be_sent(kind: CommitKind) -> None:
+    """Waiting for a coordinator that nobody looks for is waiting for ever."""
+    member = without_coordinator(stable())
+    call = member.commit(positions(t_0=1), kind=kind)
+    member.leave(closing=True)
+    assert isinstance(member.commit_error(call), CommitFailedError)
+
+
+def test_r116_a_fatal_member_fails_its_commits() -> None:
+    """The reason is attached."""
+    member = fenced(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    call = member.commit(positions(t_0=1))
+    error = member.commit_error(call)
+    assert isinstance(error, CommitFailedError)
+    assert isinstance(error.__cause__, GroupAuthorizationError)
+    assert commits(member) == []

@@ -1,0 +1,146 @@
+"""The rules of docs/protocol.md, section The coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import AuthenticationError, GroupAuthorizationError
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    Destination,
+    Fail,
+    FailureKind,
+    RequestFailed,
+    SurfaceError,
+)
+from kip848_client.member.states import MemberState
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from tests.spec.arrange import stable
+from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
+
+
+def looking(**settings: object) -> MemberHarness:
+    """It wants to join, and nobody told it yet who the coordinator is."""
+    member = MemberHarness(coordinator_found=False, settings=settings)
+    member.subscribe("t")
+    member.poll()
+    return member
+
+
+def test_r20_nobody_looks_before_the_coordinator_is_needed() -> None:
+    """A consumer that waits to be used causes no traffic."""
+    member = MemberHarness(coordinator_found=False)
+    member.subscribe("t")
+    member.advance(10_000)
+    assert not member.sent
+    member.poll()
+    assert member.take(FindCoordinatorRequest).destination is Destination.ANY_BROKER
+
+
+def test_r20_a_consumer_that_left_does_not_look() -> None:
+    """After unsubscribe() nobody needs the coordinator."""
+    member = stable({})
+    member.leave()
+    member.coordinator_found = False
+    member.fail_heartbeat()
+    member.advance(10 * INTERVAL_MS)
+    assert not member.sent
+
+
+@pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED])
+def test_r21_a_lookup_is_repeated_for_ever(kind: FailureKind) -> None:
+    """A cluster that is down for a night must find its consumers alive in the morning."""
+    member = looking(max_poll_interval_ms=10**9)
+    for wait_ms in (100, 200, 400, 800, 1000, 1000):
+        member.fail(FindCoordinatorRequest, kind)
+        member.advance(wait_ms - 1)
+        assert not member.sent
+        member.advance(1)
+    assert not member.emitted(SurfaceError)
+    assert member.requests(FindCoordinatorRequest)
+
+
+def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:
+    """A consumer without permission on the group must not wait in silence."""
+    member = looking()
+    fetch = member.committed("t-0")
+    member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, GroupAuthorizationError)
+    assert member.fetch_result(fetch).error is surfaced.error
+    assert member.state() is MemberState.UNJOINED
+
+
+def test_r22_the_next_lookup_starts_afresh() -> None:
+    """A permission that is added later is all it takes."""
+    member = looking()
+    member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    member.advance(100)
+    member.find_coordinator()
+    member.expect_heartbeat(epoch=0, full=True)
+    assert len(member.emitted(SurfaceError)) == 1
+
+
+@pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED])
+def test_r23_a_broken_connection_is_a_lost_coordinator(kind: FailureKind) -> None:
+    """The coordinator may have moved together with the connection."""
+    member = stable()
+    member.coordinator_found = False
+    member.advance(INTERVAL_MS)
+    member.fail_heartbeat(kind)
+    assert member.member.snapshot().coordinator is None
+    member.find_coordinator(node_id=2)
+    member.advance(100)
+    member.expect_heartbeat(epoch=1, full=True)
+
+
+def test_r24_a_late_answer_does_not_lose_the_new_coordinator() -> None:
+    """Throwing away what was just found would repeat the lookup for every request that was under way."""
+    member = stable()
+    member.coordinator_found = False
+    member.advance(INTERVAL_MS)
+    late = member.take(ConsumerGroupHeartbeatRequest)
+    member.commit(positions(t_0=1))
+    member.fail(OffsetCommitRequest)
+    member.find_coordinator(node_id=2)
+    member.sent.insert(0, late)
+    member.answer_heartbeat(error=ErrorCode.NOT_COORDINATOR)
+    coordinator = member.member.snapshot().coordinator
+    assert coordinator is not None
+    assert coordinator.node_id == 2
+
+
+@pytest.mark.parametrize("kind", [FailureKind.AUTHENTICATION_FAILED, FailureKind.UNSUPPORTED_VERSION])
+def test_r25_a_refused_connection_stops_a_member(kind: FailureKind) -> None:
+    """Heartbeats go over that connection: no retry makes it work."""
+    member = looking()
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    member.step(RequestFailed(member.take_waiting(ConnectCoordinator).request_id, kind, "refused"))
+    assert len(member.emitted(Fail)) == 1
+    assert member.state() is MemberState.FATAL
+
+
+def test_r25_a_refused_connection_fails_only_the_calls_of_others() -> None:
+    """A tool that reads committed offsets gets its error, and may try again."""
+    member = MemberHarness(coordinator_found=False)
+    call = member.committed("t-0")
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    connect = member.take_waiting(ConnectCoordinator)
+    member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
+    assert isinstance(member.fetch_result(call).error, AuthenticationError)
+    assert member.state() is MemberState.UNJOINED
+
+
+def test_r26_brokers_that_disagree_are_not_asked_in_a_loop() -> None:
+    """Each says that the other is the coordinator: a lookup costs a connection, too."""
+    member = stable()
+    member.advance(INTERVAL_MS)
+    lookups_before = len(member.emitted(ConnectCoordinator))
+    for _ in range(20):
+        while member.requests(ConsumerGroupHeartbeatRequest):
+            member.answer_heartbeat(error=ErrorCode.NOT_COORDINATOR)
+        member.advance(10)
+    assert len(member.emitted(ConnectCoordinator)) - lookups_before <= 3

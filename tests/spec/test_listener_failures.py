@@ -1,0 +1,84 @@
+"""The rules of docs/protocol.md, section Listeners that fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.member.states import MemberState
+from tests.spec.arrange import ONE, TWO, assigning, calls, fence, fenced, revoking, stable
+from tests.support.member_harness import positions
+
+NO = ValueError("not now")
+
+
+@pytest.mark.parametrize("error", [NO, KeyboardInterrupt(), SystemExit()], ids=lambda error: type(error).__name__)
+def test_r84_a_revocation_that_fails_is_repeated_by_the_next_poll(error: BaseException) -> None:
+    """An application that could not flush must get another chance before others read its records."""
+    member = revoking()
+    member.finish_call("revoked", "t-1", error=error)
+    member.expect_no_heartbeat()
+    assert member.readable == ["t-0"]
+    member.poll()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == ONE
+
+
+def test_r85_who_never_lets_go_loses_everything() -> None:
+    """The rebalance timeout protects the others."""
+    member = revoking()
+    member.finish_call("revoked", "t-1", error=NO)
+    fence(member, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert calls(member) == ["lost(t-0,t-1)"]
+
+
+def test_r86_an_assignment_that_fails_is_repeated_with_what_is_new() -> None:
+    """A retry with an empty list would leave partitions that the application never set up."""
+    member = assigning()
+    member.finish_call("assigned", "t-1", error=NO)
+    assert member.readable == ["t-0"]
+    member.expect_no_heartbeat()
+    member.assign_more({"t": [0, 1, 2]}, epoch=3)
+    member.poll()
+    member.finish_call("assigned", "t-1", "t-2")
+    assert member.readable == ["t-0", "t-1", "t-2"]
+
+
+def test_r87_what_was_refused_can_be_revoked() -> None:
+    """The application saw it, and may have opened something for it."""
+    member = assigning()
+    member.finish_call("assigned", "t-1", error=NO)
+    member.assign_more(ONE, epoch=3)
+    member.poll()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    assert member.owned == ["t-0"]
+
+
+def test_r88_a_partition_that_comes_back_is_readable_again() -> None:
+    """Its revocation failed, then the coordinator changed its mind: it must not stay paused for ever."""
+    member = stable(TWO)
+    member.assign_more(ONE)
+    member.poll(positions(t_0=3, t_1=7))
+    member.finish_call("revoked", "t-1", error=NO)
+    member.assign_more(TWO, epoch=3)
+    member.poll(positions(t_0=3, t_1=7))
+    member.finish_call("assigned")
+    assert member.readable == ["t-0", "t-1"]
+    assert member.history[-1] == "fetch(t-1@7)"
+
+
+def test_r89_a_fenced_member_comes_back_all_the_same() -> None:
+    """The partitions are gone whatever the application thinks of it."""
+    member = fenced()
+    member.finish_call("lost", "t-0", error=NO)
+    member.expect_heartbeat(epoch=0, full=True)
+
+
+def test_r89_a_fatal_member_keeps_nothing() -> None:
+    """assignment() must not name partitions of a dead member."""
+    member = fenced(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    member.finish_call("lost", "t-0", error=NO)
+    assert member.owned == []
+    assert member.state() is MemberState.FATAL

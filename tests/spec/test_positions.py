@@ -1,0 +1,247 @@
+"""The rules of docs/protocol.md, section Where a partition starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import BrokerError, FencedError, NoOffsetForPartitionError
+from kip848_client.member.events import (
+    FailureKind,
+    ListOffsets,
+    OffsetsListed,
+    PositionLost,
+    PositionSet,
+    RequestFailed,
+    SurfaceError,
+)
+from kip848_client.member.settings import ResetPolicy
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from tests.spec.arrange import ONE, TWO, answer_heartbeats, fence, fetches, looking_up
+from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness
+
+T0 = TopicPartition("t", 0)
+CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
+
+
+def test_r90_a_seek_comes_before_the_committed_offset() -> None:
+    """Applications that keep their own offsets seek in the assigned callback."""
+    member = MemberHarness()
+    member.join(TWO)
+    member.poll()
+    member.step(PositionSet(T0, OffsetAndMetadata(500)))
+    member.finish_call("assigned", "t-0", "t-1")
+    assert "fetch(t-0@500)" in member.history
+    assert fetches(member) == [["t-1"]]
+
+
+def test_r90_the_committed_offset_comes_before_the_policy() -> None:
+    """Nothing is skipped, nothing is read twice."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 42})
+    assert member.history == ["fetch(t-0@42)"]
+
+
+@pytest.mark.parametrize(("policy", "timestamp"), [(ResetPolicy.EARLIEST, -2), (ResetPolicy.LATEST, -1)])
+def test_r90_without_either_the_policy_decides(policy: ResetPolicy, timestamp: int) -> None:
+    """A new group starts where auto.offset.reset says."""
+    member = looking_up(auto_offset_reset=policy)
+    member.answer_fetch()
+    listing = member.take_waiting(ListOffsets)
+    assert listing.timestamps == {T0: timestamp}
+    member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(17)}, {}))
+    assert member.history[-1] == "fetch(t-0@17)"
+
+
+def test_r91_the_fetch_names_the_member_and_asks_for_stable_offsets() -> None:
+    """The epoch keeps a removed member from positions that it must not act on."""
+    member = looking_up()
+    (request,) = member.requests(OffsetFetchRequest)
+    group = request.groups[0]
+    assert (group.group_id, group.member_id, group.member_epoch) == (GROUP, MEMBER_ID, 1)
+    assert request.require_stable
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_r92_a_failed_fetch_is_repeated(code: ErrorCode) -> None:
+    """Starting at the reset policy because a fetch failed skips or repeats a whole partition."""
+    member = looking_up()
+    member.answer_fetch(error=code)
+    member.advance(200)
+    assert not member.waiting
+    member.answer_fetch({"t-0": 77})
+    assert member.history[-1] == "fetch(t-0@77)"
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_r92_a_failed_partition_is_repeated(code: ErrorCode) -> None:
+    """The same, when only one partition of the answer failed."""
+    member = looking_up(TWO)
+    member.answer_fetch({"t-1": 5}, errors={"t-0": code})
+    member.advance(200)
+    assert not member.waiting
+    member.answer_fetch({"t-0": 77, "t-1": 5})
+    assert "t-0@77" in member.history[-1]
+
+
+def test_r92_a_partition_that_the_answer_leaves_out_is_repeated() -> None:
+    """Absent is not "no offset"."""
+    member = looking_up()
+    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(GROUP, ()),)))
+    member.advance(200)
+    assert not member.waiting
+    assert fetches(member) == [["t-0"]]
+
+
+def test_r93_a_stale_fetch_is_repeated_with_the_newest_epoch() -> None:
+    """The old one can only be stale again."""
+    member = looking_up()
+    for epoch in (2, 3, 4):
+        member.answer_fetch(error=ErrorCode.STALE_MEMBER_EPOCH)
+        member.answer_heartbeat(epoch=epoch)
+        member.advance(1000)
+        answer_heartbeats(member)
+        (request,) = member.requests(OffsetFetchRequest)
+        assert request.groups[0].member_epoch == epoch
+    member.answer_fetch({"t-0": 1234})
+    assert member.history[-1] == "fetch(t-0@1234)"
+
+
+def test_r93_a_stale_fetch_of_a_consumer_that_left_fails() -> None:
+    """There is no newer epoch to come."""
+    member = looking_up({})
+    call = member.committed("t-0")
+    member.leave()
+    member.answer_fetch(error=ErrorCode.STALE_MEMBER_EPOCH)
+    assert isinstance(member.fetch_result(call).error, FencedError)
+
+
+def test_r94_a_removed_member_hears_of_it_through_its_heartbeat() -> None:
+    """Two stories about one removal confuse."""
+    member = looking_up()
+    member.answer_fetch(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not member.emitted(SurfaceError)
+    fence(member)
+    member.finish_call("lost", "t-0")
+
+
+def test_r95_a_pending_transaction_is_waited_for() -> None:
+    """Its outcome decides where to start."""
+    member = looking_up(TWO)
+    member.answer_fetch({"t-1": 5}, errors={"t-0": ErrorCode.UNSTABLE_OFFSET_COMMIT})
+    assert member.history == []
+    member.advance(100)
+    assert fetches(member) == [["t-0", "t-1"]]
+
+
+def test_r96_partitions_added_during_a_lookup_get_their_own() -> None:
+    """Otherwise they take the reset path, and lose their committed offsets."""
+    member = looking_up()
+    member.assign_more(TWO)
+    member.reconcile()
+    assert fetches(member) == [["t-0"], ["t-1"]]
+    member.answer_fetch({"t-0": 5})
+    member.answer_fetch({"t-1": 6})
+    assert member.history[-2:] == ["fetch(t-0@5)", "fetch(t-1@6)"]
+    assert not member.waiting
+
+
+def test_r97_a_result_for_a_partition_that_is_gone_is_dropped() -> None:
+    """Fetching it would deliver records of somebody else."""
+    member = looking_up(TWO)
+    member.assign_more({"t": [1]})
+    member.reconcile()
+    member.answer_fetch({"t-0": 5, "t-1": 6})
+    assert [word for word in member.history if word.startswith("fetch(")] == ["fetch(t-1@6)"]
+
+
+def test_r97_a_result_for_a_partition_that_was_sought_is_dropped() -> None:
+    """The application spoke last."""
+    member = looking_up(TWO)
+    member.step(PositionSet(T0, OffsetAndMetadata(99)))
+    member.answer_fetch({"t-0": 5, "t-1": 6})
+    assert member.history == ["fetch(t-0@99)", "fetch(t-1@6)"]
+
+
+def test_r98_equal_calls_share_one_request() -> None:
+    """Ten threads that call committed() are one request, and a retry is not lost on any of them."""
+    member = looking_up({})
+    first, second = member.committed("t-0"), member.committed("t-0")
+    assert fetches(member) == [["t-0"]]
+    member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(100)
+    member.answer_fetch({"t-0": 3})
+    assert {len(member.fetch_result(call).offsets) for call in (first, second)} == {1}
+
+
+def test_r98_a_new_owner_never_uses_an_older_answer() -> None:
+    """The former owner may have committed between the question and our assignment."""
+    member = looking_up({})
+    member.committed("t-0")
+    member.assign_more(ONE)
+    member.reconcile()
+    assert fetches(member) == [["t-0"], ["t-0"]]
+    member.answer_fetch({"t-0": 5})
+    member.answer_fetch({"t-0": 500})
+    assert member.history[-1] == "fetch(t-0@500)"
+
+
+@pytest.mark.parametrize("cure", ["seek", "commit"])
+def test_r99_without_a_policy_the_application_decides(cure: str) -> None:
+    """It is told which partitions wait, once, and either call starts them."""
+    member = looking_up(auto_offset_reset=ResetPolicy.NONE)
+    member.answer_fetch()
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, NoOffsetForPartitionError)
+    assert surfaced.error.partitions == ("t-0",)
+    if cure == "seek":
+        member.step(PositionSet(T0, OffsetAndMetadata(9)))
+    else:
+        member.advance(200)
+        member.answer_fetch({"t-0": 9})
+    assert member.history[-1] == "fetch(t-0@9)"
+    assert len(member.emitted(SurfaceError)) == 1
+
+
+def test_r100_a_position_without_a_record_follows_the_policy() -> None:
+    """The log was truncated, or a seek went too far."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 5})
+    member.step(PositionLost(T0, OffsetAndMetadata(5)))
+    assert member.take_waiting(ListOffsets).timestamps == {T0: -2}
+
+
+def test_r100_without_a_policy_it_is_an_error() -> None:
+    """The application decides what to do about the gap."""
+    member = looking_up(auto_offset_reset=ResetPolicy.NONE)
+    member.answer_fetch({"t-0": 5})
+    member.step(PositionLost(T0, OffsetAndMetadata(5)))
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, BrokerError)
+    assert surfaced.error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    member.step(PositionSet(T0, OffsetAndMetadata(8)))
+    assert member.history[-1] == "fetch(t-0@8)"
+
+
+@pytest.mark.parametrize("way", ["disconnected", "leader moved", "no record"])
+def test_r101_a_lookup_of_the_beginning_is_repeated(way: str) -> None:
+    """A partition whose leader is being elected starts a little later, not never."""
+    member = looking_up()
+    member.answer_fetch()
+    listing = member.take_waiting(ListOffsets)
+    match way:
+        case "disconnected":
+            member.step(RequestFailed(listing.request_id, FailureKind.DISCONNECTED, "scripted"))
+        case "leader moved":
+            member.step(OffsetsListed(listing.request_id, {}, {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}))
+        case _:
+            member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(-1)}, {}))
+    member.advance(100)
+    member.answer_list_offsets(3)
+    assert member.history[-1] == "fetch(t-0@3)"
+    assert not member.emitted(SurfaceError)

@@ -1,0 +1,376 @@
+"""The rules of docs/protocol.md, section Reconciliation."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kip848_client.member.events import MetadataUpdated, RequestMetadata
+from kip848_client.member.states import MemberState
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from tests.spec.arrange import (
+    ONE,
+    TWO,
+    assigning,
+    auto_committing,
+    calls,
+    commits,
+    fence,
+    fetches,
+    revoking,
+    stable,
+    unresolved,
+)
+from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
+
+
+def test_r64_a_run_waits_for_poll() -> None:
+    """At any other moment the application may be in the middle of a record, and its position a lie."""
+    member = stable(TWO)
+    member.assign_more(ONE)
+    member.advance(500)
+    assert not member.calls
+    assert member.readable == ["t-0", "t-1"]
+    assert member.member.view().poll_wanted
+    member.poll()
+    assert calls(member) == ["revoked(t-1)"]
+
+
+def test_r65_a_target_that_arrives_in_a_run_is_for_the_next_one() -> None:
+    """A run that changes its mind would tell the application two stories."""
+    member = revoking()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=3, assignment={"t": [2]})
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat(epoch=3)) == ONE
+    member.answer_heartbeat(epoch=3)
+    member.reconcile()
+    assert member.reported(member.expect_heartbeat(epoch=3)) == {"t": [2]}
+
+
+def test_r65_a_name_that_arrives_in_a_run_is_for_the_next_one() -> None:
+    """The same, for names."""
+    member = unresolved({"t": [1], "u": [0]})
+    member.poll()
+    member.step(MetadataUpdated({member.topic_ids["u"]: "u"}))
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-1")
+    assert member.reported(member.expect_heartbeat()) == {"t": [1]}
+    member.answer_heartbeat(epoch=2)
+    member.poll()
+    assert calls(member) == ["assigned(u-0)"]
+
+
+def test_r66_a_topic_created_again_is_another_topic() -> None:
+    """Its offsets start at zero; going on at the old position would skip everything."""
+    member = stable()
+    member.topic_ids["t"] = UUID(int=77)
+    member.assign_more(ONE)
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-0")
+    assert fetches(member) == [["t-0"]]
+
+
+def test_r66_revoked_and_added_are_the_differences() -> None:
+    """Anything more would stop partitions that nobody asked for."""
+    member = stable(TWO)
+    member.assign_more({"t": [1, 2]})
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-2")
+    assert member.owned == ["t-1", "t-2"]
+
+
+def test_r67_pause_commit_revoked_assigned_acknowledged() -> None:
+    """Every other order loses records or reads them twice."""
+    member = auto_committing()
+    member.assign_more({"t": [1]})
+    member.forget_history()
+    member.poll(positions(t_0=42))
+    member.answer_commit()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned", "t-1")
+    assert member.history[:5] == ["pause(t-0)", "commit(2)", "revoked(t-0)", "assigned(t-1)", "heartbeat(2)"]
+
+
+def test_r68_nothing_of_a_revoked_partition_is_read_once_its_run_began() -> None:
+    """A record delivered after the position was read is delivered again by the next owner."""
+    member = auto_committing(TWO)
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=9))
+    assert member.readable == ["t-1"]
+    assert member.history.index("pause(t-0)") < member.history.index("commit(2)")
+    assert commits(member) == [(2, {"t-0": 9})]
+
+
+def test_r69_kept_partitions_are_left_alone() -> None:
+    """That they go on being read is the point of the protocol."""
+    member = stable(TWO)
+    member.assign_more({"t": [1, 2]})
+    member.poll()
+    assert member.readable == ["t-1"]
+    member.finish_call("revoked", "t-0")
+    assert member.readable == ["t-1"]
+    member.finish_call("assigned", "t-2")
+    assert member.readable == ["t-1", "t-2"]
+    assert fetches(member) == [["t-2"]]
+
+
+def test_r70_every_run_ends_with_the_assigned_callback() -> None:
+    """The empty one tells the application that the rebalance is over."""
+    member = stable()
+    member.assign_more({})
+    member.reconcile()
+    assert member.history == ["heartbeat(1)", "pause(t-0)", "revoked(t-0)", "assigned()", "heartbeat(2)"]
+
+
+def test_r70_revoked_and_lost_are_never_called_with_nothing() -> None:
+    """Applications flush in them."""
+    member = MemberHarness()
+    member.join(TWO)
+    member.reconcile()
+    member.answer_heartbeat(epoch=2, assignment={})
+    member.reconcile()
+    fence(member)
+    assert not {"revoked()", "lost()"} & set(member.history)
+
+
+def test_r71_added_partitions_wait_for_the_listener() -> None:
+    """A listener that seeks must be faster than the fetcher."""
+    member = assigning()
+    member.advance(500)
+    assert fetches(member) == []
+    assert member.readable == ["t-0"]
+    member.finish_call("assigned", "t-1")
+    assert fetches(member) == [["t-1"]]
+    assert member.readable == ["t-0", "t-1"]
+
+
+def test_r72_revocation_is_acknowledged_at_once() -> None:
+    """Others wait for the partition, and the rebalance timeout runs."""
+    member = revoking()
+    member.finish_call("revoked", "t-1")
+    member.expect_no_heartbeat()
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat(epoch=2)) == ONE
+
+
+def test_r72_the_acknowledgement_carries_the_newest_epoch() -> None:
+    """With the epoch of the run's beginning it would be fenced."""
+    member = assigning()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=3)
+    member.finish_call("assigned", "t-1")
+    assert member.reported(member.expect_heartbeat(epoch=3)) == TWO
+
+
+def test_r73_the_same_assignment_changes_nothing() -> None:
+    """The coordinator repeats it to every full heartbeat."""
+    member = stable()
+    member.assign_more(ONE, epoch=1)
+    member.poll()
+    assert member.history == ["heartbeat(1)"]
+    assert member.state() is MemberState.STABLE
+
+
+def test_r74_the_known_part_goes_ahead() -> None:
+    """One topic that the metadata does not show yet must not stop the others."""
+    member = unresolved({"t": [0, 1], "u": [0]})
+    member.poll()
+    member.finish_call("assigned", "t-1")
+    assert member.reported(member.expect_heartbeat()) == TWO
+    member.answer_heartbeat(epoch=2)
+    member.step(MetadataUpdated({member.topic_ids["u"]: "u"}))
+    member.poll()
+    member.finish_call("assigned", "u-0")
+    assert member.reported(member.expect_heartbeat()) == {"t": [0, 1], "u": [0]}
+
+
+def test_r74_others_do_not_wait_for_a_topic_that_only_we_miss() -> None:
+    """What is to be given up is given up, although nothing can be taken yet."""
+    member = unresolved({"u": [0]})
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == {}
+
+
+def test_r75_unknown_ids_are_asked_for_once_per_backoff() -> None:
+    """Metadata requests in a loop bring down brokers."""
+    member = unresolved({"t": [0], "u": [0]})
+    for wait_ms in (100, 200, 400):
+        member.advance(wait_ms - 1)
+        assert not member.waiting
+        member.advance(1)
+        request = member.take_waiting(RequestMetadata)
+        assert request.topic_ids == {member.topic_ids["u"]}
+        member.step(MetadataUpdated({}, request.request_id))
+
+
+def test_r75_withdrawn_ids_are_not_asked_for() -> None:
+    """A topic that was deleted before anybody saw it is nobody's business any more."""
+    member = unresolved({"t": [0], "u": [0]})
+    member.answer_heartbeat(epoch=2)
+    member.assign_more(ONE, epoch=3)
+    member.waiting.clear()
+    member.advance(5000)
+    assert not member.waiting
+    assert not member.calls
+    assert member.state() is MemberState.STABLE
+
+
+def test_r76_a_target_waits_for_the_first_answer_about_its_names() -> None:
+    """Otherwise every first assignment would come in two steps, the first of them empty."""
+    member = MemberHarness(metadata_answered=False)
+    member.join(ONE)
+    member.poll()
+    assert not member.calls
+    request = member.take_waiting(RequestMetadata)
+    member.step(MetadataUpdated({member.topic_ids["t"]: "t"}, request.request_id))
+    member.poll()
+    assert calls(member) == ["assigned(t-0)"]
+
+
+def test_r76_a_broker_that_does_not_answer_holds_nothing_back_for_long() -> None:
+    """Revocations must not wait for a broker that is down."""
+    member = stable()
+    member.metadata_answered = False
+    member.assign_more({"u": [0]})
+    member.advance(999)
+    assert not member.member.view().poll_wanted
+    member.advance(1)
+    assert member.member.view().poll_wanted
+
+
+def test_r77_an_unknown_topic_alone_is_acknowledged_once() -> None:
+    """The same acknowledgement on every turn floods the coordinator."""
+    member = unresolved({"t": [0], "u": [0]})
+    assert member.reported(member.expect_heartbeat(epoch=2)) == ONE
+    member.answer_heartbeat(epoch=2)
+    member.poll()
+    member.advance(INTERVAL_MS - 1)
+    member.expect_no_heartbeat()
+    assert not member.calls
+    assert member.state() is MemberState.RECONCILING
+
+
+def test_r78_a_late_name_brings_back_nothing_that_was_withdrawn() -> None:
+    """It belongs to somebody else by now."""
+    member = unresolved({"u": [0]}, {})
+    member.assign_more(ONE, epoch=3)
+    member.step(MetadataUpdated({member.topic_ids["u"]: "u", member.topic_ids["t"]: "t"}))
+    member.reconcile()
+    assert member.owned == ["t-0"]
+    assert "assigned(u-0)" not in member.history
+
+
+def test_r79_revoking_needs_no_metadata() -> None:
+    """A deleted topic has none, and its partitions must go."""
+    member = stable(TWO)
+    member.metadata_answered = False
+    member.topic_ids.pop("u")
+    member.assign_more({})
+    member.poll()
+    assert calls(member) == ["revoked(t-0,t-1)"]
+    assert not member.waiting
+
+
+def test_r80_an_acknowledgement_that_is_due_is_sent_before_the_next_run() -> None:
+    """The coordinator still waits for the first revocation, and others for its partition."""
+    member = revoking()
+    member.finish_call("revoked", "t-1")
+    member.advance(INTERVAL_MS)
+    member.finish_call("assigned")
+    member.answer_heartbeat(epoch=3, assignment={"t": [0, 2]})
+    assert member.reported(member.expect_heartbeat(epoch=3)) == ONE
+    assert member.state() is MemberState.RECONCILING
+
+
+def short_of_one() -> MemberHarness:
+    """It acknowledged t-0; while that is under way, its target is t-0 and t-1."""
+    member = revoking()
+    member.advance(INTERVAL_MS)
+    member.finish_call("revoked", "t-1")
+    member.answer_heartbeat(epoch=2, assignment=TWO)
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == ONE
+    return member
+
+
+def test_r81_nothing_is_added_while_its_absence_is_being_reported() -> None:
+    """Two members would read one partition, should the target move before the report arrives."""
+    member = short_of_one()
+    member.poll()
+    assert not member.calls
+    member.answer_heartbeat(epoch=2)
+    member.poll()
+    assert calls(member) == ["assigned(t-1)"]
+
+
+def test_r81_what_the_answer_takes_away_is_never_added() -> None:
+    """It went to somebody else meanwhile; our application must not hear of it."""
+    member = short_of_one()
+    member.answer_heartbeat(epoch=3, assignment=ONE)
+    member.poll()
+    assert member.owned == ["t-0"]
+    assert "assigned(t-1)" not in member.history
+
+
+def contradicted(member: MemberHarness) -> MemberHarness:
+    """A heartbeat fails during its run, and the next, full one reports only what was reconciled before."""
+    member.advance(INTERVAL_MS)
+    member.fail_heartbeat()
+    member.advance(100)
+    member.expect_heartbeat(full=True)
+    return member
+
+
+def test_r82_a_run_that_was_contradicted_starts_over_before_it_adds() -> None:
+    """The coordinator may have given the new partition away by now."""
+    member = stable()
+    member.assign_more({"t": [1]})
+    member.poll()
+    contradicted(member)
+    member.finish_call("revoked", "t-0")
+    member.poll()
+    assert not member.calls
+    member.answer_heartbeat(epoch=2, assignment={"t": [1]})
+    member.poll()
+    assert calls(member) == ["assigned(t-1)"]
+
+
+def test_r82_what_was_added_already_waits_for_the_answer() -> None:
+    """Its callback ran, but nobody reads it before it is certain whose it is."""
+    member = contradicted(assigning())
+    member.finish_call("assigned", "t-1")
+    assert member.readable == ["t-0"]
+    assert fetches(member) == []
+    member.answer_heartbeat(epoch=2, assignment=TWO)
+    assert member.readable == ["t-0", "t-1"]
+
+
+def test_r83_a_commit_of_a_dead_run_starts_nothing() -> None:
+    """The member has joined again since: the late answer belongs to another life."""
+    member = auto_committing()
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=5))
+    late = member.take(OffsetCommitRequest)
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=5, assignment={"t": [2]})
+    before = member.member.snapshot()
+    member.sent.append(late)
+    member.answer_commit()
+    assert member.member.snapshot() == before
+    assert not member.calls
+
+
+def test_r83_a_listener_of_a_dead_run_acknowledges_nothing() -> None:
+    """The new life was given other partitions."""
+    member = assigning()
+    member.leave()
+    member.finish_call("assigned", "t-1")
+    assert "heartbeat(2)" not in member.history
+    member.finish_call("revoked", "t-0", "t-1")
+    member.expect_heartbeat(epoch=-1)
