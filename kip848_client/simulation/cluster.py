@@ -6,7 +6,7 @@ Does not own: what a member does with an answer (`consumer`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from kip848_client.coordinator.requests import ApiRequest, TopicsChanged
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.model import BrokerNode, TopicPartition
+from kip848_client.simulation.pictures import GroupPicture, take_picture
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.find_coordinator import (
     Coordinator,
@@ -45,7 +46,10 @@ class Cluster:
         self._waiting: dict[int, Callable[[Response], None]] = {}
         self._timer_ms: int | None = None
         self._image = TopicsImage()
+        self._pictures: dict[str, tuple[int, GroupPicture]] = {}
         self.up = True
+        self.version = 0
+        """Grows whenever the coordinator's state may have changed, or the topics."""
         self.records: list[CoordinatorRecord] = []
         """The coordinator's log."""
         self.end_offsets: dict[TopicPartition, int] = {}
@@ -83,6 +87,7 @@ class Cluster:
 
     def _change(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:
         self._image = TopicsImage(topics, version=self._image.version + 1)
+        self.version += 1
         self._world.history.add(self._world.now_ms, "administrator", what, topic=name)
         if self.up:
             self._finish(self.coordinator.handle(TopicsChanged(self._image), now_ms=self._world.now_ms))
@@ -139,6 +144,7 @@ class Cluster:
         for record in result.records:
             self.coordinator.replay(record)
         self.coordinator.apply(result)
+        self.version += bool(result.records)
         for event in result.events:
             line = to_journal(
                 event,
@@ -199,6 +205,7 @@ class Cluster:
         if self.up:
             return
         self.coordinator = self.reloaded()
+        self.version += 1
         self.up = True
         self._finish(self.coordinator.handle(TopicsChanged(self._image), now_ms=self._world.now_ms))
         self.coordinator.loaded(now_ms=self._world.now_ms)
@@ -216,6 +223,25 @@ class Cluster:
         return GroupCoordinator(self._config, rng=self._coordinator_rng)
 
     # --------------------------------------------------------------------------------------------- looking
+
+    def picture(self, group_id: str) -> GroupPicture | None:
+        """A group as it is now; the same object until something changes."""
+        known = self._pictures.get(group_id)
+        if known is not None and known[0] == self.version:
+            return known[1]
+        group = self.coordinator.snapshot(group_id)
+        if group is None:
+            return None
+        picture = take_picture(group, self._image)
+        self._pictures[group_id] = (self.version, picture)
+        return picture
+
+    def pictures(self) -> Iterator[GroupPicture]:
+        """All groups as they are now."""
+        for group_id in self.coordinator.groups():
+            picture = self.picture(group_id)
+            assert picture is not None
+            yield picture
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, int]:
         """Committed offsets of a group."""

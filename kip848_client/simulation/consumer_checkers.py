@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kip848_client.member.events import MemberEffect, StateChanged
+from kip848_client.member.events import MemberEffect, MemberView, StateChanged
 from kip848_client.member.states import TRANSITIONS, MemberState, Transition
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.cluster import Cluster
@@ -43,6 +43,7 @@ class ExclusiveReading(Observer):
         self._joins_served: defaultdict[str, int] = defaultdict(int)
         self._joins_answered: defaultdict[str, int] = defaultdict(int)
         self._excused: set[str] = set()
+        self._looked: dict[str, tuple[int, int, int, bool]] = {}
 
     def stale(self, client_id: str, request: Request[Any]) -> None:
         """An old heartbeat that says what the member owned then."""
@@ -63,30 +64,34 @@ class ExclusiveReading(Observer):
 
     def after_step(self) -> None:
         """Compare what is readable with what the coordinator counts."""
+        version = self._cluster.version
         for consumer in self._consumers():
-            readable = consumer.readable
-            if not readable:
+            if consumer.closed:
                 continue
-            group = self._cluster.coordinator.snapshot(consumer.config.group_id)
-            seen = consumer.member.snapshot()
-            member = None if group is None else group.members.get(seen.member_id)
-            if member is None or seen.live_epoch not in {member.member_epoch, member.previous_member_epoch}:
-                continue
-            if self._joins_served[seen.member_id] != self._joins_answered[seen.member_id]:
-                continue
-            names = self._cluster.topics.by_id
-            counted = {
-                TopicPartition(names[topic_id].name, index)
-                for topic_id, index in member.assigned_partitions | member.pending_partitions
-                if topic_id in names
-            }
-            if readable <= counted:
-                self._excused.discard(seen.member_id)
-            require(
-                readable <= counted or seen.member_id in self._excused,
-                "C1",
-                f"{consumer.name} reads {sorted(map(str, readable - counted))}, which are not its own",
-            )
+            view = consumer.member.view()
+            looked = (view.version, version, self._joins_answered[view.member_id], view.member_id in self._excused)
+            if self._looked.get(consumer.name) != looked:
+                self._looked[consumer.name] = looked
+                self._look(consumer, view)
+
+    def _look(self, consumer: SimulatedConsumer, view: MemberView) -> None:
+        member_id = view.member_id
+        picture = self._cluster.picture(consumer.config.group_id)
+        member = None if picture is None else picture.group.members.get(member_id)
+        if picture is None or member is None:
+            return
+        if view.member_epoch not in {member.member_epoch, member.previous_member_epoch}:
+            return
+        if self._joins_served[member_id] != self._joins_answered[member_id]:
+            return
+        unheld = view.readable - picture.held_by_name[member_id]
+        if not unheld:
+            self._excused.discard(member_id)
+        require(
+            not unheld or member_id in self._excused,
+            "C1",
+            f"{consumer.name} reads {sorted(map(str, unheld))}, which are not its own",
+        )
 
 
 class ListenerPairs(Observer):
@@ -236,7 +241,7 @@ class NoRecordLost(Observer):
         self._covered[partition] = max(covered, stop)
         self._position[consumer.name, partition] = stop
 
-    def after_step(self) -> None:
+    def coordinator_changed(self) -> None:
         """No commit is ahead of what was handed out."""
         for group_id in self._cluster.coordinator.groups():
             for partition, offset in self._cluster.committed(group_id).items():
@@ -266,8 +271,7 @@ class GoneOwnNothing(Observer):
 
     def converged(self) -> None:
         """Everybody agrees."""
-        for group_id in self._cluster.coordinator.groups():
-            group = self._cluster.coordinator.snapshot(group_id)
-            assert group is not None
+        for picture in self._cluster.pictures():
+            group = picture.group
             living = {c.member.view().member_id for c in self._consumers() if not c.closed}
             require(set(group.members) == living, "L1", f"members {sorted(group.members)}, living {sorted(living)}")

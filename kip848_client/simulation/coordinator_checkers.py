@@ -6,11 +6,11 @@ Names follow the usual ones of this protocol: S for safety of the coordinator. S
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
-from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
+from kip848_client.coordinator.snapshot import GroupSnapshot
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.pictures import IdPartition
 from kip848_client.simulation.violation import require
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -23,28 +23,21 @@ _REPLAY_EVERY = 25
 """Records between two comparisons with a reloaded coordinator, which costs as much as the log is long."""
 
 
-def _held(member: MemberSnapshot) -> frozenset[tuple[UUID, int]]:
-    return member.assigned_partitions | member.pending_partitions
-
-
 class SingleOwner(Observer):
     """S1: no partition is assigned to, or awaited from, two members at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def after_step(self) -> None:
+    def coordinator_changed(self) -> None:
         """Look at every group."""
-        coordinator = self._cluster.coordinator
-        coordinator.check_invariants()
-        for group_id in coordinator.groups():
-            owner: dict[tuple[UUID, int], str] = {}
-            group = coordinator.snapshot(group_id)
-            assert group is not None
-            for member in group.members.values():
-                for partition in _held(member):
-                    other = owner.setdefault(partition, member.member_id)
-                    require(other == member.member_id, "S1", f"{partition} is held by {other} and {member.member_id}")
+        for picture in self._cluster.pictures():
+            owner: dict[IdPartition, str] = {}
+            for member_id, partitions in picture.held.items():
+                for partition in partitions:
+                    other = owner.setdefault(partition, member_id)
+                    require(other == member_id, "S1", f"{partition} is held by {other} and {member_id}")
+        self._cluster.coordinator.check_invariants()
 
 
 class TargetLegality(Observer):
@@ -53,47 +46,47 @@ class TargetLegality(Observer):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def after_step(self) -> None:
+    def coordinator_changed(self) -> None:
         """No partition is in two targets."""
-        for group_id in self._cluster.coordinator.groups():
-            group = self._cluster.coordinator.snapshot(group_id)
-            assert group is not None
-            targets = [member.target_partitions for member in group.members.values()]
+        for picture in self._cluster.pictures():
+            targets = picture.targets.values()
             total = sum(len(target) for target in targets)
+            group_id = picture.group.group_id
             require(len(frozenset().union(*targets)) == total, "S2", f"group {group_id}: targets overlap")
 
     def converged(self) -> None:
         """Every partition of every subscribed topic is in a target."""
-        for group_id in self._cluster.coordinator.groups():
-            group = self._cluster.coordinator.snapshot(group_id)
-            assert group is not None
+        for picture in self._cluster.pictures():
+            group = picture.group
             if group.members:
-                targets = frozenset().union(*(member.target_partitions for member in group.members.values()))
+                targets = frozenset().union(*picture.targets.values())
                 wanted = {
                     (topic.topic_id, index)
                     for topic in self._cluster.topics.topics
                     if topic.name in group.subscribed_topics
                     for index in range(topic.partition_count)
                 }
-                require(targets == wanted, "S2", f"group {group_id}: unassigned {sorted(map(str, wanted - targets))}")
+                require(
+                    targets == wanted, "S2", f"group {group.group_id}: unassigned {sorted(map(str, wanted - targets))}"
+                )
 
 
 class EpochOrder(Observer):
-    """S3: previous epoch <= epoch of a member <= target epoch <= group epoch; the last two never go back."""
+    """S3: previous epoch <= epoch of a member <= target epoch <= group epoch; the last two never go back.
+
+    A crash in between changes nothing, because epochs are durable.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._before: dict[str, tuple[int, int]] = {}
 
-    def after_step(self) -> None:
-        """Compare with the step before; a crash in between changes nothing, because epochs are durable."""
-        if not self._cluster.up:
-            return
-        for group_id in self._cluster.coordinator.groups():
-            group = self._cluster.coordinator.snapshot(group_id)
-            assert group is not None
+    def coordinator_changed(self) -> None:
+        """Compare with the last look."""
+        for picture in self._cluster.pictures():
+            group = picture.group
             self._look(group)
-            self._before[group_id] = (group.group_epoch, group.target_epoch)
+            self._before[group.group_id] = (group.group_epoch, group.target_epoch)
 
     def _look(self, group: GroupSnapshot) -> None:
         before = self._before.get(group.group_id, (0, 0))
@@ -124,16 +117,16 @@ class Withholding(Observer):
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        group = self._cluster.coordinator.snapshot(request.group_id)
-        if response.assignment is None or group is None:
+        picture = self._cluster.picture(request.group_id)
+        if response.assignment is None or picture is None:
             return
         given = {
             (topic.topic_id, index) for topic in response.assignment.topic_partitions for index in topic.partitions
         }
-        for member in group.members.values():
-            if member.member_id != response.member_id:
-                both = given & _held(member)
-                require(not both, "S5", f"{client_id} is given {both}, which {member.member_id} still has")
+        for member_id, held in picture.held.items():
+            if member_id != response.member_id:
+                both = given & held
+                require(not both, "S5", f"{client_id} is given {both}, which {member_id} still has")
 
 
 class Durability(Observer):
@@ -143,7 +136,7 @@ class Durability(Observer):
         self._cluster = cluster
         self._checked = 0
 
-    def after_step(self) -> None:
+    def coordinator_changed(self) -> None:
         """Reload beside the living coordinator, now and then."""
         if self._cluster.up and len(self._cluster.records) >= self._checked + _REPLAY_EVERY:
             self._compare()
@@ -174,13 +167,13 @@ class CommitFencing(Observer):
         if not isinstance(request, OffsetCommitRequest):
             return
         assert isinstance(response, OffsetCommitResponse)
-        group = self._cluster.coordinator.snapshot(request.group_id)
+        picture = self._cluster.picture(request.group_id)
         epoch = request.generation_id_or_member_epoch
         for topic in response.topics:
             for partition in topic.partitions:
                 if partition.error_code:
                     continue
-                member = group.members.get(request.member_id) if group is not None else None
+                member = picture.group.members.get(request.member_id) if picture is not None else None
                 require(member is not None, "S11", f"{client_id} is no member, and its commit was accepted")
                 assert member is not None
                 require(epoch <= member.member_epoch, "S11", f"{client_id} committed with an epoch from the future")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from kip848_client.member.events import MemberEffect
 from kip848_client.model import TopicIdPartition, TopicPartition
@@ -55,86 +55,59 @@ class Observer:
         """close() returned."""
 
     def after_step(self) -> None:
-        """Something happened somewhere; look at everything."""
+        """Something happened somewhere. Called thousands of times a scenario: keep it cheap."""
+
+    def coordinator_changed(self) -> None:
+        """In this step the coordinator's state changed, or the topics did."""
 
     def converged(self) -> None:
         """Faults ended and the group had its time."""
 
 
 class Observers(Observer):
-    """Tells several."""
+    """Tells several, each only of what it listens to.
 
-    def __init__(self, observers: Iterable[Observer]) -> None:
-        self._observers = tuple(observers)
+    Args:
+        version: grows when the coordinator's state may have changed.
+    """
 
-    def effect(self, consumer: SimulatedConsumer, effect: MemberEffect) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.effect(consumer, effect)
+    def __init__(self, observers: Iterable[Observer], *, version: Callable[[], int]) -> None:
+        self._observers: Final = tuple(observers)
+        self._version = version
+        self._seen_version = -1
+        self._after_step = self._listening("after_step")
+        self._coordinator_changed = self._listening("coordinator_changed")
+        for name in _HOOKS:
+            setattr(self, name, _telling(tuple(getattr(observer, name) for observer in self._listening(name))))
 
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.sent(consumer, request)
-
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.answered(consumer, request, response)
-
-    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.unanswered(consumer, request)
-
-    def stale(self, client_id: str, request: Request[Any]) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.stale(client_id, request)
-
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.served(client_id, request, response)
-
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicPartition, *, start: int, stop: int) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.handed_out(consumer, partition, start=start, stop=stop)
-
-    def fetching_started(self, consumer: SimulatedConsumer, partition: TopicPartition, offset: int) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.fetching_started(consumer, partition, offset)
-
-    def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.listener_begins(consumer, name, partitions)
-
-    def listener_ended(
-        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], *, raised: bool
-    ) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.listener_ended(consumer, name, partitions, raised=raised)
-
-    def crashed(self, consumer: SimulatedConsumer) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.crashed(consumer)
-
-    def closed(self, consumer: SimulatedConsumer) -> None:
-        """Tell all."""
-        for observer in self._observers:
-            observer.closed(consumer)
+    def _listening(self, name: str) -> tuple[Observer, ...]:
+        default = getattr(Observer, name)
+        return tuple(observer for observer in self._observers if getattr(type(observer), name) is not default)
 
     def after_step(self) -> None:
-        """Tell all."""
-        for observer in self._observers:
+        """Tell those who look at every step, and, if there is a reason, those who look at the coordinator."""
+        version = self._version()
+        if version != self._seen_version:
+            self._seen_version = version
+            for observer in self._coordinator_changed:
+                observer.coordinator_changed()
+        for observer in self._after_step:
             observer.after_step()
 
-    def converged(self) -> None:
+    def coordinator_changed(self) -> None:
         """Tell all."""
-        for observer in self._observers:
-            observer.converged()
+        for observer in self._coordinator_changed:
+            observer.coordinator_changed()
+
+
+_HOOKS: Final = tuple(
+    name for name in vars(Observer) if not name.startswith("_") and name not in {"after_step", "coordinator_changed"}
+)
+
+
+def _telling(hooks: tuple[Callable[..., None], ...]) -> Callable[..., None]:
+    def tell(*args: object, **kwargs: object) -> None:
+        for hook in hooks:
+            hook(*args, **kwargs)
+
+    return tell

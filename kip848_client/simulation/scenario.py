@@ -177,7 +177,8 @@ class _Play:
                 LegalMoves(),
                 self.rows,
                 GoneOwnNothing(self._cluster, consumers),
-            )
+            ),
+            version=lambda: self._cluster.version,
         )
         self._cluster.on_served = self._observer.served
         self._network.on_stale = self._observer.stale
@@ -221,21 +222,25 @@ class _Play:
         self._observer.converged()
 
     def _rests(self) -> bool:
-        group = self._cluster.coordinator.snapshot(GROUP)
         living = self._living()
-        if group is None or group.group_epoch != group.target_epoch or len(group.members) != len(living):
+        if not self.rows.complete or any(consumer.member.view().state is not MemberState.STABLE for consumer in living):
+            return False
+        picture = self._cluster.picture(GROUP)
+        if picture is None or len(picture.group.members) != len(living):
+            return False
+        group = picture.group
+        if group.group_epoch != group.target_epoch:
             return False
         for consumer in living:
             seen = consumer.member.snapshot()
-            if seen.state is not MemberState.STABLE or seen.live_epoch != group.group_epoch:
+            if seen.live_epoch != group.group_epoch or seen.target != picture.targets.get(seen.member_id):
                 return False
-            member = group.members.get(seen.member_id)
-            if member is None or seen.target != member.target_partitions or len(seen.readable) != len(seen.target):
+            if len(seen.readable) != len(seen.target):
                 return False
         ends = self._cluster.end_offsets
         read = {partition for consumer in living for partition in consumer.readable}
         wanted = {partition for partition in ends if partition.topic in group.subscribed_topics}
-        return read == wanted == set(ends) and self.rows.complete
+        return read == wanted == set(ends)
 
     def _picture(self) -> str:
         return "; ".join(

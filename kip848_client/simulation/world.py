@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.simulation.history import History
@@ -14,13 +14,11 @@ EPOCH_WALL_MS: Final = 1_700_000_000_000
 """Wall-clock time at virtual time 0."""
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Timer:
     """An action that is due at a time. Equal times run in the order in which they were asked for."""
 
-    at_ms: int
-    number: int
-    action: Callable[[], None] | None = field(compare=False)
+    action: Callable[[], None] | None
 
     def cancel(self) -> None:
         """Never run it."""
@@ -41,7 +39,7 @@ class World:
         self.history: Final = History()
         self.after_step: Callable[[], None] = lambda: None
         """Called after every action; the checkers look here."""
-        self._heap: list[Timer] = []
+        self._heap: list[tuple[int, int, Timer]] = []
         self._number = 0
 
     @property
@@ -57,8 +55,8 @@ class World:
         """Run *action* once *delay_ms* (>= 0) have passed."""
         assert delay_ms >= 0, f"an action cannot be due in the past: {delay_ms} ms"
         self._number += 1
-        timer = Timer(self.now_ms + delay_ms, self._number, action)
-        heapq.heappush(self._heap, timer)
+        timer = Timer(action)
+        heapq.heappush(self._heap, (self.now_ms + delay_ms, self._number, timer))
         return timer
 
     def run_until(self, at_ms: int, *, done: Callable[[], bool] = lambda: False) -> bool:
@@ -67,11 +65,11 @@ class World:
         Returns:
             Whether *done* said so.
         """
-        while self._heap and self._heap[0].at_ms <= at_ms:
-            timer = heapq.heappop(self._heap)
+        while self._heap and self._heap[0][0] <= at_ms:
+            due_ms, _, timer = heapq.heappop(self._heap)
             if timer.action is None:
                 continue
-            self.now_ms = timer.at_ms
+            self.now_ms = due_ms
             timer.action()
             self.after_step()
             if done():
