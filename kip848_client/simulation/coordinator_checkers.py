@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.snapshot import GroupSnapshot
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.observer import Observer
@@ -19,8 +20,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.schema import Request, Response
 
-_REPLAY_EVERY = 25
-"""Records between two comparisons with a reloaded coordinator, which costs as much as the log is long."""
+_COMPARE_EVERY = 25
+"""Records between two comparisons of the living state with the replayed one."""
 
 
 class SingleOwner(Observer):
@@ -130,30 +131,38 @@ class Withholding(Observer):
 
 
 class Durability(Observer):
-    """S9: what is in the log leads to what is in memory."""
+    """S9: what is in the log leads to what is in memory.
+
+    A second coordinator reads along in the log and is compared with the living one now and then; at the end a third
+    reads all of it anew, as one does after a crash.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._checked = 0
+        self._shadow = cluster.reloaded()
+        self._replayed = 0
+        self._compared = 0
 
     def coordinator_changed(self) -> None:
-        """Reload beside the living coordinator, now and then."""
-        if self._cluster.up and len(self._cluster.records) >= self._checked + _REPLAY_EVERY:
-            self._compare()
+        """Read along."""
+        records = self._cluster.records
+        for record in records[self._replayed :]:
+            self._shadow.replay(record)
+        self._replayed = len(records)
+        if self._cluster.up and self._replayed >= self._compared + _COMPARE_EVERY:
+            self._compared = self._replayed
+            self._compare(self._shadow)
 
     def converged(self) -> None:
         """Reload once more at the end."""
-        self._compare()
+        self._compare(self._cluster.reloaded())
 
-    def _compare(self) -> None:
-        self._checked = len(self._cluster.records)
-        living, reloaded = self._cluster.coordinator, self._cluster.reloaded()
-        require(living.groups() == reloaded.groups(), "S9", "the log leads to other groups")
+    def _compare(self, other: GroupCoordinator) -> None:
+        living = self._cluster.coordinator
+        require(living.groups() == other.groups(), "S9", "the log leads to other groups")
         for group_id in living.groups():
-            require(
-                living.snapshot(group_id) == reloaded.snapshot(group_id), "S9", f"the log leads to another {group_id}"
-            )
-            require(living.committed(group_id) == reloaded.committed(group_id), "S9", f"other offsets of {group_id}")
+            require(living.snapshot(group_id) == other.snapshot(group_id), "S9", f"the log leads to another {group_id}")
+            require(living.committed(group_id) == other.committed(group_id), "S9", f"other offsets of {group_id}")
 
 
 class CommitFencing(Observer):
