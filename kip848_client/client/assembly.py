@@ -53,7 +53,11 @@ def build_group_member(
     system_random = random.SystemRandom()
     member = Member(member_config(config, member_id=str(uuid.uuid4())), rng=random.Random(system_random.random()))
     observer = MemberObserver(
-        group_id=config.group_id, client_id=config.client_id, clock=clock, journal=journal or NullJournal()
+        group_id=config.group_id,
+        client_id=config.client_id,
+        clock=clock,
+        journal=journal or NullJournal(),
+        max_poll_interval_ms=config.max_poll_interval_ms,
     )
     app_queue: AppQueue[AppEffect] = AppQueue()
     commits = CommitManager(on_commit)

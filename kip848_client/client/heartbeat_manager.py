@@ -26,7 +26,7 @@ from kip848_client.client.presence import AppPresence
 from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
-from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
 from kip848_client.member.events import (
     AUTOMATIC_COMMIT_ID,
     AssignPartitions,
@@ -338,6 +338,8 @@ class HeartbeatRequestManager:
             case Fail(error=error):
                 self._observer.failed(error)
             case SurfaceError(error=error):
+                if isinstance(error, MaxPollExceededError):
+                    self._observer.poll_missed(silent_ms=self._presence.silent_ms(self._clock.now_ms()))
                 self._observer.surfaced(error)
             case StartFetching(positions=positions):
                 self._observer.fetching_started(positions)

@@ -18,8 +18,11 @@ from kip848_client.member.events import StateChanged
 from kip848_client.member.states import MemberState
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.telemetry import ClientMetrics, LogEvent, log_event
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 _REBALANCE_CUT_SHORT: Final = {MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL}
 
@@ -41,9 +44,13 @@ class MemberObserver:
         group_id, client_id: of the consumer.
         clock: wall-clock time of the event log.
         journal: the event log.
+        max_poll_interval_ms: what a late poll() is late by.
     """
 
-    def __init__(self, *, group_id: str, client_id: str, clock: Clock, journal: Journal) -> None:
+    def __init__(
+        self, *, group_id: str, client_id: str, clock: Clock, journal: Journal, max_poll_interval_ms: int = 300_000
+    ) -> None:
+        self._max_poll_interval_ms = max_poll_interval_ms
         self._name = MemberName(group_id, client_id)
         self._clock = clock
         self._journal = journal
@@ -78,13 +85,17 @@ class MemberObserver:
                 self._metrics.measure("kafka.consumer.rebalance.latency", now_ms - self._rebalance_began_ms)
             self._rebalance_began_ms = None
 
-    def answered(self, request: object, *, ms: float) -> None:
+    def answered(self, response: object, *, ms: float) -> None:
         """A request was answered after *ms*, with whatever code."""
-        match request:
-            case ConsumerGroupHeartbeatRequest():
+        match response:
+            case ConsumerGroupHeartbeatResponse(assignment=assignment):
                 self._metrics.count("kafka.consumer.heartbeat.total")
                 self._metrics.measure("kafka.consumer.heartbeat.response.time", ms)
-            case OffsetCommitRequest():
+                if assignment is not None:
+                    # By topic id: a name may not be known yet, and is not needed to see what moved.
+                    listed = [f"{t.topic_id}-{p}" for t in assignment.topic_partitions for p in t.partitions]
+                    self._write("assignment_received", partitions=list(listed))
+            case OffsetCommitResponse():
                 self._metrics.count("kafka.consumer.commit.total")
                 self._metrics.measure("kafka.consumer.commit.latency", ms)
 
@@ -139,6 +150,11 @@ class MemberObserver:
             self._write("commit_done", offsets=listed)
         else:
             self._write("commit_failed", offsets=listed, error=str(error))
+
+    def poll_missed(self, *, silent_ms: int | None) -> None:
+        """The application was not inside poll() for *silent_ms*, longer than max.poll.interval.ms."""
+        late_ms = None if silent_ms is None else max(0, silent_ms - self._max_poll_interval_ms)
+        self._write("poll_interval_exceeded", late_ms=late_ms)
 
     def surfaced(self, error: Exception) -> None:
         """An error will be raised to the application."""

@@ -47,6 +47,10 @@ class AppPresence:
         finally:
             self._inside = inside
 
+    def silent_ms(self, now_ms: int) -> int | None:
+        """How long ago the application left poll(), or None if it never was inside."""
+        return None if self._left_ms is None else now_ms - self._left_ms
+
     def last_polled_ms(self, now_ms: int) -> int | None:
         """The last moment that the application is known to have been inside poll(), or None for never."""
         seen = (len(self._buffer), self.calls)

@@ -129,7 +129,7 @@ class NetworkPerformer:
             connection = await self._sender.any_broker(timeout_ms=effect.timeout_ms)
             request = _spoken(effect.request, connection)
             response = await connection.send(request, timeout_ms=effect.timeout_ms, max_version=effect.max_version)
-        self._observer.answered(effect.request, ms=(time.perf_counter() - began) * 1_000)
+        self._observer.answered(response, ms=(time.perf_counter() - began) * 1_000)
         return response
 
     def _coordinator_lost(self, node_id: int) -> None:

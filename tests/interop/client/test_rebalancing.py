@@ -396,7 +396,14 @@ def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, p
     assert moves == [("UNJOINED", "RECONCILING"), ("RECONCILING", "STABLE"), ("STABLE", "RECONCILING"),
                      ("RECONCILING", "UNJOINED")]  # fmt: skip
     names = [event.event for event in journal.events]
-    for wanted in ("coordinator_found", "partitions_assigned", "fetching_started", "commit_done", "left_group"):
+    for wanted in (
+        "coordinator_found",
+        "assignment_received",
+        "partitions_assigned",
+        "fetching_started",
+        "commit_done",
+        "left_group",
+    ):
         assert wanted in names
     assert {event.group_id for event in journal.events} == {"g"}
     assert journal.events[-1].member_id == consumer.raw.member_id

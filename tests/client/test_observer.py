@@ -1,0 +1,189 @@
+"""`client/observer.py` and `telemetry.py`: what operators can see of a member."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+import pytest
+
+from kip848_client.client.observer import MemberObserver
+from kip848_client.clock import ManualClock
+from kip848_client.errors import Kip848Error
+from kip848_client.journal import MemoryJournal
+from kip848_client.member.events import StateChanged
+from kip848_client.member.states import MemberState
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.telemetry import METRICS, SPANS, ClientMetrics, LogEvent, log_event
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+
+P0 = TopicIdPartition("orders", 0, UUID(int=1))
+
+
+class CountingMetrics(ClientMetrics):
+    """Keeps what was counted and measured; unknown names fail as in the real one."""
+
+    def __init__(self) -> None:
+        super().__init__(client_id="c", group_id="g")
+        self.seen: list[tuple[str, float]] = []
+
+    def count(self, name: str) -> None:
+        super().count(name)
+        self.seen.append((name, 1))
+
+    def measure(self, name: str, ms: float) -> None:
+        super().measure(name, ms)
+        self.seen.append((name, ms))
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now_ms=1_000)
+
+
+@pytest.fixture
+def metrics() -> CountingMetrics:
+    return CountingMetrics()
+
+
+@pytest.fixture
+def observer(journal: MemoryJournal, clock: ManualClock, metrics: CountingMetrics) -> MemberObserver:
+    observer = MemberObserver(group_id="g", client_id="c", clock=clock, journal=journal, max_poll_interval_ms=200)
+    observer._metrics = metrics
+    return observer
+
+
+def moved(old: MemberState, new: MemberState) -> StateChanged:
+    return StateChanged(old, new, "test", 3)
+
+
+def test_a_rebalance_is_measured_from_reconciling_to_stable(
+    observer: MemberObserver, clock: ManualClock, metrics: CountingMetrics
+) -> None:
+    """The number that people compare with the old protocol."""
+    observer.state_changed(moved(MemberState.STABLE, MemberState.RECONCILING))
+    clock.advance(40)
+    observer.state_changed(moved(MemberState.RECONCILING, MemberState.STABLE))
+
+    assert metrics.seen == [("kafka.consumer.rebalance.total", 1), ("kafka.consumer.rebalance.latency", 40)]
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (MemberState.RELEASING_ASSIGNMENT, ["kafka.consumer.failed.rebalance.total"]),
+        (MemberState.FATAL, ["kafka.consumer.failed.rebalance.total"]),
+        (MemberState.UNJOINED, []),
+    ],
+)
+def test_only_a_rebalance_that_was_cut_short_counts_as_failed(
+    observer: MemberObserver, metrics: CountingMetrics, end: MemberState, expected: list[str]
+) -> None:
+    """Leaving is no failure; being fenced while stable is none of a rebalance."""
+    observer.state_changed(moved(MemberState.STABLE, MemberState.RECONCILING))
+    observer.state_changed(moved(MemberState.RECONCILING, end))
+    observer.state_changed(moved(MemberState.STABLE, MemberState.RELEASING_ASSIGNMENT))
+
+    assert [name for name, _ in metrics.seen] == expected
+
+
+def test_answers_are_counted_with_their_latency(
+    observer: MemberObserver, metrics: CountingMetrics, journal: MemoryJournal
+) -> None:
+    """A slow coordinator is seen here first; and what it assigns is in the event log."""
+    assignment = Assignment(topic_partitions=(TopicPartitions(UUID(int=1), (0, 2)),))
+    observer.answered(ConsumerGroupHeartbeatResponse(assignment=assignment), ms=7.0)
+    observer.answered(ConsumerGroupHeartbeatResponse(), ms=8.0)
+    observer.answered(OffsetCommitResponse(), ms=9.0)
+
+    assert [value for name, value in metrics.seen if name.endswith(("time", "latency"))] == [7.0, 8.0, 9.0]
+    [event] = journal.named("assignment_received")
+    assert event.fields == {"partitions": [f"{UUID(int=1)}-0", f"{UUID(int=1)}-2"]}
+
+
+def test_a_listener_that_raises_is_in_the_log_with_its_error(
+    observer: MemberObserver, journal: MemoryJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The exception comes out of poll(), where programs may swallow it; the log keeps it."""
+    with caplog.at_level(logging.WARNING, logger="kip848_client"), pytest.raises(OSError, match="disk full"):
+        with observer.listener("revoked", [P0]):
+            raise OSError("disk full")
+    with observer.listener("assigned", [P0]):
+        pass
+
+    assert "member.listener_failed callback=on_partitions_revoked partitions=orders-0" in caplog.text
+    assert [event.event for event in journal.events] == ["listener_failed", "partitions_assigned"]
+    assert journal.events[1].fields["partitions"] == ["orders-0"]
+
+
+def test_a_failed_automatic_commit_is_logged_because_nobody_else_hears_of_it(
+    observer: MemberObserver, journal: MemoryJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without on_commit there is no other trace of it."""
+    offsets = {TopicPartition("orders", 0): OffsetAndMetadata(5)}
+    with caplog.at_level(logging.WARNING, logger="kip848_client"):
+        observer.commit_ended(offsets, Kip848Error("refused"), automatic=False)
+        observer.commit_ended(offsets, Kip848Error("refused"), automatic=True)
+        observer.commit_ended(offsets, None, automatic=True)
+
+    assert caplog.text.count("member.auto_commit_failed") == 1
+    assert [event.event for event in journal.events] == ["commit_failed", "commit_failed", "commit_done"]
+
+
+def test_a_missed_poll_tells_by_how_much(observer: MemberObserver, journal: MemoryJournal) -> None:
+    """Whether max.poll.interval.ms is too small, or the application hangs, is seen from the number."""
+    observer.poll_missed(silent_ms=350)
+    observer.poll_missed(silent_ms=None)
+
+    assert [event.fields["late_ms"] for event in journal.named("poll_interval_exceeded")] == [150, None]
+
+
+def test_events_carry_the_name_of_the_member_as_it_is_now(observer: MemberObserver, journal: MemoryJournal) -> None:
+    """Event logs of many members are read together."""
+    observer.left()
+    observer.rename(member_id="m", member_epoch=4)
+    observer.failed(Kip848Error("over"))
+    observer.surfaced(Kip848Error("once"))
+    observer.coordinator_lost("gone")
+    observer.request_failed(ConsumerGroupHeartbeatRequest(), kind="timed_out", error=Kip848Error("slow"))
+
+    assert [(event.event, event.member_id, event.member_epoch) for event in journal.events] == [
+        ("left_group", "", -1),
+        ("member_failed", "m", 4),
+        ("error_surfaced", "m", 4),
+        ("coordinator_lost", "m", 4),
+        ("heartbeat_failed", "m", 4),
+    ]
+
+
+def test_every_name_of_a_metric_and_span_works() -> None:
+    """A name that is listed and not made would raise in production, on the path that it should observe."""
+    metrics = ClientMetrics(client_id="c", group_id="g")
+
+    for name in METRICS:
+        (metrics.count if name.endswith(".total") else lambda one: metrics.measure(one, 1.0))(name)
+    for name in SPANS:
+        with metrics.span(name, partitions="orders-0"):
+            pass
+
+    assert all(name.startswith("kafka.consumer.") for name in (*METRICS, *SPANS))
+
+
+def test_log_events_are_one_line_with_fields(caplog: pytest.LogCaptureFixture) -> None:
+    """Alerts match on the name; `from` is a field although Python reserves the word."""
+    with caplog.at_level(logging.INFO, logger="kip848_client"):
+        log_event(logging.INFO, LogEvent.STATE_CHANGED, from_="STABLE", to="RECONCILING")
+        log_event(logging.DEBUG, LogEvent.STATE_CHANGED, from_="never seen")
+
+    assert caplog.messages == ["member.state_changed from=STABLE to=RECONCILING"]
