@@ -98,6 +98,8 @@ class Discovery:
 
     def _found(self, response: FindCoordinatorResponse) -> None:
         self._finding = False
+        if self._context.fatal_error is not None:
+            return  # nothing is sent any more
         for coordinator in response.coordinators:
             if coordinator.key == self._context.config.group_id:
                 code, message = coordinator.error_code, coordinator.error_message

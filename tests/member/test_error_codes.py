@@ -406,3 +406,15 @@ def test_calls_of_a_fatal_member_fail_without_a_request() -> None:
     assert member.fetch_result(fetch).error is not None
     assert member.commit_error(commit) is not None
     assert not member.sent
+
+
+def test_a_lookup_that_ends_after_a_fatal_error_connects_to_nobody() -> None:
+    """It was under way when a heartbeat on the old connection was refused for good."""
+    member = stable()
+    member.coordinator_found = False
+    member.advance(INTERVAL_MS)
+    member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.NOT_COORDINATOR)
+    member.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    assert not member.waiting
