@@ -6,8 +6,8 @@ test run that needs none of it does not load librdkafka.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False
+"""Type checkers know this name and take it for true; importing it from ``typing`` would cost more than all the rest."""
 
 if TYPE_CHECKING:
     from kip848_client.broker.broker import EmbeddedBroker
@@ -56,6 +56,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kip848_client' has no attribute {name!r}")
+    import importlib  # with the first name that is used, for the same reason
+
     value = getattr(importlib.import_module(home[0]), home[1])
     globals()[name] = value
     return value

@@ -12,7 +12,6 @@ Secrets are never part of a repr, a log line or an error text: errors show value
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -197,6 +196,8 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
 
 def nearest_key(key: str) -> str | None:
     """Name the known key that *key* most resembles, or None if none is near."""
+    import difflib  # here: only a mistake needs it
+
     known = sorted(DATA_PLANE_KEYS | _OWN_KEYS)
     found = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return found[0] if found else None

@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Literal, Protocol, TextIO, TypeAlias
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO, TypeAlias
 
 from kip848_client.errors import ProtocolError
+from kip848_client.values import value
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA_VERSION: Final = 1
 
@@ -67,7 +70,7 @@ EVENTS: Final[Mapping[str, str]] = {
 """Event name -> what its fields hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JournalEvent:
     """One line of the event log.
 
@@ -124,7 +127,7 @@ def parse_line(line: str) -> JournalEvent:
             raise ProtocolError(f"event log line has v={version!r}; this version reads v={SCHEMA_VERSION}")
         if raw["event"] not in EVENTS:
             raise ProtocolError(f"event log line has the unknown event {raw['event']!r}")
-        return JournalEvent(**{name: raw[name] for name in JournalEvent.__slots__})
+        return JournalEvent(**{name: raw[name] for name in JournalEvent.__match_args__})
     except (ValueError, KeyError, TypeError) as error:
         raise ProtocolError(f"not a line of the event log: {line[:200]!r}") from error
 

@@ -7,11 +7,11 @@ and a tuple hashes and compares in C.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from kip848_client.errors import ConfigError
+from kip848_client.values import value
 
 ZERO_UUID: Final = UUID(int=0)
 """Kafka's "no topic id"."""
@@ -50,7 +50,7 @@ class TopicIdPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetAndMetadata:
     """A position, as committed.
 
@@ -65,7 +65,7 @@ class OffsetAndMetadata:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SubscriptionPattern:
     """A subscription by regular expression: RE2 syntax, matched against the whole topic name by the coordinator.
 
@@ -83,7 +83,7 @@ class SubscriptionPattern:
             raise ConfigError("SubscriptionPattern needs a regular expression, got an empty one; use unsubscribe()")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Subscription:
     """What a member wants: names, a pattern, or both. Empty means unsubscribed."""
 
@@ -94,7 +94,7 @@ class Subscription:
         return bool(self.topics) or self.pattern is not None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BrokerNode:
     """A broker's address as the cluster gives it."""
 

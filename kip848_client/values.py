@@ -39,6 +39,8 @@ def value(cls: type[ValueT]) -> type[ValueT]:
         raise TypeError(
             f"{cls.__qualname__} has a dataclass as its base: use the standard dataclass decorator for this"
         )
+    if any("InitVar" in str(annotation) for annotation in cls.__annotations__.values()):
+        raise TypeError(f"{cls.__qualname__} has an InitVar: use the standard decorator for this")
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     fields = dataclasses.fields(made)
     for field in fields:

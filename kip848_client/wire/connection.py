@@ -11,7 +11,6 @@ wake-ups: the reader's, and that of the task that waits for the answer. Another 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import math
 import ssl
 import struct
@@ -37,7 +36,6 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
 from kip848_client.wire.connection_end import ConnectionEnd, told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import Request, Response
 
 __all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
@@ -111,7 +109,7 @@ class Connection:
             ProtocolError: the answer is not one. The connection is closed.
         """
         version = self.version_for(cast("type[Request[Response]]", type(request)), max_version=max_version)
-        if isinstance(request, ProduceRequest) and request.acks == 0:
+        if request.WIRE.api_key == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
             raise MessageValueError("a ProduceRequest with acks=0 is never answered; send it with acks 1 or -1")
         return await self._exchange(request, version, timeout_ms)
 
@@ -426,6 +424,8 @@ def _served_versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]
 
 @functools.cache
 def _own_version() -> str:
+    import importlib.metadata  # here: it doubles what importing this module costs, and is needed once a connection
+
     try:
         return importlib.metadata.version("kip848_client")
     except importlib.metadata.PackageNotFoundError:

@@ -15,6 +15,7 @@ import functools
 import uuid
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 
 __all__ = [
@@ -83,7 +84,7 @@ class Versions(NamedTuple):
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value
 class Scalar:
     """A type without parts. `code` is its `struct` format, or empty if its length varies."""
 
@@ -96,7 +97,7 @@ class Scalar:
     """Least and greatest value, for integers."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value
 class ArrayOf:
     """An array of scalars or of structs; in Python a tuple."""
 
@@ -118,7 +119,7 @@ RECORDS: Final = Scalar("records", "", 4, None)
 WireType = Scalar | ArrayOf | type
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value
 class FieldSpec:
     """One field of a message or struct: its type and on which versions it travels."""
 
@@ -137,7 +138,7 @@ class FieldSpec:
         return self.tag is not None and self.tagged.includes(version)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value
 class _Declared:
     kind: WireType
     versions: Versions
@@ -197,7 +198,7 @@ def array(element: Scalar | type) -> ArrayOf:
     return ArrayOf(element)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value
 class MessageSpec:
     """What a whole message needs beside its fields."""
 
