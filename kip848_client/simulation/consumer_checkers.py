@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kip848_client.member.events import MemberEffect, MemberView, StateChanged
-from kip848_client.member.states import TRANSITIONS, MemberState, Transition
+from kip848_client.member.states import FATAL, HEARTBEATING, TRANSITIONS, MemberState, Transition
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
@@ -97,7 +97,8 @@ class ExclusiveReading(Observer):
 class ListenerPairs(Observer):
     """C3: per partition assigned and (revoked or lost) alternate; calls never overlap; there is none after close.
 
-    A call that raised is repeated, so it counts only when it returned.
+    A call that raised is repeated, so it counts only when it returned. C2: the coordinator is told that a partition is
+    given up only after its listener call returned.
     """
 
     def __init__(self) -> None:
@@ -126,6 +127,15 @@ class ListenerPairs(Observer):
         elif name == "lost" or not raised:
             self._has[consumer.name] -= set(partitions)
 
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """C2: what a heartbeat says is owned leaves out nothing that the listener was given."""
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch > 0:
+            if request.topic_partitions is None:
+                return
+            named = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
+            kept = {tip for tip in self._has[consumer.name] if (tip.topic_id, tip.partition) not in named}
+            require(not kept, "C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
+
     def handed_out(self, consumer: SimulatedConsumer, partition: TopicPartition, *, start: int, stop: int) -> None:
         """C2: no record before on_partitions_assigned returned, none after revoked or lost began."""
         names = {tip.topic_partition for tip in self._has[consumer.name]}
@@ -144,10 +154,11 @@ class OneHeartbeat(Observer):
         """Look at a heartbeat that leaves."""
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
-        phase = consumer.member.snapshot().state
-        require(phase is not MemberState.FATAL, "C4", f"{consumer.name} is FATAL and sends a heartbeat")
+        phase = consumer.member.snapshot().phase
+        require(phase not in FATAL, "C4", f"{consumer.name} is FATAL and sends a heartbeat")
         if request.member_epoch < 0:
             return
+        require(phase in HEARTBEATING, "C4", f"{consumer.name} is {phase.name} and sends {request}")
         self._waiting[consumer.name] += 1
         require(self._waiting[consumer.name] == 1, "C4", f"{consumer.name} has two heartbeats under way")
         full = request.rebalance_timeout_ms > 0 and None not in (

@@ -1,12 +1,14 @@
 """What must hold on the coordinator's side after every step, one class each.
 
-Names follow the usual ones of this protocol: S for safety of the coordinator. See docs/simulation.md.
+Names follow the usual ones of this protocol: S for safety of the coordinator. See docs/simulation.md. What it accepts
+from whom is in `fencing_checkers`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kip848_client.coordinator.consumer_group import GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.snapshot import GroupSnapshot
 from kip848_client.simulation.cluster import Cluster
@@ -17,7 +19,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.schema import Request, Response
 
 _COMPARE_EVERY = 25
@@ -107,6 +108,55 @@ class EpochOrder(Observer):
                 )
 
 
+class RevokeFirst(Observer):
+    """S4: a member moves to an epoch only without anything left to revoke, and with nothing beyond its target."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._epochs: dict[tuple[str, str], int] = {}
+
+    def coordinator_changed(self) -> None:
+        """Look at members whose epoch grew."""
+        for picture in self._cluster.pictures():
+            group = picture.group
+            for member_id, member in group.members.items():
+                before = self._epochs.get((group.group_id, member_id), 0)
+                self._epochs[group.group_id, member_id] = member.member_epoch
+                if member.member_epoch <= max(before, 0):
+                    continue
+                require(not member.pending_partitions, "S4", f"{member_id} is at {member.member_epoch} unrevoked")
+                require(
+                    member.member_epoch != group.target_epoch or picture.held[member_id] <= picture.targets[member_id],
+                    "S4",
+                    f"{member_id} is at {member.member_epoch} and holds more than its target",
+                )
+
+
+class GroupStates(Observer):
+    """S6: STABLE means that everybody has its target of the group's epoch, EMPTY that nobody is there."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def coordinator_changed(self) -> None:
+        """Look at every group."""
+        for picture in self._cluster.pictures():
+            group = picture.group
+            require(
+                (group.state is GroupState.EMPTY) == (not group.members),
+                "S6",
+                f"{group.group_id} is {group.state} with {len(group.members)} members",
+            )
+            if group.state is GroupState.STABLE:
+                for member_id, member in group.members.items():
+                    require(
+                        member.member_epoch == group.target_epoch == group.group_epoch
+                        and not member.pending_revocation,
+                        "S6",
+                        f"{group.group_id} is stable at {group.group_epoch}, {member_id} is at {member.member_epoch}",
+                    )
+
+
 class Withholding(Observer):
     """S5: an answer never gives a partition that another member still has."""
 
@@ -163,35 +213,3 @@ class Durability(Observer):
         for group_id in living.groups():
             require(living.snapshot(group_id) == other.snapshot(group_id), "S9", f"the log leads to another {group_id}")
             require(living.committed(group_id) == other.committed(group_id), "S9", f"other offsets of {group_id}")
-
-
-class CommitFencing(Observer):
-    """S11: a commit is accepted only from a member, at its epoch, or at one that the partition was assigned at."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Look at every accepted partition."""
-        if not isinstance(request, OffsetCommitRequest):
-            return
-        assert isinstance(response, OffsetCommitResponse)
-        picture = self._cluster.picture(request.group_id)
-        epoch = request.generation_id_or_member_epoch
-        for topic in response.topics:
-            for partition in topic.partitions:
-                if partition.error_code:
-                    continue
-                member = picture.group.members.get(request.member_id) if picture is not None else None
-                require(member is not None, "S11", f"{client_id} is no member, and its commit was accepted")
-                assert member is not None
-                require(epoch <= member.member_epoch, "S11", f"{client_id} committed with an epoch from the future")
-                if epoch < member.member_epoch:
-                    since = {**member.pending_revocation.get(topic.topic_id, {})}
-                    since.update(member.assigned.get(topic.topic_id, {}))
-                    assigned_at = since.get(partition.partition_index)
-                    require(
-                        assigned_at is not None and assigned_at <= epoch,
-                        "S11",
-                        f"{client_id} committed {partition.partition_index} at {epoch}, has it since {assigned_at}",
-                    )

@@ -25,14 +25,16 @@ from kip848_client.simulation.consumer_checkers import (
     OneHeartbeat,
 )
 from kip848_client.simulation.coordinator_checkers import (
-    CommitFencing,
     Durability,
     EpochOrder,
+    GroupStates,
+    RevokeFirst,
     SingleOwner,
     TargetLegality,
     Withholding,
 )
 from kip848_client.simulation.faults import HEALTHY, NetworkFaults
+from kip848_client.simulation.fencing_checkers import CommitFencing, HeartbeatFencing
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observers
 from kip848_client.simulation.violation import InvariantViolation, require
@@ -168,7 +170,10 @@ class _Play:
                 SingleOwner(self._cluster),
                 TargetLegality(self._cluster),
                 EpochOrder(self._cluster),
+                RevokeFirst(self._cluster),
+                GroupStates(self._cluster),
                 Withholding(self._cluster),
+                HeartbeatFencing(self._cluster),
                 Durability(self._cluster),
                 CommitFencing(self._cluster),
                 ExclusiveReading(self._cluster, consumers),
