@@ -6,10 +6,12 @@ Owns the interface only. `client/listener_invoker.py` decides when and on which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
+    from kip848_client.client.data_plane import Message
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
+    from kip848_client.consumer import Consumer
 
 __all__ = ["CallableListener", "ConsumerRebalanceListener", "ListeningConsumer", "RebalanceCallback"]
 
@@ -27,7 +29,7 @@ class ListeningConsumer(Protocol):
 
     def commit(
         self,
-        message: Any = None,  # Any: confluent_kafka's Message is generic in newer releases only
+        message: Message | None = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
@@ -47,7 +49,7 @@ class ListeningConsumer(Protocol):
         ...
 
 
-RebalanceCallback: TypeAlias = "Callable[[Any, list[TopicPartition]], object]"
+RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
 """``callback(consumer, partitions)``, as in confluent-kafka."""
 
 
@@ -98,14 +100,14 @@ class CallableListener(ConsumerRebalanceListener):
     def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
         """Call *on_assign*."""
         if self._on_assign is not None:
-            self._on_assign(consumer, partitions)
+            self._on_assign(cast("Consumer", consumer), partitions)
 
     def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
         """Call *on_revoke*."""
         if self._on_revoke is not None:
-            self._on_revoke(consumer, partitions)
+            self._on_revoke(cast("Consumer", consumer), partitions)
 
     def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
         """Call *on_lost*, or *on_revoke* without one."""
         if self._on_lost is not None:
-            self._on_lost(consumer, partitions)
+            self._on_lost(cast("Consumer", consumer), partitions)

@@ -9,7 +9,7 @@ import logging
 import re
 import struct
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 from confluent_kafka import (
@@ -23,6 +23,9 @@ from confluent_kafka import (
 )
 from confluent_kafka import Consumer as RecordConsumer
 from confluent_kafka import TopicPartition as PublicTopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata  # noqa: PLC0414  for annotations
 
 from kip848_client.config import ConfigValue, nearest_key
 from kip848_client.errors import (

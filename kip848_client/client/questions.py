@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kip848_client.client.data_plane import OFFSET_INVALID, KafkaException, PublicTopicPartition, public, translate
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.ownership import OneThread
+
+if TYPE_CHECKING:
+    from kip848_client.client.data_plane import ClusterMetadata
 
 AnswerT = TypeVar("AnswerT")
 
@@ -24,7 +27,7 @@ class ClusterQuestions:
     _group: GroupMember
     _gate: OneThread
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> Any:  # Any: it is confluent_kafka's there
+    def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
         """Describe the cluster: ``confluent_kafka.admin.ClusterMetadata``.
 
         Args:
@@ -36,8 +39,10 @@ class ClusterQuestions:
         """
         plane = self._fetcher.plane
         if topic is None:
-            return self._ask("list_topics", lambda: plane.list_topics(timeout=timeout))
-        return self._ask("list_topics", lambda: plane.list_topics(topic, timeout=timeout))
+            described = self._ask("list_topics", lambda: plane.list_topics(timeout=timeout))
+        else:
+            described = self._ask("list_topics", lambda: plane.list_topics(topic, timeout=timeout))
+        return cast("ClusterMetadata", described)
 
     def get_watermark_offsets(
         self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False

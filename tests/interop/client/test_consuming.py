@@ -176,11 +176,12 @@ def test_seek_inside_assigned_decides_where_to_start(make_consumer: MakeConsumer
     """Programs that keep offsets elsewhere start partitions themselves; no committed offset may overrule them."""
     produce("orders", 20)
     consumer = make_consumer()
-    consumer.raw.subscribe(
-        ["orders"],
-        on_assign=lambda c, partitions: [c.seek(TopicPartition(p.topic, p.partition, 15)) for p in partitions],
-    )
 
+    def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            inside.seek(TopicPartition(partition.topic, partition.partition, 15))
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
     drive(consumer, until=lambda: len(consumer.delivered) >= 20)
 
     assert delivered_once([consumer]) == {("orders", p, o) for p in range(4) for o in range(15, 20)}
