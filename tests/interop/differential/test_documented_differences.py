@@ -1,0 +1,220 @@
+"""docs/differences.md, section by section: what Kafka does, and what we do instead.
+
+A test here fails when one of the two changes its mind; then the page, and what the comparison leaves out, is out of
+date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from kip848_client.errors import ErrorCode
+from tests.interop.differential import conversation as conversation_module
+from tests.interop.differential.conftest import Converse
+from tests.interop.differential.conversation import Conversation, ask
+from tests.interop.differential.side import Side, as_int, rows
+from tests.interop.differential.steps import (
+    Ask,
+    Asking,
+    ChangeTopic,
+    Commit,
+    DeleteOffsets,
+    Epoch,
+    Fetch,
+    Heartbeat,
+    Owned,
+)
+from tests.interop.kafka_wire import Json
+
+pytestmark = [pytest.mark.interop]
+
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "differences.md"
+TIMEOUT_MS: Final = 60_000
+LOOK: Final = Ask("consumer_group_describe", 1, ("g",))
+
+
+@pytest.mark.kafka
+def test_a_new_group_begins_at_epoch_1(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        assert epochs(both, join("a")) == (1, 2)
+    with converse() as both:
+        assert epochs(both, join("a", names=())) == (1, 1)
+
+
+@pytest.mark.kafka
+def test_a_static_member_joins_again_under_its_own_id(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        told(both, join("s", instance="i"))
+        assert codes(both, join("s", instance="i")) == (ErrorCode.NONE, ErrorCode.UNRELEASED_INSTANCE_ID)
+
+
+@pytest.mark.kafka
+def test_the_preferred_assignor_changes(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        told(both, join("a", assignor="uniform"))
+        assert epochs(both, Heartbeat("a", assignor="range")) == (2, 2)
+    with converse() as both:
+        told(both, join("a"))
+        told(both, Heartbeat("a", Epoch.LEAVE))
+        assert epochs(both, join("b", names=(), assignor="range")) == (3, 3)
+
+
+@pytest.mark.kafka
+def test_a_target_is_due_when_a_pattern_comes_that_is_not_matched_yet(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        perform(both, ChangeTopic("t0", 4))
+        told(both, join("b"))
+        told(both, join("c"))
+        told(both, Heartbeat("b", Epoch.LEAVE))
+        told(both, join("a", names=(), regex="nothing"))
+        ours, kafka = (targets(side) for side in (both.ours, both.kafka))
+    assert ours == {"a": 0, "c": 4}
+    assert kafka in ({"a": 0, "c": 0}, {"a": 2, "c": 2})
+
+
+@pytest.mark.kafka
+def test_a_member_that_lives_takes_the_place_of_a_static_one(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        told(both, join("a"))
+        told(both, join("s", instance="i"))
+        told(both, Heartbeat("s", Epoch.AWAY, instance="i"))
+        assert codes(both, join("a", instance="i")) == (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
+
+
+@pytest.mark.kafka
+def test_a_static_member_changes_its_instance_id(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        told(both, join("s", instance="i"))
+        told(both, join("s", instance="j"))
+        assert codes(both, Heartbeat("s", instance="i")) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("timeout_ms", [0, -2])
+def test_the_rebalance_timeout_must_be_positive(converse: Converse, timeout_ms: int) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        assert codes(both, join("a", timeout_ms=timeout_ms)) == (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
+
+
+@pytest.mark.kafka
+def test_the_assignment_epoch_of_an_empty_group(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        told(both, join("a"))
+        told(both, Heartbeat("a", Epoch.LEAVE))
+        ours, kafka = (rows(answer["groups"])[0] for answer in told(both, LOOK))
+    assert (ours["group_epoch"], ours["assignment_epoch"]) == (2, 2)
+    assert (kafka["group_epoch"], kafka["assignment_epoch"]) == (3, 2)
+
+
+@pytest.mark.kafka
+def test_a_refused_commit_makes_a_group_without_offsets(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        perform(both, ChangeTopic("t0", 1))
+        told(both, Commit((("t0", 0, 1),), metadata="x" * 5_000))
+        told(both, Commit((("t0", 0, 1),), group="h"))  # until something is stored, Kafka does not show it
+        assert [states(answer) for answer in told(both, Ask("describe_groups", 6, ("g",)))] == ["Dead", "Empty"]
+
+
+@pytest.mark.kafka
+def test_a_group_loses_its_last_offset(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        perform(both, ChangeTopic("t0", 1))
+        told(both, Commit((("t0", 0, 1),)))
+        told(both, DeleteOffsets((("t0", 0),)))
+        assert [states(answer) for answer in told(both, Ask("describe_groups", 6, ("g",)))] == ["Dead", "Empty"]
+
+
+@pytest.mark.kafka
+def test_offsets_asked_for_with_an_epoch_and_no_member_id(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        told(both, join("a"))
+        answers = [rows(answer["groups"])[0] for answer in told(both, Fetch(epoch=Epoch.FAR))]
+    found = [answer["error_code"] for answer in answers]
+    assert found == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def test_whatever_the_comparison_leaves_out_is_a_section_of_the_page() -> None:
+    """A difference that is only in the test is hidden from those who need to know of it."""
+    sections = {found.lower() for found in re.findall(r"^### (.+)$", DOCUMENT.read_text(), flags=re.MULTILINE)}
+    left_out = set(re.findall(r'^ +return "(.+)"$', inspect.getsource(conversation_module), flags=re.MULTILINE))
+
+    assert len(left_out) >= 5
+    assert left_out <= sections
+
+
+def join(
+    member: str,
+    *,
+    names: tuple[str, ...] = ("t0",),
+    instance: str | None = None,
+    regex: str | None = None,
+    assignor: str | None = "range",
+    timeout_ms: int = TIMEOUT_MS,
+) -> Heartbeat:
+    """A joining heartbeat."""
+    return Heartbeat(
+        member,
+        Epoch.JOIN,
+        Owned.NOTHING,
+        names=names,
+        instance=instance,
+        regex=regex,
+        assignor=assignor,
+        timeout_ms=timeout_ms,
+    )
+
+
+def told(both: Conversation, step: Asking) -> tuple[dict[str, Json], dict[str, Json]]:
+    """The answers of both."""
+    return ask(step, both.ours), ask(step, both.kafka)
+
+
+def perform(both: Conversation, step: ChangeTopic) -> None:
+    """Change a topic on both."""
+    step.perform(both.ours)
+    step.perform(both.kafka)
+
+
+def epochs(both: Conversation, step: Heartbeat) -> tuple[int, int]:
+    """The epochs that both answer."""
+    ours, kafka = told(both, step)
+    return as_int(ours["member_epoch"]), as_int(kafka["member_epoch"])
+
+
+def codes(both: Conversation, step: Heartbeat) -> tuple[int, int]:
+    """The error codes that both answer."""
+    ours, kafka = told(both, step)
+    return as_int(ours["error_code"]), as_int(kafka["error_code"])
+
+
+def states(answer: dict[str, Json]) -> Json:
+    """State of the one group that was described."""
+    return rows(answer["groups"])[0]["group_state"]
+
+
+def targets(side: Side) -> dict[str, int]:
+    """Number of partitions in the target of every member."""
+    (group,) = rows(ask(LOOK, side)["groups"])
+    found = {}
+    for member in rows(group["members"]):
+        target = member["target_assignment"]
+        assert isinstance(target, dict)
+        partitions = [topic["partitions"] for topic in rows(target["topic_partitions"])]
+        found[str(member["member_id"])] = sum(len(numbers) for numbers in partitions if isinstance(numbers, list))
+    return found
