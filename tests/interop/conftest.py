@@ -58,7 +58,7 @@ def kafka_broker() -> Iterator[KafkaBroker | ExternalKafka]:
     if bootstrap := os.environ.get("KIP848_BOOTSTRAP"):
         yield ExternalKafka(bootstrap)
         return
-    _skip_or_fail_if_not_startable()
+    skip_or_fail_if_not_startable()
     with KafkaBroker() as broker:
         yield broker
 
@@ -66,7 +66,7 @@ def kafka_broker() -> Iterator[KafkaBroker | ExternalKafka]:
 @pytest.fixture
 def start_kafka_broker() -> Iterator[StartKafkaBroker]:
     """Brokers for one test, which may stop, kill, restart and configure them; needs Java (see kafka_libs.py)."""
-    _skip_or_fail_if_not_startable()
+    skip_or_fail_if_not_startable()
     started: list[KafkaBroker] = []
 
     def start(
@@ -131,7 +131,8 @@ def unique_name(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
-def _skip_or_fail_if_not_startable() -> None:
+def skip_or_fail_if_not_startable() -> None:
+    """End the test that asks, if no broker can be started here; for fixtures that start one of their own."""
     reason = _why_not_startable()
     if reason is None:
         return
