@@ -49,7 +49,7 @@ from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler, Run
 from kip848_client.member.release import Release
-from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, Phase
+from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, RELEASING, Phase
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -370,7 +370,8 @@ class Membership:
             self._release.hurry()
             if context.phase is Phase.FENCED_RELEASE:
                 context.incarnation += 1
-                context.set_owned(())
+            if context.phase in RELEASING:
+                context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
             if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
                 context.move("unsubscribed")
             context.emit(LeaveDone(event.leave_id))

@@ -137,6 +137,9 @@ HEARTBEATING: Final = IN_GROUP | {Phase.JOINING, Phase.LEAVE_REVOKING}
 WITH_EPOCH: Final = IN_GROUP | {Phase.LEAVE_REVOKING}
 """Phases in which commits and offset fetches carry the member's epoch."""
 
+RELEASING: Final = frozenset({Phase.FENCED_RELEASE, Phase.STALE_RELEASE, Phase.FATAL_RELEASE})
+"""The lost callback is due or running."""
+
 FATAL: Final = frozenset({Phase.FATAL_RELEASE, Phase.FATAL_DONE})
 
 

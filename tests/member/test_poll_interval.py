@@ -187,6 +187,16 @@ def test_unsubscribe_of_a_late_member_returns_at_once_and_stays_out() -> None:
     member.expect_heartbeat(epoch=-1)
 
 
+def test_unsubscribe_inside_the_lost_callback_leaves_nothing_owned() -> None:
+    """unsubscribe() or close() has returned by then: assignment() must not name what was taken away already."""
+    member = stable()
+    be_silent(member)
+    member.leave()
+    assert member.owned == []
+    member.finish_call("lost", "t-0")
+    assert member.phase() is Phase.IDLE
+
+
 def test_a_leave_answer_that_comes_late_does_not_disturb_the_rejoin() -> None:
     """Elsewhere it wiped the wish to rejoin, and the next heartbeat was refused for good."""
     member = stable()
