@@ -7,6 +7,7 @@ is a classic group that is empty.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, D
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 _MEMBER_TYPE_CONSUMER: Final = 1
+_ALL_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+"""Read, delete, describe, describe and alter configs: what there is to do with a group; nothing is forbidden here."""
 _GROUP_ID_NOT_FOUND_VERSION: Final = 6
 """From this version on DescribeGroups answers GROUP_ID_NOT_FOUND instead of the state Dead (KIP-1043)."""
 
@@ -35,6 +38,10 @@ def handle_consumer_group_describe(
 ) -> CoordinatorResult:
     """Answer one ConsumerGroupDescribe; each group has its own error."""
     groups = tuple(_describe(state, group_id) for group_id in message.group_ids)
+    if message.include_authorized_operations:
+        groups = tuple(
+            group if group.error_code else replace(group, authorized_operations=_ALL_OPERATIONS) for group in groups
+        )
     return CoordinatorResult(replies=(Reply(request.request_id, ConsumerGroupDescribeResponse(groups=groups)),))
 
 
@@ -55,6 +62,10 @@ def handle_describe_groups(
 ) -> CoordinatorResult:
     """Answer one DescribeGroups, which knows classic groups only."""
     groups = tuple(_describe_classic(state, group_id, api_version=request.api_version) for group_id in message.groups)
+    if message.include_authorized_operations:
+        groups = tuple(
+            group if group.error_code else replace(group, authorized_operations=_ALL_OPERATIONS) for group in groups
+        )
     return CoordinatorResult(replies=(Reply(request.request_id, DescribeGroupsResponse(groups=groups)),))
 
 

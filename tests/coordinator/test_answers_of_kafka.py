@@ -55,6 +55,18 @@ def test_a_description_spells_no_pattern_as_an_empty_one(h: Harness) -> None:
     assert described(h).members[0].subscribed_topic_regex == ""
 
 
+def test_a_description_says_what_the_asker_may_do_if_asked(h: Harness) -> None:
+    """Tools print it; -2147483648 would read as a number of operations."""
+    h.join("a", ["foo"])
+    request = ConsumerGroupDescribeRequest(group_ids=("g", "none"), include_authorized_operations=True)
+
+    response = h.send(request, version=1)
+
+    assert isinstance(response, ConsumerGroupDescribeResponse)
+    assert [group.authorized_operations for group in response.groups] == [3400, -2147483648]
+    assert described(h).authorized_operations == -2147483648
+
+
 def test_a_group_that_is_not_there_has_no_state(h: Harness) -> None:
     """Only the error says something about it."""
     group = described(h)
