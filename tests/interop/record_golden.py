@@ -31,6 +31,9 @@ ALICE, BOB, CAROL = "alice-1", "bob-1", "carol-1"
 def main() -> None:
     """Start a broker, hold every conversation, write the files."""
     with KafkaBroker() as broker, WireConnection(broker.bootstrap_servers) as connection:
+        GOLDEN_FOLDER.mkdir(parents=True, exist_ok=True)
+        for old in GOLDEN_FOLDER.glob("*_re*.*"):
+            old.unlink()
         recorder = Recorder(connection, broker_name=f"Apache Kafka {broker.version}")
         record_versions(recorder)
         topic_id = record_topics(recorder)
@@ -52,9 +55,6 @@ class Recorder:
         self.connection: Final = connection
         self.count = 0
         self._broker_name: Final = broker_name
-        GOLDEN_FOLDER.mkdir(parents=True, exist_ok=True)
-        for old in GOLDEN_FOLDER.glob("*_re*.*"):
-            old.unlink()
 
     def ask(self, case: str, api: str, version: int, expect: int | None = None, /, **fields: Json) -> dict[str, Json]:
         """One exchange; *expect* is its top-level error code, None if the response has none or it does not matter."""

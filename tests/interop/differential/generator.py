@@ -319,9 +319,9 @@ class Generator:
             (
                 Ask("consumer_group_describe", 1, groups),
                 Ask("consumer_group_describe", 1, groups),
-                Ask("consumer_group_describe", 0, groups),
+                Ask("consumer_group_describe", 0, groups, operations=True),
                 Ask("list_groups", self._random.choice((3, 4, 5, 5)), filters=filters),
-                Ask("describe_groups", self._random.choice((5, 6)), groups),
+                Ask("describe_groups", self._random.choice((5, 6)), groups, operations=self._random.random() < 0.5),
                 Ask("find_coordinator", self._random.choice((1, 2, 4, 6)), groups),
             )
         )

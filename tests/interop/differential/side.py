@@ -96,6 +96,10 @@ class Side:
                 text = text.replace(view.member_id, member)
         return text.replace(self._prefix, "")
 
+    def call(self, text: str, label: str) -> None:
+        """Let *text*, an id that this side made, be known under a shared name."""
+        self._labels[text] = label
+
     # Members
 
     def view(self, group: str, member: str) -> MemberView:

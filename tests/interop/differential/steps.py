@@ -200,21 +200,23 @@ class Ask:
     Args:
         api: `consumer_group_describe`, `describe_groups`, `list_groups`, `delete_groups` or `find_coordinator`.
         filters: states and types for `list_groups`.
+        operations: whether a description shall say what the asker may do.
     """
 
     api: str
     version: int
     groups: tuple[str, ...] = ()
     filters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    operations: bool = False
 
     def request(self, side: Side) -> Request:
         """The request as *side* must get it."""
         group_ids: list[Json] = [side.group_id(group) for group in self.groups]
         match self.api:
             case "consumer_group_describe":
-                fields: dict[str, Json] = {"group_ids": group_ids, "include_authorized_operations": False}
+                fields: dict[str, Json] = {"group_ids": group_ids, "include_authorized_operations": self.operations}
             case "describe_groups":
-                fields = {"groups": group_ids, "include_authorized_operations": False}
+                fields = {"groups": group_ids, "include_authorized_operations": self.operations}
             case "delete_groups":
                 fields = {"groups_names": group_ids}
             case "find_coordinator" if self.version < 4:
