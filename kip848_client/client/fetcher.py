@@ -232,8 +232,24 @@ class Fetcher:
                 batch += plane.consume(count - 1, 0)
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
-            return self._without_errors(batch)
+            return self.without_errors(batch)
         return batch
+
+    def without_errors(self, batch: list[Message]) -> list[Message]:
+        """The records in *batch*; errors in place of records are kept for `take_error` and `take_lost`."""
+        records = []
+        for message in batch:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET and message.topic() is not None:
+                self._position_lost(_of(message), _offset(message))
+            else:
+                what = "fetching"
+                if message.topic() is not None:
+                    what = f"fetching {message.topic()}-{message.partition()}"
+                self._errors.append(translate(error, what=what))
+        return records
 
     def keep_readable(self, readable: frozenset[TopicPartition]) -> None:
         """Drop what is ready of partitions that may not be read now; one that is still fetched is held there."""
@@ -297,21 +313,6 @@ class Fetcher:
         yield from reversed(self.ready)
         for messages in self._stash.values():
             yield from reversed(messages)
-
-    def _without_errors(self, batch: list[Message]) -> list[Message]:
-        records = []
-        for message in batch:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET and message.topic() is not None:
-                self._position_lost(_of(message), _offset(message))
-            else:
-                what = "fetching"
-                if message.topic() is not None:
-                    what = f"fetching {message.topic()}-{message.partition()}"
-                self._errors.append(translate(error, what=what))
-        return records
 
     def _position_lost(self, partition: TopicPartition, offset: int) -> None:
         if partition in self._starts:
