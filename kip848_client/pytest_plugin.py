@@ -13,12 +13,17 @@ Broker properties for one test, class or module come from a marker::
         @pytest.mark.kip848_broker(config={"group.consumer.session.timeout.ms": "1000"})
         def test_a_silent_member_is_removed(kip848_broker): ...
 
+When a test fails that has an embedded broker as a fixture, of this name or any other, its report shows the broker's
+fault rules and the last requests that it got. A fault rule that went wrong itself (a predicate that raises, an action
+that does not fit) fails the test at its end.
+
 Nothing of Kafka is imported before a fixture is used: pytest starts as fast as without the plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +31,9 @@ import pytest
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
 
-__all__ = ["kip848_broker", "pytest_configure"]
+__all__ = ["kip848_broker", "pytest_configure", "pytest_runtest_makereport"]
+
+_REQUESTS_SHOWN = 40
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,3 +52,30 @@ def kip848_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     marker = request.node.get_closest_marker("kip848_broker")
     with EmbeddedBroker(**(marker.kwargs if marker else {})) as broker:
         yield broker
+        broker.faults.check()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the brokers of a failed test were asked."""
+    report = yield
+    module = sys.modules.get("kip848_client.broker.broker")
+    if report.when == "call" and report.failed and module is not None:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, module.EmbeddedBroker):
+                report.sections.append((f"{name}: embedded broker", _story_of(value)))
+    return report
+
+
+def _story_of(broker: EmbeddedBroker) -> str:
+    requests = tuple(broker.requests)
+    hidden = broker.requests.forgotten + max(len(requests) - _REQUESTS_SHOWN, 0)
+    return "\n".join(
+        [
+            *(f"fault rule: {rule}" for rule in broker.faults),
+            *([f"... {hidden} requests before"] if hidden else []),
+            *map(str, requests[-_REQUESTS_SHOWN:]),
+        ]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,11 +43,45 @@ def test_nothing_was_loaded():
 """
 
 
-def run_pytest(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+FAILING: Final = """
+import pytest
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.faults import drop, error
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.support.raw_connection import RawConnection
+
+HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
+
+@pytest.fixture
+def my_broker():
+    with EmbeddedBroker() as broker:
+        yield broker
+
+def test_that_fails(my_broker):
+    my_broker.faults.on("heartbeat", error(110), group="g")
+    with RawConnection(my_broker.bootstrap_servers, client_id="me") as connection:
+        for _ in range(50):
+            connection.ask(HEARTBEAT, version=1)
+    assert False
+
+def test_with_a_rule_that_is_wrong(kip848_broker):
+    kip848_broker.faults.on("heartbeat", drop(), when=lambda request: request.no_such_field)
+    with RawConnection(kip848_broker.bootstrap_servers) as connection:
+        connection.ask(HEARTBEAT, version=1)
+"""
+
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def run_pytest(
+    folder: Path, source: str, *arguments: str, pythonpath: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     (folder / "test_users_project.py").write_text(source)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
+        env=os.environ | ({"PYTHONPATH": str(pythonpath)} if pythonpath else {}),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -60,6 +95,17 @@ def test_the_fixture_gives_each_test_a_broker_of_its_own_configured_by_its_marke
         tmp_path, TESTS, "--strict-markers", "-W", "error", "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio"
     )
     assert "3 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_a_failed_test_shows_what_its_broker_was_asked(tmp_path: Path) -> None:
+    """The requests are usually the answer; nobody should have to run the test again to see them."""
+    result = run_pytest(tmp_path, FAILING, "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio", pythonpath=ROOT)
+    assert "1 failed, 1 passed, 1 error" in result.stdout, result.stdout + result.stderr
+    assert "my_broker: embedded broker" in result.stdout
+    assert "fault rule: ConsumerGroupHeartbeat group='g': error FENCED_MEMBER_EPOCH(110)" in result.stdout
+    assert "... 10 requests before" in result.stdout
+    assert "#50 me: ConsumerGroupHeartbeat v1 group=g member=m -> GROUP_ID_NOT_FOUND(69)" in result.stdout
+    assert "IllegalStateError: the fault rule failed" in result.stdout
 
 
 def test_a_run_without_the_fixture_loads_neither_broker_nor_data_plane(tmp_path: Path) -> None:

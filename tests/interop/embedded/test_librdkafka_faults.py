@@ -1,0 +1,146 @@
+"""librdkafka against faults of the embedded broker: it must break things in ways that a real client understands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.errors import ErrorCode
+from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, hold, lose_reply
+from kip848_client.faults.actions import Action
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.interop.embedded.clients import TIMEOUT_S, MemberThread, all_keys, produce, quiet
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2}) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "action", [close(), close(reset=True), lose_reply(), cut_reply(9), coordinator_not_here()], ids=str
+)
+def test_a_member_joins_in_spite_of_it(broker: EmbeddedBroker, action: Action) -> None:
+    """The broker hangs up or sends half an answer, and librdkafka tries again: the fault looks real to it."""
+    produce(broker.bootstrap_servers, "orders", 20, partitions=2)
+    rule = broker.faults.on("ConsumerGroupHeartbeat", action, times=2)
+    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
+        rule.wait(hits=2)
+        wait_until(lambda: member.keys() == all_keys("orders", 20, partitions=2), what="20 records")
+
+
+def test_a_fenced_member_joins_again(broker: EmbeddedBroker) -> None:
+    """FENCED_MEMBER_EPOCH in the middle of its work."""
+    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
+        broker.wait_for_group("g", state="Stable", members=1)
+        mark = broker.requests.mark()
+        broker.faults.on("ConsumerGroupHeartbeat", error(ErrorCode.FENCED_MEMBER_EPOCH)).wait()
+        broker.wait_for_request(
+            ConsumerGroupHeartbeatRequest,
+            since=mark,
+            when=lambda logged: getattr(logged.request, "member_epoch", None) == 0,
+        )
+        produce(broker.bootstrap_servers, "orders", 20, partitions=2)
+        wait_until(lambda: member.keys() == all_keys("orders", 20, partitions=2), what="20 records")
+
+
+def test_a_fatal_error_reaches_the_application(broker: EmbeddedBroker) -> None:
+    """librdkafka hands the code on, so that it can be tested what an application does with it."""
+    broker.faults.on("heartbeat", error(ErrorCode.GROUP_AUTHORIZATION_FAILED), times=ALWAYS)
+    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
+        wait_until(lambda: member.errors, what="an error from poll")
+        assert member.errors[0].code() == KafkaError._FATAL
+        assert "Group authorization failed" in member.errors[0].str()
+
+
+def test_a_commit_that_was_done_and_refused_is_tried_again(broker: EmbeddedBroker) -> None:
+    """What was committed is committed; the client hears of it with its next try.
+
+    Not by `lose_reply`: librdkafka 2.16 may then look for the coordinator and give it up again, in turns, until its
+    session is over.
+    """
+    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
+    consumer = Consumer(
+        quiet(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "g",
+                "group.protocol": "consumer",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+    )
+    consumer.subscribe(["orders"])
+    try:
+        assert len(consumer.consume(2, TIMEOUT_S)) == 2
+        rule = broker.faults.on("OffsetCommit", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, applied=True))
+        consumer.commit(asynchronous=False)
+        assert rule.hits == 1
+        assert len(broker.requests.of("OffsetCommit")) == 2
+        assert broker.committed("g") == {("orders", 0): 1, ("orders", 1): 1}
+    finally:
+        consumer.close()
+
+
+def test_a_commit_of_one_partition_is_refused(broker: EmbeddedBroker) -> None:
+    """librdkafka reads the code of each partition; the other offset is committed."""
+    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
+    consumer = Consumer(
+        quiet(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "g",
+                "group.protocol": "consumer",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+    )
+    consumer.subscribe(["orders"])
+    try:
+        assert len(consumer.consume(2, TIMEOUT_S)) == 2
+        broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="orders", partition=1)
+        try:
+            committed = consumer.commit(asynchronous=False) or []
+            codes = {item.partition: item.error.code() if item.error else 0 for item in committed}
+        except KafkaException as raised:
+            codes = {1: raised.args[0].code()}
+        assert codes[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert broker.committed("g") == {("orders", 0): 1}
+    finally:
+        consumer.close()
+
+
+def test_an_idempotent_producer_repeats_a_batch_whose_answer_was_lost(broker: EmbeddedBroker) -> None:
+    """The broker knows the batch again by its sequence number: every record is there once."""
+    rule = broker.faults.on("Produce", lose_reply(), times=3)
+    producer = Producer(
+        quiet({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 1})
+    )
+    for number in range(10):
+        producer.produce("orders", str(number).encode(), partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    rule.wait(hits=3)
+    assert broker.offsets("orders")[0] == (0, 10)
+
+
+def test_a_fetch_that_is_held_arrives_when_it_is_released(broker: EmbeddedBroker) -> None:
+    """A broker that hangs, to the moment: the consumer waits and then goes on."""
+    rule = broker.faults.on("Fetch", hold(), topic="orders")
+    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
+    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
+        rule.wait()
+        began_s = time.monotonic()
+        assert not member.delivered
+        rule.release()
+        wait_until(lambda: len(member.delivered) == 2, what="two records")
+        assert time.monotonic() - began_s < TIMEOUT_S
