@@ -147,8 +147,9 @@ class OneHeartbeat(Observer):
     """C4: one heartbeat under way, the leave excepted; a join brings everything, and owns nothing."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, int] = defaultdict(int)
-        self._full_next: defaultdict[str, bool] = defaultdict(bool)
+        self._waiting: dict[str, Request[Any]] = {}
+        """Consumer -> the heartbeat whose answer it waits for; not one that it gave up."""
+        self._full_next: set[str] = set()
 
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """Look at a heartbeat that leaves."""
@@ -159,32 +160,33 @@ class OneHeartbeat(Observer):
         if request.member_epoch < 0:
             return
         require(phase in HEARTBEATING, "C4", f"{consumer.name} is {phase.name} and sends {request}")
-        self._waiting[consumer.name] += 1
-        require(self._waiting[consumer.name] == 1, "C4", f"{consumer.name} has two heartbeats under way")
+        require(consumer.name not in self._waiting, "C4", f"{consumer.name} has two heartbeats under way")
+        self._waiting[consumer.name] = request
         full = request.rebalance_timeout_ms > 0 and None not in (
             request.subscribed_topic_names,
             request.topic_partitions,
         )
         if request.member_epoch == 0:
             require(full and request.topic_partitions == (), "C4", f"{consumer.name} joins with {request}")
-        if self._full_next[consumer.name]:
+        if consumer.name in self._full_next:
             require(full, "C4", f"{consumer.name} sends a partial heartbeat after a failure: {request}")
-        self._full_next[consumer.name] = False
+        self._full_next.discard(consumer.name)
 
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """The next one may go."""
-        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch >= 0:
+        if self._waiting.get(consumer.name) is request:
             assert isinstance(response, ConsumerGroupHeartbeatResponse)
             self._ended(consumer, failed=bool(response.error_code))
 
     def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """The next one may go, and must be full."""
-        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch >= 0:
+        if self._waiting.get(consumer.name) is request:
             self._ended(consumer, failed=True)
 
     def _ended(self, consumer: SimulatedConsumer, *, failed: bool) -> None:
-        self._waiting[consumer.name] = max(0, self._waiting[consumer.name] - 1)
-        self._full_next[consumer.name] |= failed
+        del self._waiting[consumer.name]
+        if failed:
+            self._full_next.add(consumer.name)
 
     def effect(self, consumer: SimulatedConsumer, effect: MemberEffect) -> None:
         """A member that left its group, or was removed, waits for no answer any more."""
@@ -193,8 +195,8 @@ class OneHeartbeat(Observer):
             MemberState.UNJOINED,
             MemberState.FATAL,
         }:
-            self._waiting[consumer.name] = 0
-            self._full_next[consumer.name] = False
+            self._waiting.pop(consumer.name, None)
+            self._full_next.discard(consumer.name)
 
 
 class LegalMoves(Observer):

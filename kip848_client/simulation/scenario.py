@@ -28,6 +28,7 @@ from kip848_client.simulation.coordinator_checkers import (
     Durability,
     EpochOrder,
     GroupStates,
+    OwnAssertions,
     RevokeFirst,
     SingleOwner,
     TargetLegality,
@@ -182,6 +183,7 @@ class _Play:
                 LegalMoves(),
                 self.rows,
                 GoneOwnNothing(self._cluster, consumers),
+                OwnAssertions(self._cluster),
             ),
             version=lambda: self._cluster.version,
         )

@@ -1,0 +1,34 @@
+"""Every checker finds the bugs that it is there for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from kip848_client.simulation import run
+from kip848_client.simulation.scenario import SCENARIOS
+from tests.simulation.mutants import MUTANTS, Mutant
+
+SEEDS: Final = 4
+"""Seeds that a bug may need at most, from the one it names on."""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_bug_that_is_put_back_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it is not, thousands of green seeds say nothing about that bug."""
+    mutant.put(monkeypatch)
+    for seed in range(mutant.seed, mutant.seed + SEEDS):
+        violation = run(SCENARIOS[mutant.scenario], seed=seed).violation
+        if violation is not None:
+            assert violation.invariant in mutant.killed_by, violation
+            return
+    pytest.fail(f"{SEEDS} seeds, and nobody noticed")
+
+
+def test_every_invariant_has_a_bug_that_trips_it() -> None:
+    """The list of bugs may not shrink unnoticed."""
+    covered = frozenset().union(*(mutant.killed_by for mutant in MUTANTS))
+    assert covered >= {f"S{number}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 11)} | {f"C{n}" for n in range(1, 7)} | {
+        "L1"
+    }

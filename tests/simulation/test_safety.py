@@ -1,0 +1,65 @@
+"""With loss, delay, duplication, cuts, crashes and slow applications no invariant breaks; and then all is well again.
+
+The liveness phase is part of every run: faults end, and within two virtual minutes the group has to be at rest with
+everything read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from kip848_client.simulation import run
+from kip848_client.simulation.scenario import QUIET, SCENARIOS
+
+SEEDS: Final = range(1_000, 1_006)
+KEPT: Final = Path(__file__).with_name("seeds.txt")
+
+
+def kept_seeds() -> list[tuple[str, int]]:
+    """(scenario, seed) of every line of seeds.txt."""
+    lines = (line.split("#")[0].split() for line in KEPT.read_text().splitlines())
+    return [(words[0], int(words[1])) for words in lines if words]
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS.keys() - {"quiet"}))
+def test_no_invariant_breaks_and_the_group_recovers(scenario: str) -> None:
+    """A few seeds on every change; `kip848 simulate --seeds` plays thousands."""
+    for seed in SEEDS:
+        report = run(SCENARIOS[scenario], seed=seed)
+        assert report.violation is None, f"{report.violation}\n{report.replay_command}"
+
+
+@pytest.mark.parametrize(("scenario", "seed"), kept_seeds())
+def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int) -> None:
+    """Seeds that once broke an invariant; seeds.txt says why each is kept."""
+    report = run(SCENARIOS[scenario], seed=seed)
+    assert report.violation is None, f"{report.violation}\n{report.replay_command}"
+
+
+def test_the_faults_happen() -> None:
+    """A safety phase in which nothing goes wrong proves nothing."""
+    counts = run(SCENARIOS["churn"], seed=0).counts
+    expected = {
+        "request_lost",
+        "answer_lost",
+        "request_duplicated",
+        "connection_broken",
+        "request_timed_out",
+        "cut_off",
+        "crashed",
+        "member_fenced",
+        "commit_refused",
+        "application_stalls",
+    }
+    assert expected <= counts.keys()
+
+
+def test_without_faults_nobody_is_fenced_and_nothing_is_read_twice() -> None:
+    """Members that only join, and topics that grow, disturb nobody: no time-out, no refusal, no duplicate."""
+    report = run(QUIET, seed=1)
+    assert report.violation is None
+    assert report.handed_out_twice == 0
+    assert not report.counts.keys() & {"member_fenced", "commit_refused", "request_timed_out", "lost_begins"}
