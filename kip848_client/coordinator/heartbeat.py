@@ -43,6 +43,7 @@ from kip848_client.coordinator.result import (
     TargetComputed,
 )
 from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.steady_heartbeat import answer_steady, steady_member
 from kip848_client.coordinator.target_assignment import choose_assignor, compute_target
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
@@ -70,6 +71,20 @@ def handle_heartbeat(
     validate_heartbeat(message, api_version=request.api_version, assignors=state.assignors)
     if message.member_epoch < 0:
         return leave(state, request, message)
+    steady = steady_member(state, request, message)
+    if steady is not None:
+        return answer_steady(state, request, steady, now_ms=now_ms)
+    return move_on(state, request, message, now_ms=now_ms)
+
+
+def move_on(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """The three steps, for a heartbeat with which something may be new.
+
+    Raises:
+        Refused: as `handle_heartbeat`.
+    """
     return _Heartbeat(state, request, message, now_ms=now_ms).run()
 
 

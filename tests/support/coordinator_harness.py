@@ -1,7 +1,8 @@
 """A group coordinator with its log, driven by hand: send a heartbeat, move the clock, look.
 
 After every step the same records are replayed, each batch twice, into a second coordinator, whose state must be equal
-to the live one. `verify_log` does the same from the whole log, from the log twice, and from the compacted log.
+to the live one. `verify_log` does the same from the whole log, from the log twice, and from the compacted log. A
+heartbeat that takes the coordinator's shortcut is computed the long way as well, with the same result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from kip848_client.coordinator import (
     resolve,
 )
 from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.heartbeat import move_on
 from kip848_client.coordinator.offset_store import CommittedOffset
+from kip848_client.coordinator.steady_heartbeat import steady_member
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -92,6 +95,8 @@ class Harness:
         self.results: list[CoordinatorResult] = []
         self.tasks: list[ResolveRegexes] = []
         self.image = TopicsImage()
+        self.shortcuts = 0
+        """Heartbeats that took the shortcut."""
         self._topic_count = 0
         self._request_count = 0
         self.coordinator = self._new_coordinator()
@@ -215,7 +220,9 @@ class Harness:
 
     def step(self, event: GroupRequest) -> CoordinatorResult:
         """Hand in any event and finish its result as a shell does."""
-        return self.finish(self.coordinator.handle(event, now_ms=self.now_ms))
+        result = self.coordinator.handle(event, now_ms=self.now_ms)
+        self._compare_with_the_long_way(event, result)
+        return self.finish(result)
 
     def finish(self, result: CoordinatorResult) -> CoordinatorResult:
         """Append, replay and apply a result, and compare the follower with the live state."""
@@ -320,6 +327,14 @@ class Harness:
         return _state(self.coordinator, self._group_ids())
 
     # Inside
+
+    def _compare_with_the_long_way(self, event: GroupRequest, result: CoordinatorResult) -> None:
+        if not isinstance(event, ApiRequest) or not isinstance(event.message, ConsumerGroupHeartbeatRequest):
+            return
+        state = self.coordinator._state
+        if steady_member(state, event, event.message) is not None:
+            self.shortcuts += 1
+            assert result == move_on(state, event, event.message, now_ms=self.now_ms)
 
     def _set_topics(self, topics: tuple[TopicInfo, ...]) -> None:
         self.image = TopicsImage(topics, version=self.image.version + 1)
