@@ -58,7 +58,6 @@ class Heartbeats:
         """How often the coordinator was told what the member owns."""
         self._due_ms = 0
         self._interval_ms = 0
-        self._last_send_ms: int | None = None
         self.ack_due = False
         """A reconciled assignment was not yet put in a heartbeat."""
         self.expedite = False
@@ -194,7 +193,6 @@ class Heartbeats:
         return self._context.member_id
 
     def _note_send(self) -> None:
-        self._last_send_ms = self._context.now_ms
         self._context.statistics.heartbeats += 1
         self._context.statistics.last_heartbeat_ms = self._context.now_ms
 

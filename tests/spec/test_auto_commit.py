@@ -6,6 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.error_tables import CommitErrorClass, commit_error_class
+from kip848_client.member.states import Phase
 from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
 
@@ -86,6 +87,7 @@ def test_r121_a_revocation_commits_beside_an_interval_commit() -> None:
     assert [offsets for _, offsets in commits(member)] == [{"t-0": 50}, {"t-0": 51}]
     member.answer_commit()
     assert calls(member) == []
+    assert member.phase() is Phase.COMMITTING
     member.answer_commit()
     assert calls(member) == ["revoked(t-0)"]
 

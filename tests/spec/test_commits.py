@@ -7,6 +7,7 @@ import pytest
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     CommitFailedError,
+    ConnectionLostError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     RequestTimeoutError,
@@ -14,7 +15,7 @@ from kip848_client.errors import (
     TopicAuthorizationError,
 )
 from kip848_client.member.error_tables import COMMIT_CODES, CommitErrorClass
-from kip848_client.member.events import CommitDone, CommitKind, SurfaceError
+from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, OffsetsFetched, SurfaceError
 from kip848_client.member.states import MemberState
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -280,3 +281,43 @@ def test_r116_a_fatal_member_fails_its_commits() -> None:
     assert isinstance(error, CommitFailedError)
     assert isinstance(error.__cause__, GroupAuthorizationError)
     assert commits(member) == []
+
+
+def test_r116_committed_of_a_fatal_member_fails_too() -> None:
+    """Nothing leaves a member that stopped, and nobody may wait for it."""
+    member = fenced(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    call = member.committed("t-0")
+    assert isinstance(member.fetch_result(call).error, GroupAuthorizationError)
+    assert not member.sent
+
+
+def test_r116_committed_does_not_keep_close_without_a_coordinator() -> None:
+    """The same as for commits."""
+    member = without_coordinator(stable())
+    call = member.committed("t-0")
+    member.leave(closing=True)
+    assert isinstance(member.fetch_result(call).error, ConnectionLostError)
+
+
+@pytest.mark.parametrize("kind", [CommitKind.SYNC, CommitKind.ASYNC])
+def test_r153_an_abandoned_commit_is_not_reported(kind: CommitKind) -> None:
+    """The caller was interrupted; its number means nothing any more, and others must not wait behind it."""
+    member = stable()
+    gone = member.commit(positions(t_0=5), kind=kind)
+    call = member.commit(positions(t_0=6))
+    abandoned = member.take(OffsetCommitRequest)
+    member.step(CallAbandoned(gone))
+    member.answer_commit()
+    assert [done.commit_id for done in member.emitted(CommitDone)] == [call]
+    member.sent.append(abandoned)
+    member.answer_commit()
+    assert len(member.emitted(CommitDone)) == 1
+
+
+def test_r153_an_abandoned_fetch_is_not_reported() -> None:
+    """The other caller with the same question still gets its answer."""
+    member = stable()
+    gone, call = member.committed("t-0"), member.committed("t-0")
+    member.step(CallAbandoned(gone))
+    member.answer_fetch({"t-0": 3})
+    assert [done.fetch_id for done in member.emitted(OffsetsFetched)] == [call]

@@ -216,6 +216,15 @@ def test_r100_a_position_without_a_record_follows_the_policy() -> None:
     assert member.take_waiting(ListOffsets).timestamps == {T0: -2}
 
 
+def test_r100_a_late_report_about_it_is_ignored() -> None:
+    """The application has sought meanwhile, or the partition is gone."""
+    member = looking_up()
+    member.step(PositionLost(T0, OffsetAndMetadata(5)))
+    member.step(PositionLost(TopicPartition("t", 7), OffsetAndMetadata(5)))
+    assert not member.waiting
+    assert fetches(member) == [["t-0"]]
+
+
 def test_r100_without_a_policy_it_is_an_error() -> None:
     """The application decides what to do about the gap."""
     member = looking_up(auto_offset_reset=ResetPolicy.NONE)

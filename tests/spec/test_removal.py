@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kip848_client.error_codes import ErrorCode
 from kip848_client.member.states import MemberState
 from tests.spec.arrange import FENCING, ONE, TWO, assigning, calls, fence, fenced, revoking, stable
-from tests.support.member_harness import INTERVAL_MS, MEMBER_ID
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MEMBER_ID
 
 
 @pytest.mark.parametrize("code", FENCING, ids=lambda code: code.name)
@@ -70,16 +71,26 @@ def test_r61_a_member_removed_while_it_leaves_has_left(code: int) -> None:
     assert member.state() is MemberState.UNJOINED
 
 
-def test_r62_unsubscribe_during_the_lost_callback_is_final() -> None:
+@pytest.mark.parametrize("why", ["fenced", "late", "fatal"])
+def test_r62_unsubscribe_during_the_lost_callback_is_final(why: str) -> None:
     """A member that comes back after unsubscribe() takes partitions that nobody reads."""
-    member = fenced()
+    member = stable()
+    match why:
+        case "fenced":
+            fence(member)
+        case "late":
+            member.advance(MAX_POLL_MS + 1)
+            member.sent.clear()
+        case _:
+            fence(member, ErrorCode.INVALID_REQUEST)
     member.leave()
     assert member.history[-1] == "left"
+    assert member.owned == []
     member.finish_call("lost", "t-0")
     member.poll()
     member.advance(INTERVAL_MS)
     assert not member.sent
-    assert member.state() is MemberState.UNJOINED
+    assert member.state() is (MemberState.FATAL if why == "fatal" else MemberState.UNJOINED)
 
 
 def test_r63_the_same_partitions_again_are_a_whole_run() -> None:
