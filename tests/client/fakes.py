@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
+import confluent_kafka
+import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from kip848_client.client.data_plane import RecordConsumer
@@ -15,6 +17,12 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
 
 ResponseT = TypeVar("ResponseT", bound=Response)
+
+needs_own_messages: Final = pytest.mark.skipif(
+    confluent_kafka.libversion()[1] < 0x020D0000,
+    reason="this confluent-kafka lets nobody but librdkafka make a Message",
+)
+"""For tests that deliver records of their own; tests/interop/client covers the same with real ones."""
 
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.METADATA: (0, 13),

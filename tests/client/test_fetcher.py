@@ -10,7 +10,9 @@ from confluent_kafka import KafkaError
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.errors import BrokerError, TopicAuthorizationError
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from tests.client.fakes import FakePlane
+from tests.client.fakes import FakePlane, needs_own_messages
+
+pytestmark = needs_own_messages
 
 T = UUID(int=1)
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

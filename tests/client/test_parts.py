@@ -41,6 +41,7 @@ from kip848_client.errors import (
 from kip848_client.listener import CallableListener
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from tests.client.fakes import needs_own_messages
 
 P0 = TopicPartition("orders", 0)
 AT_5: Offsets = {P0: OffsetAndMetadata(5)}
@@ -268,6 +269,7 @@ def test_offset_fields_mean_places() -> None:
         seek_position(Public("t", 0))
 
 
+@needs_own_messages
 def test_a_commit_of_a_message_is_the_offset_after_it() -> None:
     """Off by one here means one record twice or one record lost at each restart."""
     message = Message(topic="orders", partition=0, offset=4, leader_epoch=3)
