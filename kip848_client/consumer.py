@@ -338,15 +338,17 @@ class Consumer(OffsetCalls, ClusterQuestions):
     def group_metadata(self) -> bytes:
         """What ``producer.send_offsets_to_transaction(offsets, ...)`` needs.
 
-        Ask for it at the time of sending: the epoch moves.
+        Ask for it at the time of sending: the epoch moves. A member that was removed, or left, goes on naming itself by
+        the last epoch that it had: so its transaction is refused. Without an epoch the coordinator would accept its
+        offsets, even of partitions that another member has processed since.
         """
         with self._gate:
-            view = self._group.view
-            joined = view.member_epoch > 0
+            joined = self._manager.last_joined
+            member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
             return group_metadata_bytes(
                 group_id=self._config.group_id,
-                member_epoch=view.member_epoch if joined else -1,
-                member_id=view.member_id if joined else "",
+                member_epoch=member_epoch,
+                member_id=member_id,
                 instance_id=self._config.group_instance_id,
             )
 

@@ -165,6 +165,8 @@ class HeartbeatRequestManager:
         self.view: MemberView = member.view()
         self.mark: object = object()
         """Replaced when the application's thread has something to look at: a new view, an effect, a finished call."""
+        self.last_joined: tuple[str, int] | None = None
+        """Member id and epoch of the last time that the member was in the group; they outlive its removal."""
         self.processed = 0
         """Highest ticket of `post` whose effects and view are visible."""
         self.crashed: BaseException | None = None
@@ -305,6 +307,8 @@ class HeartbeatRequestManager:
         if view.version != self.view.version:
             if (view.member_id, view.member_epoch) != (self.view.member_id, self.view.member_epoch):
                 self._observer.rename(member_id=view.member_id, member_epoch=view.member_epoch)
+            if view.member_epoch > 0:
+                self.last_joined = (view.member_id, view.member_epoch)
             self.view = view
             moved = True
         if moved:

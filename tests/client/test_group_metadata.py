@@ -1,0 +1,34 @@
+"""group_metadata() of a member that is no longer one, on the embedded broker."""
+
+from __future__ import annotations
+
+from kip848_client import Consumer, EmbeddedBroker, TopicPartition
+from kip848_client.client.data_plane import group_metadata_bytes
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.support.raw_connection import RawConnection
+from tests.support.waiting import wait_until
+
+
+def test_a_member_that_was_removed_goes_on_naming_itself_in_transactions() -> None:
+    """Offsets without a member id are never refused: a zombie would book again what its successor has booked."""
+    with EmbeddedBroker({"orders": 1}) as broker:
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}
+        with Consumer(conf) as consumer:
+            nobody = consumer.group_metadata()
+            consumer.subscribe(["orders"])
+            wait_until(lambda: consumer.poll(0.02) is None and consumer.assignment(), what="the assignment")
+            member = consumer.group_metadata()
+
+            with RawConnection(broker.bootstrap_servers) as connection:
+                leave = ConsumerGroupHeartbeatRequest(group_id="g", member_id=consumer.member_id, member_epoch=-1)
+                assert connection.ask(leave, version=1).error_code == 0
+            wait_until(lambda: consumer.member_epoch <= 0, what="the removal, which heartbeats notice without poll()")
+            zombie = consumer.group_metadata()
+            consumer.unsubscribe()
+            left = consumer.group_metadata()
+            consumer.assign([TopicPartition("orders", 0, 0)])
+            by_hand = consumer.group_metadata()
+
+    anonymous = group_metadata_bytes(group_id="g", member_epoch=-1, member_id="", instance_id=None)
+    assert nobody == by_hand == anonymous
+    assert zombie == left == member != anonymous

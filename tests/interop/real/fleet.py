@@ -1,0 +1,152 @@
+"""Worker processes of one group, and records that keep coming meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from kip848_client.model import TopicPartition
+from tests.interop.real.ledger import Entry, Ledger, entries_of
+from tests.interop.real.members import TIMEOUT_S
+
+REPOSITORY: Final = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """One running worker."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    path: Path
+
+    def stop(self) -> None:
+        """Tell it to leave, and wait until it has."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(TIMEOUT_S)
+        assert code == 0, f"{self.name} ended with {code}: {entries_of(self.path)[-1:]}"
+
+
+class Fleet:
+    """Workers of one group on one topic.
+
+    Args:
+        folder: for what they write.
+        conf: of their consumers, without client.id.
+    """
+
+    def __init__(self, folder: Path, topic: str, conf: dict[str, str | int | bool]) -> None:
+        self.running: Final[list[WorkerProcess]] = []
+        self._folder = folder
+        self._topic = topic
+        self._conf = conf
+        self._numbers = itertools.count()
+        self._paths: list[Path] = []
+        self._killed: list[Entry] = []
+
+    def start(self, **conf: str) -> WorkerProcess:
+        """Start one more worker; underscores in *conf* stand for dots."""
+        name = f"worker-{next(self._numbers)}"
+        path = self._folder / f"{name}.jsonl"
+        path.touch()
+        own = {key.replace("_", "."): value for key, value in conf.items()}
+        settings = {**self._conf, **own, "client.id": name, "log_level": 0}
+        command = [sys.executable, "-W", "error", "-m", "tests.interop.real.worker", str(path), self._topic]
+        process = subprocess.Popen([*command, json.dumps(settings)], cwd=REPOSITORY, stdin=subprocess.DEVNULL)
+        worker = WorkerProcess(name, process, path)
+        self.running.append(worker)
+        self._paths.append(path)
+        return worker
+
+    def stop(self, worker: WorkerProcess) -> None:
+        """Let one worker leave in good order."""
+        self.running.remove(worker)
+        worker.stop()
+
+    def kill(self, worker: WorkerProcess) -> None:
+        """End one worker with SIGKILL: nothing of it runs on."""
+        self.running.remove(worker)
+        worker.process.kill()
+        worker.process.wait(TIMEOUT_S)
+        self._killed.append(Entry(time.monotonic_ns(), worker.name, "killed"))
+
+    def ledger(self) -> Ledger:
+        """What all workers have written so far."""
+        return Ledger([*self._killed, *(entry for path in self._paths for entry in entries_of(path))])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.running:
+            worker.process.kill()
+            worker.process.wait(TIMEOUT_S)
+
+
+class Stream:
+    """Writes numbered records to every partition until it is stopped, on a thread of its own.
+
+    Args:
+        records_per_second: of all partitions together.
+
+    Attributes:
+        written: how many each partition has; complete once the stream has stopped.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, *, partitions: int, records_per_second: int) -> None:
+        self.written: Final = {TopicPartition(topic, index): 0 for index in range(partitions)}
+        self.failures: Final[list[KafkaError]] = []
+        self._interval_s = partitions / records_per_second
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1, "enable.idempotence": True}
+        )
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stream")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop, and wait until everything written is acknowledged; may be called again."""
+        self._stopped.set()
+        self._thread.join(TIMEOUT_S)
+        assert self._producer.flush(TIMEOUT_S) == 0, "records were not written"
+        assert not self.failures, self.failures
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            for place, number in self.written.items():
+                self._producer.produce(
+                    place.topic, str(number).encode(), partition=place.partition, on_delivery=self._delivered
+                )
+                self.written[place] = number + 1
+            self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self.failures.append(error)
+
+
+def seconds(name: str, default: float) -> float:
+    """How long a test is to run: an environment variable, or *default*."""
+    return float(os.environ.get(name, default))

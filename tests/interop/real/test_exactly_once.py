@@ -1,0 +1,223 @@
+"""Consume, transform, produce: our consumer and confluent-kafka's transactional producer on a real broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer as LibrdkafkaConsumer
+from confluent_kafka import KafkaException, Producer
+
+from kip848_client import TopicPartition as PublicPartition
+from kip848_client.model import TopicPartition
+from tests.interop.conftest import CreateTopic, unique_name
+from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+from tests.interop.real.administrator import Administrator
+from tests.interop.real.conftest import MakeOurs
+from tests.interop.real.members import SLICE_S, TIMEOUT_S, Feed, OurMember, number_of, settled, take_turns
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka]
+
+PARTITIONS = 4
+
+
+class Transformer:
+    """A member that writes what it reads to another topic, one transaction a batch.
+
+    Attributes:
+        aborted: how many of its transactions were refused.
+        before_sending_offsets: called in the middle of the next transaction, then forgotten.
+    """
+
+    def __init__(self, member: OurMember, *, sink: str, bootstrap_servers: str) -> None:
+        self.member = member
+        self.name = member.name
+        self.aborted = 0
+        self.before_sending_offsets: Callable[[], object] | None = None
+        self._sink = sink
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "transactional.id": unique_name(self.name),
+                "log_level": 0,
+                "linger.ms": 0,
+            }
+        )
+        self._producer.init_transactions(TIMEOUT_S)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Of its consumer."""
+        return self.member.partitions
+
+    def take(self) -> int:
+        """Transform one batch: all of it and its offsets, or nothing."""
+        messages = self.member.consumer.consume(20, SLICE_S)
+        if not messages:
+            return 0
+        ends: dict[tuple[str, int], int] = {}
+        self._producer.begin_transaction()
+        for message in messages:
+            place, number = number_of(message)
+            self._producer.produce(self._sink, f"{place[1]}:{number}".encode(), partition=0)
+            ends[place] = number + 1
+        act, self.before_sending_offsets = self.before_sending_offsets, None
+        if act is not None:
+            act()
+        offsets = [PublicPartition(*place, end) for place, end in ends.items()]
+        try:
+            self._producer.send_offsets_to_transaction(offsets, self.member.consumer.group_metadata(), TIMEOUT_S)
+            self._producer.commit_transaction(TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._producer.abort_transaction(TIMEOUT_S)
+            self.aborted += 1
+            self._go_back(ends)
+            return 0
+        return len(messages)
+
+    def _go_back(self, ends: dict[tuple[str, int], int]) -> None:
+        """Read the batch again, where it is still ours: its transaction never was."""
+        mine = [PublicPartition(*place) for place in ends if TopicPartition(*place) in self.partitions]
+        for at in self.member.consumer.committed(mine):
+            self.member.consumer.seek(PublicPartition(at.topic, at.partition, max(0, at.offset)))
+
+
+def transformed(bootstrap_servers: str, sink: str) -> Counter[str]:
+    """Everything in the sink whose transaction was committed, with how often it is there."""
+    reader = LibrdkafkaConsumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": unique_name("reader"),
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    reader.assign([PublicPartition(sink, 0, 0)])
+    found: Counter[str] = Counter()
+    while (message := reader.poll(TIMEOUT_S)) is not None and message.error() is None:
+        found[(message.value() or b"").decode()] += 1
+    reader.close()
+    return found
+
+
+def everything(feed: Feed) -> Counter[str]:
+    """What the sink must hold."""
+    return Counter(f"{place.partition}:{number}" for place, count in feed.written.items() for number in range(count))
+
+
+def test_each_record_is_transformed_exactly_once_while_members_come_and_go(
+    kafka_broker: KafkaBroker | ExternalKafka,
+    kafka_topic: CreateTopic,
+    feed: Feed,
+    ours: MakeOurs,
+    administrator: Administrator,
+    group_id: str,
+) -> None:
+    """Money is moved this way: a rebalance may neither book an order twice nor forget it."""
+    source, sink = kafka_topic(partitions=PARTITIONS), kafka_topic()
+    bootstrap = kafka_broker.bootstrap_servers
+
+    def transformer(name: str) -> Transformer:
+        member = ours(name, enable_auto_commit=False).subscribe(source)
+        return Transformer(member, sink=sink, bootstrap_servers=bootstrap)
+
+    first, second = transformer("first"), transformer("second")
+    feed.write(source, 50, partitions=PARTITIONS)
+    both = settled(administrator, group_id, first.member, second.member)
+    take_turns(first, second, until=both, what="two stable members")
+    third = transformer("third")
+    all_three = settled(administrator, group_id, first.member, second.member, third.member)
+    feed.write(source, 50, partitions=PARTITIONS)
+    take_turns(first, second, third, until=all_three, what="three stable members")
+    first.member.close()
+    feed.write(source, 50, partitions=PARTITIONS)
+    take_turns(
+        second,
+        third,
+        until=lambda: administrator.committed(group_id, feed.written) == feed.written,
+        what="everything to be transformed",
+    )
+
+    assert transformed(bootstrap, sink) == everything(feed)
+
+
+def test_a_transaction_of_a_member_thrown_out_meanwhile_is_refused_and_its_records_are_not_lost(
+    kafka_broker: KafkaBroker | ExternalKafka,
+    kafka_topic: CreateTopic,
+    feed: Feed,
+    ours: MakeOurs,
+    administrator: Administrator,
+    group_id: str,
+) -> None:
+    """A member that hangs in the middle of a transaction and wakes up later must not book what another one booked."""
+    source, sink = kafka_topic(partitions=PARTITIONS), kafka_topic()
+    bootstrap = kafka_broker.bootstrap_servers
+    zombie, healthy = (
+        Transformer(ours(name, enable_auto_commit=False).subscribe(source), sink=sink, bootstrap_servers=bootstrap)
+        for name in ("zombie", "healthy")
+    )
+    take_turns(
+        zombie, healthy, until=settled(administrator, group_id, zombie.member, healthy.member), what="two members"
+    )
+    held = zombie.partitions
+
+    def throw_out_and_let_the_other_one_work() -> None:
+        administrator.remove(group_id, zombie.member.consumer.member_id)
+        take_turns(healthy, until=lambda: healthy.partitions >= held, what="the partitions of the zombie")
+        mine = dict.fromkeys(held, 50)
+        take_turns(
+            healthy, until=lambda: administrator.committed(group_id, mine) == mine, what="the records of the zombie"
+        )
+
+    feed.write(source, 50, partitions=PARTITIONS)
+    zombie.before_sending_offsets = throw_out_and_let_the_other_one_work
+    take_turns(zombie, until=lambda: zombie.aborted, what="the refusal")
+    feed.write(source, 50, partitions=PARTITIONS)
+    take_turns(
+        zombie,
+        healthy,
+        until=lambda: administrator.committed(group_id, feed.written) == feed.written,
+        what="everything to be transformed",
+    )
+
+    assert zombie.aborted == 1
+    assert "lost" in zombie.member.kinds()
+    assert transformed(bootstrap, sink) == everything(feed)
+
+
+def test_read_committed_shows_no_record_of_an_aborted_transaction(
+    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, ours: MakeOurs
+) -> None:
+    """The default isolation level is read_committed; what was taken back must not reach the application."""
+    topic = kafka_topic()
+    producer = Producer(
+        {"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": unique_name("t"), "log_level": 0}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, str(number).encode(), partition=0)
+        producer.flush(TIMEOUT_S)
+        if number % 2:
+            producer.abort_transaction(TIMEOUT_S)
+        else:
+            producer.commit_transaction(TIMEOUT_S)
+    seen: list[int] = []
+    member = ours("a").subscribe(topic)
+
+    class Reader:
+        name, partitions = "reader", frozenset[TopicPartition]()
+
+        def take(self) -> int:
+            messages = member.consumer.consume(10, SLICE_S)
+            seen.extend(number_of(message)[1] for message in messages)
+            return len(messages)
+
+    take_turns(Reader(), until=lambda: 4 in seen, what="the last committed record")
+
+    assert seen == [0, 2, 4]
+    assert [at.offset for at in member.consumer.position([PublicPartition(topic, 0)])] == [12]
