@@ -1,6 +1,7 @@
 """How long to wait after a failure. One formula for every retry of the member.
 
 Source: KIP-580; Kafka's ``ExponentialBackoff``.
+Rules: R33 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Topics are named both ways: by id for version 10 and later, by name before. When
 version above 9 may be used.
 
 Source: KIP-848 (member epoch in both), KIP-1251 and Kafka's ``OffsetCommitRequest.json`` (topic ids).
+Rules: R91, R102, R103, R112 and R114 in docs/protocol.md.
 """
 
 from __future__ import annotations

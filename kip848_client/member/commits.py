@@ -17,6 +17,7 @@ A SYNC commit is reported after every ASYNC one that was asked for before it.
 
 Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Other than there, a stale epoch does not
 fail a synchronous commit at once, and consumed positions that are committed already are not committed again.
+Rules: R102 to R124, and R153 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Looks only while somebody needs the coordinator. Owns the answer to "can I send 
 sent.
 
 Source: Kafka's ``CoordinatorRequestManager``; KAFKA-18034 (pending calls fail with a refusal, which is then forgotten).
+Rules: R20 to R26 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Does not own: what is done about a class (`membership`, `discovery`, `commits`, `offset_fetches`).
 
 Source: Kafka's ``ConsumerHeartbeatRequestManager``, ``CoordinatorRequestManager``, ``CommitRequestManager``.
+Rules: R47 to R56, R92 to R95 and R105 to R124 in docs/protocol.md.
 """
 
 from __future__ import annotations

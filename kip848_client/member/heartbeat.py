@@ -12,6 +12,7 @@ Does not own: what an answer does to the member (`membership`).
 Source: KIP-848 "ConsumerGroupHeartbeat"; Kafka's ``AbstractHeartbeatRequestManager`` and ``HeartbeatState``. Unlike
 Kafka, a joining or acknowledging member waits for the backoff, and a changed subscription does not wait for the
 interval.
+Rules: R27 to R46 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Nothing keeps a member that wants to leave: a listener that raises, a coordinato
 an error or never comes, all count as having left. The callers that wait are told by `LeaveDone`.
 
 Source: Kafka's ``AbstractMembershipManager.leaveGroup``; KIP-1092 (leave modes); KAFKA-16933, KAFKA-17518.
+Rules: R131 to R142 in docs/protocol.md.
 """
 
 from __future__ import annotations

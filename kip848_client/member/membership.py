@@ -16,6 +16,7 @@ leave                 done at once   revoked, then leaves  joins the waiting    
 ====================  =============  ====================  ===================  ======================  =============
 
 Source: KIP-848; Kafka's ``AbstractMembershipManager``; KAFKA-16165, KAFKA-16933, KAFKA-17518.
+Rules: R3 to R19, R47 to R58, R125 to R130 and R144 to R146 in docs/protocol.md.
 """
 
 from __future__ import annotations

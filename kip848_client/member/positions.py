@@ -7,6 +7,7 @@ Does not own: positions of partitions that are being fetched, and pause marks (t
 
 Source: Kafka's ``OffsetsRequestManager``; KAFKA-17674 (a partition that was added during a lookup never takes the reset
 path because of it).
+Rules: R90 to R101 in docs/protocol.md.
 """
 
 from __future__ import annotations

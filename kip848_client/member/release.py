@@ -5,6 +5,7 @@ reconciliation, what that listener revokes is revoked, and not lost as well. Wha
 member goes on: a fenced one joins again, a stale one waits for poll(), a fatal one is done.
 
 Source: Kafka's ``AbstractMembershipManager.transitionToFenced``, ``transitionToStale`` and ``transitionToFatal``.
+Rules: R57 to R63 and R89 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ and so are the tests and the diagram in the documentation. A move that has no ro
 Does not own: when a move is made (`membership`, `reconciler`), or what is sent because of it (`heartbeat`).
 
 Source: KIP-848; Kafka's ``MemberState`` and ``AbstractMembershipManager``. Each phase names its Kafka counterpart.
+Rules: R1 to R9 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 A rebalance is open from entering RECONCILING until its acknowledgement is due, or the member is STABLE again.
 
 Source: Kafka's ``RebalanceMetricsManager`` and ``HeartbeatMetricsManager``.
+Rules: R150 to R152 in docs/protocol.md.
 """
 
 from __future__ import annotations
