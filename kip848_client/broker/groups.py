@@ -149,7 +149,6 @@ class GroupHost:
         """Give a group request to the coordinator; the answer goes to *context*, now or later."""
         self._next_request_id = request_id = self._next_request_id + 1
         self._waiting[request_id] = context
-        context.on_cancel(lambda: self._forget(request_id))
         try:
             self._submit(
                 ApiRequest(
@@ -172,6 +171,8 @@ class GroupHost:
         except BaseException:
             self._forget(request_id)
             raise
+        if not context.done:
+            context.on_cancel(lambda: self._forget(request_id))
 
     def ask(self, message: GroupMessage, *, api_version: int) -> Response:
         """Answer a read-only request of the broker itself."""

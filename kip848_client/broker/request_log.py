@@ -29,6 +29,8 @@ __all__ = ["RequestLog"]
 
 Predicate = Callable[[LoggedRequest], object]
 
+_WITH_PAYLOAD: Final = (ProduceRequest, SaslAuthenticateRequest)
+
 _ENTRY_BYTES: Final = 500
 """What a request costs beside its own bytes, roughly."""
 
@@ -169,7 +171,7 @@ class RequestLog:
         if not self._entries_max:
             return
         kept = size
-        if isinstance(request, ProduceRequest | SaslAuthenticateRequest):
+        if isinstance(request, _WITH_PAYLOAD):
             request, kept = _without_payload(request), 0
         entry = _Entry(context, request, ts_ms=self._clock.wall_ms(), request_bytes=size, weight=kept + _ENTRY_BYTES)
         context.log_entry = entry

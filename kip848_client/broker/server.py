@@ -31,6 +31,7 @@ __all__ = ["Connection", "Server"]
 
 _log: Final = logging.getLogger("kip848_client.broker")
 
+_LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
 _BACKLOG: Final = 512
 _WRITE_BYTES: Final = 65_536
@@ -213,8 +214,11 @@ class Connection(asyncio.Protocol):
         if self._closed:
             return
         self._last_active_s = self._loop.time()
-        self._buffer += data
-        self._cut_frames()
+        if self._buffer:
+            self._buffer += data
+            self._cut_frames(self._buffer)
+        else:
+            self._cut_frames(data)  # usually whole frames, which then are copied once and not three times
 
     def eof_received(self) -> bool:
         """The peer will send no more: close. What it asked last is not answered, as in Kafka."""
@@ -229,7 +233,7 @@ class Connection(asyncio.Protocol):
         """The peer has read its answers."""
         self._writing_paused = False
         self._last_active_s = self._loop.time()
-        self._cut_frames()
+        self._cut_waiting_frames()
 
     # --- for dispatch
 
@@ -248,7 +252,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._reading:
             # Frames may wait. They are handled in a turn of their own: whoever answered is in the middle of something.
-            self._loop.call_soon(self._cut_frames)
+            self._loop.call_soon(self._cut_waiting_frames)
 
     def refuse(self, reason: str) -> None:
         """Close this connection for what it did."""
@@ -287,48 +291,55 @@ class Connection(asyncio.Protocol):
 
     # --- inside
 
-    def _cut_frames(self) -> None:
+    def _cut_waiting_frames(self) -> None:
+        self._cut_frames(self._buffer)
+
+    def _cut_frames(self, received: bytes | bytearray) -> None:
+        """Open the requests in *received*: `_buffer`, or what came while that was empty. What is left waits there."""
         if self._cutting:
             return
         self._cutting = True
         try:
             self._encode_answers()
-            self._cut_frames_until_limit()
-            self._send_answers()
+            self._cut_frames_until_limit(received)
+            self._write_encoded()
         except ProtocolError as error:
             self.refuse(str(error))
         finally:
             self._cutting = False
         self._pause_or_resume_reading()
 
-    def _cut_frames_until_limit(self) -> None:
-        buffer, limit = self._buffer, self._server.config.unanswered_requests_max
-        start, end = 0, len(buffer)
+    def _cut_frames_until_limit(self, received: bytes | bytearray) -> None:
+        server, config = self._server, self._server.config
+        limit, frame_bytes_max = config.unanswered_requests_max, config.frame_bytes_max
+        start, end = 0, len(received)
         complete_frame_waits = False
         while not self._closed and end - start >= _LENGTH_BYTES:
-            length = int.from_bytes(buffer[start : start + _LENGTH_BYTES], signed=True)
-            if not 0 <= length <= self._server.config.frame_bytes_max:
-                raise ProtocolError(
-                    f"a frame says it has {length} bytes; allowed are 0 to {self._server.config.frame_bytes_max}"
-                )
+            (length,) = _LENGTH.unpack_from(received, start)
+            if not 0 <= length <= frame_bytes_max:
+                raise ProtocolError(f"a frame says it has {length} bytes; allowed are 0 to {frame_bytes_max}")
             if end - start - _LENGTH_BYTES < length:
                 break
             if self._writing_paused or len(self._open) >= limit:
                 complete_frame_waits = True
                 break
             start += _LENGTH_BYTES
-            frame = bytes(buffer[start : start + length])
+            frame = bytes(received[start : start + length])
             start += length
             self._frame_begun_s = None
-            self._server.open_request(frame, self)
+            server.open_request(frame, self)
             # Answers are written together, a system call each is dear; but not more than a socket takes at once.
             self._encode_answers()
             if self._encoded_bytes >= _WRITE_BYTES:
-                self._send_answers()
+                self._write_encoded()
         if self._closed:
             return
-        if start:
-            del buffer[:start]
+        buffer = self._buffer
+        if received is buffer:
+            if start:
+                del buffer[:start]
+        elif start < end:
+            buffer += received[start:]
         if not buffer or complete_frame_waits:
             self._frame_begun_s = None
         elif self._frame_begun_s is None:
@@ -339,8 +350,10 @@ class Connection(asyncio.Protocol):
         self._write_encoded()
 
     def _write_encoded(self) -> None:
+        if not self._encoded:
+            return
         parts, self._encoded, self._encoded_bytes = self._encoded, [], 0
-        if parts and not self._closed and self._transport is not None:
+        if not self._closed and self._transport is not None:
             self._last_active_s = self._loop.time()
             if len(parts) == 1:
                 self._transport.write(parts[0])
