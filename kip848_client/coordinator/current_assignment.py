@@ -83,8 +83,10 @@ def reconcile(
 
 
 def is_subset(owned: OwnedPartitions, assigned: PartitionEpochs) -> bool:
-    """Whether every partition of *owned* is in *assigned*."""
-    return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
+    """Whether every topic of *owned*, even with no partition, and every partition is in *assigned*; Kafka's rule."""
+    return all(
+        topic_id in assigned and partitions <= assigned[topic_id].keys() for topic_id, partitions in owned.items()
+    )
 
 
 def _next(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions | None) -> CurrentAssignment:

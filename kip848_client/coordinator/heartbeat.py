@@ -392,7 +392,7 @@ class _Heartbeat:
 def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
     if message.topic_partitions is None:
         return None
-    return {topic.topic_id: frozenset(topic.partitions) for topic in message.topic_partitions if topic.partitions}
+    return {topic.topic_id: frozenset(topic.partitions) for topic in message.topic_partitions}
 
 
 def _asks_for_assignment(message: ConsumerGroupHeartbeatRequest) -> bool:

@@ -174,6 +174,17 @@ def test_giving_up_a_pattern_is_a_change_of_its_own(h: Harness) -> None:
     assert h.group.group_epoch == epoch + 1
 
 
+def test_a_topic_without_partitions_is_still_a_topic_that_is_claimed(h: Harness) -> None:
+    """A client that lists topics it has lost is fenced after a lost answer, here as there."""
+    h.create_topic("bar", partitions=1)
+    h.join("a", ["foo", "bar"], assignor="range")
+    h.heartbeat("a", 1, topics=["foo"], owned={"foo": [0]})
+    assert h.member("a").member_epoch == 2
+
+    assert h.heartbeat("a", 1, owned={"foo": [], "bar": []}).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert h.heartbeat("a", 1, owned={"foo": []}).error_code == ErrorCode.NONE
+
+
 def joined_by_pattern(h: Harness, regex: str) -> None:
     """Member a at epoch 2, with what *regex* matches."""
     h.join("a", [], regex=regex)
