@@ -140,7 +140,7 @@ class Conversation:
                 return "the preferred assignor changes"
             case Heartbeat(names=None | ()) if self._state(step.group) == "Assigning" and self._is_unmatched(step):
                 return "a target is due when a pattern comes that is not matched yet"
-            case Commit() if len(step.metadata) > METADATA_MAX and not self._committed(step.group):
+            case Commit() if len(step.metadata or "") > METADATA_MAX and not self._committed(step.group):
                 if not self._is_consumer_group(step.group):
                     return "a refused commit makes a group without offsets"
             case DeleteOffsets() if self._would_end(step.group, step.partitions):

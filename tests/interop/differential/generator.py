@@ -144,6 +144,7 @@ class Generator:
                 (
                     replace(beat, rack=self._random.choice(("r1", "r2"))),
                     replace(beat, timeout_ms=TIMEOUT_MS + 1),
+                    replace(beat, names=(*self._names(member), *self._names(member))),
                     replace(beat, timeout_ms=TIMEOUT_MS, names=self._names(member)),
                     replace(beat, timeout_ms=TIMEOUT_MS, owned=Owned.ASSIGNED),
                 )
@@ -214,6 +215,7 @@ class Generator:
                 replace(taken, instance=None, epoch=Epoch.FAR),
                 self._taking(member, instance),
                 self._taking(member, instance),
+                Heartbeat(member, version=self._version, owned=Owned.ASSIGNED),
             )
         )
 
@@ -261,6 +263,10 @@ class Generator:
                 replace(beat, epoch=Epoch.AWAY, instance=None),
                 replace(beat, rack=" "),
                 replace(join, epoch=Epoch.LEAVE, group=""),
+                replace(join, epoch=Epoch.ABOVE),
+                replace(join, rack="  "),
+                replace(beat, epoch=Epoch.JOIN),
+                replace(beat, assignor=""),
                 replace(join, regex="(t" if self._version else None, names=None),
                 replace(join, regex="t(?=0)" if self._version else None),
                 replace(beat, regex="[t" if self._version else None),
@@ -277,7 +283,7 @@ class Generator:
         epoch = self._random.choice(
             (Epoch.CURRENT, Epoch.CURRENT, Epoch.CURRENT, Epoch.PREVIOUS, Epoch.BELOW, Epoch.ABOVE, Epoch.LEAVE)
         )
-        metadata = self._random.choice(("", "", "said", "x" * 5000))
+        metadata = self._random.choice(("", "", None, "said", "x" * 4096, "x" * 4097))
         group = self._random.choice(("g", "g", "g", "g", "g", "h", ""))
         yield Commit(partitions, member=member, epoch=epoch, metadata=metadata, version=version, group=group)
 

@@ -121,7 +121,7 @@ class Commit:
     partitions: tuple[tuple[str, int, int], ...]
     member: str | None = None
     epoch: Epoch = Epoch.CURRENT
-    metadata: str = ""
+    metadata: str | None = ""
     version: int = 9
     group: str = "g"
 

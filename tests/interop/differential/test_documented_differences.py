@@ -92,12 +92,19 @@ def test_a_member_that_lives_takes_the_place_of_a_static_one(converse: Converse)
 
 
 @pytest.mark.kafka
-def test_a_static_member_changes_its_instance_id(converse: Converse) -> None:
+def test_a_member_changes_its_instance_id(converse: Converse) -> None:
     """Section of the same name."""
     with converse() as both:
         told(both, join("s", instance="i"))
         told(both, join("s", instance="j"))
         assert codes(both, Heartbeat("s", instance="i")) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
+    with converse() as both:
+        perform(both, ChangeTopic("t0", 2))
+        told(both, join("a"))
+        told(both, join("b"))
+        for side in (both.ours, both.kafka):
+            ask(join("a", instance="i"), side)
+        assert [len(side.view("g", "a").assigned) for side in (both.ours, both.kafka)] == [1, 0]
 
 
 @pytest.mark.kafka
