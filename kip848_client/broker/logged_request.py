@@ -91,6 +91,9 @@ class LoggedRequest:
             for name, values in (("group", self.groups), ("member", self.members), ("topic", self.topics))
             if values
         ]
+        epoch = getattr(self.request, "member_epoch", None)
+        if epoch is not None:
+            about.append(f"epoch={epoch}")
         end = error_name(self.error_code) if self.error_code else self.outcome
         fault = f" [{self.fault}]" if self.fault else ""
         return " ".join(

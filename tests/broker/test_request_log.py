@@ -64,7 +64,7 @@ def test_a_request_is_kept_with_its_answer(broker: EmbeddedBroker, connection: R
     assert logged.duration_ms >= 0
     assert logged.request_bytes > 0
     assert logged.response_bytes > 0
-    assert str(logged) == "#1 tester: ConsumerGroupHeartbeat v1 group=g member=m -> GROUP_ID_NOT_FOUND(69)"
+    assert str(logged) == "#1 tester: ConsumerGroupHeartbeat v1 group=g member=m epoch=3 -> GROUP_ID_NOT_FOUND(69)"
 
 
 def test_requests_are_found_by_what_they_are_about(broker: EmbeddedBroker, connection: RawConnection) -> None:
@@ -116,7 +116,7 @@ def test_a_wait_that_runs_out_says_what_came_instead(broker: EmbeddedBroker, con
         broker.wait_for_request("OffsetCommit", group="g", count=3, timeout_s=0.01)
     assert str(raised.value) == (
         "0 of 3 requests of OffsetCommit group='g' came within 0.01 s; what came: 2 ConsumerGroupHeartbeat, "
-        "1 Metadata; the last: #3 tester: ConsumerGroupHeartbeat v1 group=g member=m -> GROUP_ID_NOT_FOUND(69)"
+        "1 Metadata; the last: #3 tester: ConsumerGroupHeartbeat v1 group=g member=m epoch=3 -> GROUP_ID_NOT_FOUND(69)"
     )
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
@@ -88,14 +89,15 @@ def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
     kip848_broker.wait_for_group("totals", state="Empty", members=0)
 
 
-def test_embedded_broker() -> None:
+@pytest.mark.parametrize(("name", "count"), [("embedded_broker.py", 3), ("faults.py", 4)])
+def test_examples_that_are_tests(name: str, count: int) -> None:
     """The example is a test file: it must pass as one, in a fresh pytest with nothing but the installed plugin."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", str(EXAMPLES / "embedded_broker.py")],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", str(EXAMPLES / name)],
         capture_output=True,
         text=True,
         timeout=55,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert f"{count} passed" in done.stdout
