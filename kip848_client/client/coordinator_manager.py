@@ -32,6 +32,11 @@ class CoordinatorManager:
         self._on_disconnected = on_disconnected
         self._connection: Connection | None = None
 
+    @property
+    def api_versions(self) -> Mapping[int, tuple[int, int]]:
+        """API key -> (lowest, highest) version that the coordinator offers; none without a connection."""
+        return {} if self._connection is None else self._connection.api_versions
+
     async def connect(
         self, node: BrokerNode, *, timeout_ms: int, tasks: anyio.abc.TaskGroup
     ) -> Mapping[int, tuple[int, int]]:

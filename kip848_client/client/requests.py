@@ -5,16 +5,16 @@ Runs on the background thread only. Decides where a request goes by the effect's
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 import anyio.abc
 
 from kip848_client.client.coordinator_manager import CoordinatorManager
 from kip848_client.client.observer import MemberObserver
-from kip848_client.client.request_sender import Connection, RequestSender
+from kip848_client.client.old_layouts import heard, spoken
+from kip848_client.client.request_sender import RequestSender
 from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.errors import (
     AuthenticationError,
@@ -38,14 +38,9 @@ from kip848_client.member.events import (
     ResponseReceived,
     SendRequest,
 )
-from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Response
 
 MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets
-
-_COORDINATOR_KEYS_VERSION: Final = 4
-"""First version of FindCoordinator with a list of keys (KIP-699)."""
 
 
 class RequestPerformer(Protocol):
@@ -122,28 +117,21 @@ class NetworkPerformer:
     async def _send(self, effect: SendRequest) -> Response:
         began = time.perf_counter()
         if effect.destination is Destination.COORDINATOR:
+            request = spoken(effect.request, self._coordinator.api_versions)
             response = await self._coordinator.send(
-                effect.request, timeout_ms=effect.timeout_ms, max_version=effect.max_version
+                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version
             )
         else:
             connection = await self._sender.any_broker(timeout_ms=effect.timeout_ms)
-            request = _spoken(effect.request, connection)
+            request = spoken(effect.request, connection.api_versions)
             response = await connection.send(request, timeout_ms=effect.timeout_ms, max_version=effect.max_version)
+        response = heard(request, response)
         self._observer.answered(response, ms=(time.perf_counter() - began) * 1_000)
         return response
 
     def _coordinator_lost(self, node_id: int) -> None:
         self._observer.coordinator_lost(f"the connection to node {node_id} broke")
         self._report(CoordinatorDisconnected(node_id))
-
-
-def _spoken(request: Request[Response], connection: Connection) -> Request[Response]:
-    """*request* in the layout that the broker reads: before version 4 FindCoordinator has one key, elsewhere."""
-    if isinstance(request, FindCoordinatorRequest) and len(request.coordinator_keys) == 1:
-        _, highest = connection.api_versions.get(ApiKey.FIND_COORDINATOR, (0, 0))
-        if highest < _COORDINATOR_KEYS_VERSION:
-            return dataclasses.replace(request, key=request.coordinator_keys[0], coordinator_keys=())
-    return request
 
 
 def failure_kind(error: Kip848Error) -> FailureKind:

@@ -166,8 +166,13 @@ def peek_correlation_id(data: bytes | memoryview) -> int:
     return value
 
 
-def decode_response(api_key: int, data: bytes | memoryview, *, api_version: int) -> tuple[int, Response]:
+def decode_response(
+    api_key: int, data: bytes | memoryview, *, api_version: int, allow_trailing: bool = False
+) -> tuple[int, Response]:
     """Read the answer to a request of *api_key* and *api_version*: (correlation id, message).
+
+    Args:
+        allow_trailing: ignore bytes after the last field instead of refusing them.
 
     Raises:
         UnsupportedVersionError: a key or version that we do not speak.
@@ -185,7 +190,7 @@ def decode_response(api_key: int, data: bytes | memoryview, *, api_version: int)
     spec = cls.WIRE
     if spec.flexible.first <= api_version <= spec.flexible.last:
         position = _skip_header_tags(data, position)
-    return correlation_id, decode_body(cls, api_version, data, position)
+    return correlation_id, decode_body(cls, api_version, data, position, allow_trailing=allow_trailing)
 
 
 def _decode_api_versions(cls: type[ResponseT], data: bytes, api_version: int) -> ResponseT:
