@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, str]] = {
     "demo": "watch a group rebalance in the terminal",
     "groups": "list, describe and delete groups; show offsets and lag",
     "report": "tabulate event logs",
-    "simulate": "run one seed of a scenario on a virtual clock",
+    "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
     "sweep": "run many seeds",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""

@@ -50,6 +50,8 @@ class Cluster:
         self.up = True
         self.version = 0
         """Grows whenever the coordinator's state may have changed, or the topics."""
+        self.loads = 0
+        """How often a coordinator was loaded."""
         self.records: list[CoordinatorRecord] = []
         """The coordinator's log."""
         self.end_offsets: dict[TopicPartition, int] = {}
@@ -206,6 +208,7 @@ class Cluster:
             return
         self.coordinator = self.reloaded()
         self.version += 1
+        self.loads += 1
         self.up = True
         self._finish(self.coordinator.handle(TopicsChanged(self._image), now_ms=self._world.now_ms))
         self.coordinator.loaded(now_ms=self._world.now_ms)

@@ -10,6 +10,7 @@ Does not own: what is right or wrong (`checkers`), when members come and go (`sc
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -83,6 +84,7 @@ class Behaviour:
         think_ms: (least, most) between two polls.
         listener_ms: (least, most) that a listener call takes.
         listener_raises: part of the listener calls that raise.
+        hang: part of the listener calls that take longer than the rebalance timeout.
         stall: part of the polls after which the application does not poll for longer than max.poll.interval.ms.
         commit: part of the polls after which it commits by hand.
         rows_per_poll: most records that one poll() hands out.
@@ -91,6 +93,7 @@ class Behaviour:
     think_ms: tuple[int, int] = (10, 200)
     listener_ms: tuple[int, int] = (0, 50)
     listener_raises: float = 0.0
+    hang: float = 0.0
     stall: float = 0.0
     commit: float = 0.2
     rows_per_poll: int = 50
@@ -141,21 +144,28 @@ class SimulatedConsumer:
         self._connection: Connection | None = None
         self._bootstrap: Connection | None = None
         self._tick: Timer | None = None
+        self._thaws_ms = 0
 
     # ---------------------------------------------------------------------------------------------- what is done to it
 
     def start(self, subscription: Subscription) -> None:
         """Subscribe, and begin to poll."""
         self.step(SubscriptionChanged(subscription))
-        self._world.call_in(self._draw(self.behaviour.think_ms), self._poll)
+        self._later(self._draw(self.behaviour.think_ms), self._poll)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else."""
+        self._awake(lambda: self._subscribe(subscription))
+
+    def _subscribe(self, subscription: Subscription) -> None:
         if not self.closed and self._leaving is None:
             self.step(SubscriptionChanged(subscription))
 
     def close(self) -> None:
         """Leave in order: close() with its default time."""
+        self._awake(self._close)
+
+    def _close(self) -> None:
         if self.closed or self._leaving is not None:
             return
         self._note("closing")
@@ -183,6 +193,21 @@ class SimulatedConsumer:
         """Partitions whose records poll() may hand out now."""
         return frozenset() if self.closed else self.member.view().readable
 
+    def freeze(self, for_ms: int) -> None:
+        """The process stands still; its clock does not."""
+        self._note("frozen", ms=for_ms)
+        self._thaws_ms = self._world.now_ms + for_ms
+
+    def _awake(self, action: Callable[[], None]) -> None:
+        """Run *action* now, or when the process thaws."""
+        if self._world.now_ms < self._thaws_ms:
+            self._world.call_in(self._thaws_ms - self._world.now_ms, lambda: self._awake(action))
+        else:
+            action()
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        return self._world.call_in(delay_ms, lambda: self._awake(action))
+
     # ------------------------------------------------------------------------------------------------------ the engine
 
     def step(self, event: MemberEvent) -> None:
@@ -196,7 +221,7 @@ class SimulatedConsumer:
         self._arm()
         if self._polling and self._listener is None:
             # poll() waits on the queue between the two threads: it goes on as soon as there is something.
-            self._world.call_in(0, self._pump)
+            self._later(0, self._pump)
 
     def _arm(self) -> None:
         if self._tick is not None:
@@ -204,7 +229,7 @@ class SimulatedConsumer:
             self._tick = None
         deadline_ms = self.member.deadline_ms()
         if deadline_ms is not None and not self.closed:
-            self._tick = self._world.call_in(max(0, deadline_ms - self._world.now_ms), self._ticked)
+            self._tick = self._later(max(0, deadline_ms - self._world.now_ms), self._ticked)
 
     def _ticked(self) -> None:
         self._tick = None
@@ -288,8 +313,10 @@ class SimulatedConsumer:
 
         self._network.connect(
             self.name,
-            on_open=opened,
-            on_failure=lambda kind, message: self.step(RequestFailed(effect.request_id, kind, message)),
+            on_open=lambda connection: self._awake(lambda: opened(connection)),
+            on_failure=lambda kind, message: self._awake(
+                lambda: self.step(RequestFailed(effect.request_id, kind, message))
+            ),
         )
 
     def _write(self, connection: Connection, effect: SendRequest) -> None:
@@ -302,8 +329,8 @@ class SimulatedConsumer:
             request,
             api_version=highest if effect.max_version is None else min(highest, effect.max_version),
             timeout_ms=effect.timeout_ms,
-            on_answer=lambda response: self._answered(request_id, request, response),
-            on_failure=lambda kind, message: self._unanswered(request_id, request, kind, message),
+            on_answer=lambda response: self._awake(lambda: self._answered(request_id, request, response)),
+            on_failure=lambda kind, message: self._awake(lambda: self._unanswered(request_id, request, kind, message)),
         )
 
     def _unanswered(self, request_id: int, request: Request[Any], kind: FailureKind, message: str) -> None:
@@ -327,25 +354,30 @@ class SimulatedConsumer:
 
         self._network.connect(
             self.name,
-            on_open=opened,
-            on_failure=lambda kind, message: self.step(RequestFailed(effect.request_id, kind, message)),
+            on_open=lambda connection: self._awake(lambda: opened(connection)),
+            on_failure=lambda kind, message: self._awake(
+                lambda: self.step(RequestFailed(effect.request_id, kind, message))
+            ),
         )
 
     def _ask_cluster(self, request_id: int, timeout_ms: int, answer: Any) -> None:
         """A question about topics, to whichever broker; it is as reachable as the coordinator."""
         if self._cluster.up and self.name not in self._network.cut_off:
-            self._world.call_in(self._rng.randint(0, 10), lambda: self.step(answer()))
+            self._later(self._rng.randint(0, 10), lambda: self.step(answer()))
         else:
-            self._world.call_in(
+            self._later(
                 min(timeout_ms, 500),
                 lambda: self.step(RequestFailed(request_id, FailureKind.DISCONNECTED, "no broker answers")),
             )
 
     def _fail_later(self, request_id: int, kind: FailureKind, message: str) -> None:
-        self._world.call_in(0, lambda: self.step(RequestFailed(request_id, kind, message)))
+        self._later(0, lambda: self.step(RequestFailed(request_id, kind, message)))
 
     def disconnected(self) -> None:
         """The coordinator's connection broke; those who wait on it were told already."""
+        self._awake(self._disconnected)
+
+    def _disconnected(self) -> None:
         if self._connection is not None and not self._connection.open:
             self._connection = None
             self.step(CoordinatorDisconnected(NODE.node_id))
@@ -392,7 +424,7 @@ class SimulatedConsumer:
         if self._rng.random() < self.behaviour.stall:
             wait_ms += self.config.max_poll_interval_ms
             self._note("application_stalls", ms=wait_ms)
-        self._world.call_in(wait_ms, self._poll)
+        self._later(wait_ms, self._poll)
 
     def _hand_out(self) -> None:
         readable = self.member.view().readable
@@ -417,7 +449,11 @@ class SimulatedConsumer:
         self._note(f"{name}_begins", partitions=[str(partition) for partition in sorted(call.partitions)])
         self._observer.listener_begins(self, name, call.partitions)
         raises = self._rng.random() < self.behaviour.listener_raises
-        self._world.call_in(self._draw(self.behaviour.listener_ms), lambda: self._listener_ended(call, name, raises))
+        takes_ms = self._draw(self.behaviour.listener_ms)
+        if self.behaviour.hang and self._rng.random() < self.behaviour.hang:
+            takes_ms += self._rng.randint(1, 2 * self.config.rebalance_timeout_ms)
+            self._note("listener_hangs", ms=takes_ms)
+        self._later(takes_ms, lambda: self._listener_ended(call, name, raises))
 
     def _listener_ended(self, call: ListenerCall, name: str, raises: bool) -> None:
         if self.closed:
@@ -428,7 +464,7 @@ class SimulatedConsumer:
             self._let_go(call.partitions)
         self._note(f"{name}_{'raised' if raises else 'ended'}")
         self.step(ListenerDone(call.token, RuntimeError("simulated") if raises else None))
-        self._world.call_in(0, self._pump)
+        self._later(0, self._pump)
 
     def _start_fetching(self, positions: dict[TopicPartition, int]) -> None:
         for partition, offset in positions.items():

@@ -6,7 +6,7 @@ from whom is in `fencing_checkers`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from kip848_client.coordinator.consumer_group import GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -15,11 +15,14 @@ from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.pictures import IdPartition
 from kip848_client.simulation.violation import require
+from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.schema import Request, Response
+
+CurrentStep: TypeAlias = tuple[int, int, frozenset[IdPartition], frozenset[IdPartition]]
 
 _COMPARE_EVERY = 25
 """Records between two comparisons of the living state with the replayed one."""
@@ -212,6 +215,32 @@ class Durability(Observer):
         for group_id in living.groups():
             require(living.snapshot(group_id) == other.snapshot(group_id), "S9", f"the log leads to another {group_id}")
             require(living.committed(group_id) == other.committed(group_id), "S9", f"other offsets of {group_id}")
+
+
+class SlowRevokers(Observer):
+    """L3: who does not give up partitions within its rebalance timeout is removed, so that others get them.
+
+    The time starts anew when the coordinator is loaded, because timers are not in the log, and with every new step.
+    """
+
+    def __init__(self, cluster: Cluster, world: World) -> None:
+        self._cluster = cluster
+        self._world = world
+        self._since: dict[str, tuple[CurrentStep, int]] = {}
+
+    def coordinator_changed(self) -> None:
+        """Look at everybody who has something to give up."""
+        now_ms = self._world.now_ms
+        before, self._since = self._since, {}
+        for picture in self._cluster.pictures():
+            for member_id, member in picture.group.members.items():
+                if not member.pending_revocation:
+                    continue
+                step = (self._cluster.loads, member.member_epoch, picture.held[member_id], member.pending_partitions)
+                known, since_ms = before.get(member_id, (step, now_ms))
+                self._since[member_id] = (step, since_ms if known == step else now_ms)
+                late_ms = now_ms - self._since[member_id][1] - member.metadata.rebalance_timeout_ms
+                require(late_ms <= 0, "L3", f"{member_id} gave nothing up, and stays for {late_ms} ms more")
 
 
 class OwnAssertions(Observer):

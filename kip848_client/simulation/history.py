@@ -10,8 +10,6 @@ from typing import Final
 
 from kip848_client.journal import JsonValue
 
-_TAIL: Final = 40
-
 
 class History:
     """Append-only. Every line is also counted by what it is about."""
@@ -37,7 +35,3 @@ class History:
     def digest(self) -> str:
         """Hex digest of all lines. The same seed gives the same digest, in any process."""
         return self._digest.hexdigest()
-
-    def tail(self, count: int = _TAIL) -> Sequence[str]:
-        """The last lines."""
-        return self._lines[-count:]

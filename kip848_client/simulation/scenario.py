@@ -1,47 +1,17 @@
-"""One scenario from one seed: members come, go, crash and stall while the network misbehaves; then everything heals.
+"""What is played: the numbers of a scenario, the scenarios that have names, and how to change a number by its name.
 
-First the safety phase: faults and actions, and every checker looks after every step. Then the liveness phase: no more
-faults, and within a bounded virtual time the group must agree and everything must be read.
+Does not own: playing (`play`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final
 
-from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.member.settings import MemberConfig, ResetPolicy
-from kip848_client.member.states import MemberState
-from kip848_client.model import Subscription
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.consumer import Behaviour, SimulatedConsumer
-from kip848_client.simulation.consumer_checkers import (
-    ExclusiveReading,
-    GoneOwnNothing,
-    LegalMoves,
-    ListenerPairs,
-    NoRecordLost,
-    OneHeartbeat,
-)
-from kip848_client.simulation.coordinator_checkers import (
-    Durability,
-    EpochOrder,
-    GroupStates,
-    OwnAssertions,
-    RevokeFirst,
-    SingleOwner,
-    TargetLegality,
-    Withholding,
-)
+from kip848_client.errors import ConfigError
+from kip848_client.simulation.consumer import Behaviour
 from kip848_client.simulation.faults import HEALTHY, NetworkFaults
-from kip848_client.simulation.fencing_checkers import CommitFencing, HeartbeatFencing
-from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observers
-from kip848_client.simulation.violation import InvariantViolation, require
-from kip848_client.simulation.world import World
-
-GROUP: Final = "simulated"
 
 _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, delay_ms=(0, 60), slow=0.02)
 _CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.003)
@@ -55,6 +25,9 @@ class Scenario:
         members: how many consumers are there at the start.
         topics: name -> partitions.
         coordinator_crashes_after_append: part of the appends after which it dies without answering.
+        freezes: processes that stand still, as a paused virtual machine does, for up to two sessions.
+        statics: part of the consumers that are static members; after a crash or a close they come back.
+        patterns: part of the subscriptions that are by regular expression.
         heal_ms: bound of the liveness phase.
     """
 
@@ -74,6 +47,9 @@ class Scenario:
     growths: float = 0.01
     coordinator_crashes: float = 0.03
     coordinator_crashes_after_append: float = 0.003
+    freezes: float = 0.0
+    statics: float = 0.0
+    patterns: float = 0.0
     heartbeat_interval_ms: int = 1_000
     session_timeout_ms: int = 6_000
     max_poll_interval_ms: int = 10_000
@@ -90,245 +66,80 @@ QUIET: Final = Scenario(
     coordinator_crashes=0.0,
     coordinator_crashes_after_append=0.0,
 )
-SCENARIOS: Final[Mapping[str, Scenario]] = {scenario.name: scenario for scenario in (CHURN, QUIET)}
+ZOMBIES: Final = Scenario(
+    name="zombies",
+    behaviour=Behaviour(listener_raises=0.02, stall=0.01, hang=0.03),
+    freezes=0.15,
+    coordinator_crashes=0.0,
+    coordinator_crashes_after_append=0.0,
+)
+STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1)
+PATTERNS: Final = Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05)
+STORM: Final = Scenario(
+    name="storm",
+    members=5,
+    members_max=9,
+    topics={"orders": 8, "audit": 4, "clicks": 3},
+    faults=NetworkFaults(loss=0.08, duplicate=0.08, break_connection=0.03, delay_ms=(0, 120), slow=0.05),
+    behaviour=Behaviour(listener_raises=0.1, stall=0.006, hang=0.01, commit=0.1),
+    joins=0.3,
+    leaves=0.15,
+    crashes=0.1,
+    cuts=0.1,
+    resubscriptions=0.15,
+    growths=0.03,
+    freezes=0.08,
+    statics=0.3,
+    patterns=0.3,
+    coordinator_crashes=0.06,
+    coordinator_crashes_after_append=0.01,
+)
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    scenario.name: scenario for scenario in (CHURN, ZOMBIES, STATIC, PATTERNS, STORM, QUIET)
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How a run went.
+def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
+    """Change numbers by name, such as ``members=2``, ``faults.loss=0.1`` or ``behaviour.stall=0``.
 
-    Args:
-        digest: of the whole history; equal for equal seeds.
-        violation: the invariant that broke, or None.
-        counts: how often each thing happened.
-        handed_out_twice: records that more than one poll() returned.
-        tail: the last lines of the history (JSON).
+    Raises:
+        ConfigError: there is no such number, or the value is none.
     """
-
-    scenario: str
-    seed: int
-    digest: str
-    simulated_ms: int
-    violation: InvariantViolation | None
-    counts: Mapping[str, int]
-    handed_out_twice: int
-    tail: tuple[str, ...]
-
-    @property
-    def replay_command(self) -> str:
-        """What plays this run again."""
-        return f"kip848 simulate --seed {self.seed} --scenario {self.scenario}"
+    for assignment in assignments:
+        path, _, text = assignment.partition("=")
+        scenario = _change(scenario, path.split("."), text, assignment)
+    return scenario
 
 
-def run(scenario: Scenario, *, seed: int) -> Report:
-    """Play *scenario* once.
+def differences(scenario: Scenario, base: Scenario) -> list[str]:
+    """What to give to `change` to make *scenario* of *base*."""
+    return [f"{path}={value}" for path, value in numbers(scenario) if dict(numbers(base))[path] != value]
 
-    Returns:
-        What happened; a broken invariant is in `Report.violation` and not raised.
-    """
-    play = _Play(scenario, seed)
-    violation = None
+
+def numbers(scenario: Scenario) -> list[tuple[str, int | float]]:
+    """Every number that `change` can change, by its path."""
+    return list(_numbers(scenario, ""))
+
+
+def _numbers(owner: Any, prefix: str) -> Iterable[tuple[str, int | float]]:
+    for item in fields(owner):
+        value = getattr(owner, item.name)
+        if is_dataclass(value):
+            yield from _numbers(value, f"{prefix}{item.name}.")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{item.name}", value
+
+
+def _change(owner: Any, path: list[str], text: str, assignment: str) -> Any:
+    before = getattr(owner, path[0], None) if path[0] in {item.name for item in fields(owner)} else None
+    if len(path) > 1 and is_dataclass(before):
+        return replace(owner, **{path[0]: _change(before, path[1:], text, assignment)})
+    if len(path) > 1 or not isinstance(before, int | float):
+        raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
     try:
-        play.safety()
-        play.liveness()
-    except InvariantViolation as found:
-        violation = found
-    except AssertionError as found:
-        # The cores assert what only a bug of theirs can break.
-        violation = InvariantViolation("assertion", str(found) or repr(found))
-        violation.__cause__ = found
-    history = play.world.history
-    return Report(
-        scenario.name,
-        seed,
-        history.digest,
-        play.world.now_ms,
-        violation,
-        dict(sorted(history.counts.items())),
-        play.rows.duplicates,
-        tuple(history.tail()),
-    )
-
-
-class _Play:
-    def __init__(self, scenario: Scenario, seed: int) -> None:
-        self._scenario = scenario
-        self.world = World(seed)
-        self._rng = self.world.random("scenario")
-        config = CoordinatorConfig(
-            consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
-            consumer_session_timeout_ms=scenario.session_timeout_ms,
-        )
-        self._cluster = Cluster(self.world, config)
-        self._network = Network(self.world, self._cluster)
-        self._consumers: list[SimulatedConsumer] = []
-        self._number = 0
-        self._healed = False
-        self.rows = NoRecordLost(self._cluster)
-        consumers = lambda: self._consumers  # noqa: E731  the list grows
-        self._observer = Observers(
-            (
-                SingleOwner(self._cluster),
-                TargetLegality(self._cluster),
-                EpochOrder(self._cluster),
-                RevokeFirst(self._cluster),
-                GroupStates(self._cluster),
-                Withholding(self._cluster),
-                HeartbeatFencing(self._cluster),
-                Durability(self._cluster),
-                CommitFencing(self._cluster),
-                ExclusiveReading(self._cluster, consumers),
-                ListenerPairs(),
-                OneHeartbeat(),
-                LegalMoves(),
-                self.rows,
-                GoneOwnNothing(self._cluster, consumers),
-                OwnAssertions(self._cluster),
-            ),
-            version=lambda: self._cluster.version,
-        )
-        self._cluster.on_served = self._observer.served
-        self._network.on_stale = self._observer.stale
-        self._cluster.on_crash = self._coordinator_crashed
-        self.world.after_step = self._observer.after_step
-
-    # ----------------------------------------------------------------------------------------------------------- phases
-
-    def safety(self) -> None:
-        """Faults and actions."""
-        scenario = self._scenario
-        for topic, partitions in scenario.topics.items():
-            self._cluster.create_topic(topic, partitions=partitions)
-        for _ in range(scenario.members):
-            self._join()
-        self._network.faults = scenario.faults
-        self._cluster.crash_after_append = scenario.coordinator_crashes_after_append
-        self.world.call_in(0, self._produce)
-        self.world.call_in(1_000, self._act)
-        self.world.run_until(scenario.duration_ms)
-
-    def liveness(self) -> None:
-        """Everything heals, and then the group must come to rest."""
-        self._healed = True
-        self._network.faults = HEALTHY
-        self._network.cut_off.clear()
-        self._cluster.crash_after_append = 0.0
-        self._cluster.restart()
-        for consumer in self._consumers:
-            consumer.behaviour = Behaviour()
-        living = [consumer for consumer in self._living() if not consumer.leaving]
-        if living:
-            # Whoever is left may want one topic only; somebody must want all, or not everything would be read.
-            living[0].subscribe(self._subscription(everything=True))
-        else:
-            self._join()
-        self.world.history.add(self.world.now_ms, "scenario", "healed")
-        limit_ms = self.world.now_ms + self._scenario.heal_ms
-        rested = self.world.run_until(limit_ms, done=self._rests)
-        require(rested, "L1", f"the group does not come to rest in {self._scenario.heal_ms} ms: {self._picture()}")
-        self._observer.converged()
-
-    def _rests(self) -> bool:
-        living = self._living()
-        if not self.rows.complete or any(consumer.member.view().state is not MemberState.STABLE for consumer in living):
-            return False
-        picture = self._cluster.picture(GROUP)
-        if picture is None or len(picture.group.members) != len(living):
-            return False
-        group = picture.group
-        if group.group_epoch != group.target_epoch:
-            return False
-        for consumer in living:
-            seen = consumer.member.snapshot()
-            if seen.live_epoch != group.group_epoch or seen.target != picture.targets.get(seen.member_id):
-                return False
-            if len(seen.readable) != len(seen.target):
-                return False
-        ends = self._cluster.end_offsets
-        read = {partition for consumer in living for partition in consumer.readable}
-        wanted = {partition for partition in ends if partition.topic in group.subscribed_topics}
-        return read == wanted == set(ends)
-
-    def _picture(self) -> str:
-        return "; ".join(
-            f"{consumer.name} {consumer.member.snapshot().phase.name}@{consumer.member.snapshot().live_epoch}"
-            for consumer in self._living()
-        )
-
-    # ---------------------------------------------------------------------------------------------------------- actions
-
-    def _produce(self) -> None:
-        if not self._healed:
-            self._cluster.produce()
-            self.world.call_in(self._rng.randint(5, 100), self._produce)
-
-    def _act(self) -> None:
-        """Once a virtual second: each action with its rate."""
-        if self._healed:
-            return
-        scenario, rng = self._scenario, self._rng
-        living = self._living()
-        if rng.random() < scenario.joins and len(living) < scenario.members_max:
-            self._join()
-        if living and rng.random() < scenario.leaves:
-            rng.choice(living).close()
-        if living and rng.random() < scenario.crashes:
-            rng.choice(living).crash()
-        if living and rng.random() < scenario.cuts:
-            self._cut(rng.choice(living))
-        if living and rng.random() < scenario.resubscriptions:
-            rng.choice(living).subscribe(self._subscription())
-        if rng.random() < scenario.growths:
-            self._cluster.add_partitions(rng.choice(sorted(scenario.topics)), count=rng.randint(1, 2))
-        if rng.random() < scenario.coordinator_crashes:
-            self._cluster.crash()
-        self.world.call_in(1_000, self._act)
-
-    def _join(self) -> None:
-        self._number += 1
-        name = f"consumer-{self._number}"
-        scenario = self._scenario
-        config = MemberConfig(
-            group_id=GROUP,
-            member_id=f"member-{self._number}",
-            max_poll_interval_ms=scenario.max_poll_interval_ms,
-            rebalance_timeout_ms=scenario.max_poll_interval_ms,
-            auto_offset_reset=ResetPolicy.EARLIEST,
-            auto_commit_interval_ms=self._rng.choice([None, 1_000]),
-        )
-        consumer = SimulatedConsumer(
-            name,
-            world=self.world,
-            network=self._network,
-            cluster=self._cluster,
-            config=config,
-            behaviour=scenario.behaviour if not self._healed else Behaviour(),
-            observer=self._observer,
-        )
-        self._consumers.append(consumer)
-        self.world.history.add(self.world.now_ms, name, "started")
-        consumer.start(self._subscription(everything=self._number == 1 or self._healed))
-
-    def _subscription(self, *, everything: bool = False) -> Subscription:
-        topics = sorted(self._scenario.topics)
-        wanted = topics if everything else self._rng.sample(topics, self._rng.randint(1, len(topics)))
-        return Subscription(frozenset(wanted))
-
-    def _cut(self, consumer: SimulatedConsumer) -> None:
-        """The network is gone for one consumer, for less or more than a session."""
-        name = consumer.name
-        self._network.cut_off.add(name)
-        self.world.history.add(self.world.now_ms, name, "cut_off")
-        self.world.call_in(
-            self._rng.randint(500, 2 * self._scenario.session_timeout_ms), lambda: self._network.cut_off.discard(name)
-        )
-
-    def _coordinator_crashed(self) -> None:
-        ended = self._network.drop_all("the coordinator died")
-        for consumer in self._living():
-            if any(connection.client_id == consumer.name for connection in ended):
-                self.world.call_in(0, consumer.disconnected)
-        self.world.call_in(self._rng.randint(50, 5_000), self._cluster.restart)
-
-    def _living(self) -> list[SimulatedConsumer]:
-        return [consumer for consumer in self._consumers if not consumer.closed]
+        value = type(before)(text)
+    except ValueError:
+        raise ConfigError(f"{assignment!r}: {text!r} is no {type(before).__name__}") from None
+    if value < 0:
+        raise ConfigError(f"{assignment!r}: must not be negative")
+    return replace(owner, **{path[0]: value})

@@ -8,11 +8,16 @@ class InvariantViolation(Exception):
 
     Args:
         invariant: its short name.
+        message: what was seen.
     """
 
     def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"{invariant}: {message}")
+        super().__init__(invariant, message)
         self.invariant = invariant
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.message}"
 
 
 def require(condition: bool, invariant: str, message: str) -> None:

@@ -20,7 +20,8 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember
 from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.result import CancelTimer, CoordinatorResult
+from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult
+from kip848_client.coordinator.timers import TimerKind
 from kip848_client.member import commit_requests
 from kip848_client.member import heartbeat as member_heartbeat
 from kip848_client.member import member as member_module
@@ -214,7 +215,7 @@ def _(patch: Patch) -> None:
     patch.setattr(coordinator_commit, "_check_member", check)
 
 
-@mutant("sessions never end", "L1")
+@mutant("sessions never end", "L1", "L3")
 def _(patch: Patch) -> None:
     original = departure.time_is_up
 
@@ -223,6 +224,35 @@ def _(patch: Patch) -> None:
         return CoordinatorResult(soft=(CancelTimer(key),)) if result.records else result
 
     patch.setattr(departure, "time_is_up", time_is_up)
+
+
+@mutant("nobody watches how long a member takes to give up partitions", "L3", scenario="zombies", seed=6)
+def _(patch: Patch) -> None:
+    original = GroupCoordinator.apply
+
+    def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
+        armed = tuple(
+            change
+            for change in result.soft
+            if not (isinstance(change, ArmTimer) and change.key.kind is TimerKind.REBALANCE)
+        )
+        original(self, replace(result, soft=armed))
+
+    patch.setattr(GroupCoordinator, "apply", apply)
+
+
+@mutant("whoever joins with an instance id pushes its holder out", "S8", scenario="static")
+def _(patch: Patch) -> None:
+    find_static = membership._find_static
+
+    def find(group: ConsumerGroup, message: Any, *, member_id: str, known: Any, owned: Any) -> membership.FoundMember:
+        holder = group.members.get(group.static_members.get(message.instance_id, ""))
+        if message.member_epoch or holder is None or holder.member_id == member_id:
+            return find_static(group, message, member_id=member_id, known=known, owned=owned)
+        taken = replace(holder, member_id=member_id, current=membership.returned(holder.current))
+        return membership.FoundMember(taken, replaced=holder)
+
+    patch.setattr(membership, "_find_static", find)
 
 
 # ----------------------------------------------------------------------------------------------------------- the member

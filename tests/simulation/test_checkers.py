@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.simulation import run
-from kip848_client.simulation.scenario import SCENARIOS
+from kip848_client.simulation import SCENARIOS, run
 from tests.simulation.mutants import MUTANTS, Mutant
 
 SEEDS: Final = 4

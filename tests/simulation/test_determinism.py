@@ -7,13 +7,11 @@ import subprocess
 import sys
 from typing import Final
 
-from kip848_client.simulation import run
-from kip848_client.simulation.scenario import CHURN
+from kip848_client.simulation import CHURN, run
 
 TIMEOUT_S: Final = 50
 PROGRAM: Final = """
-from kip848_client.simulation import run
-from kip848_client.simulation.scenario import SCENARIOS
+from kip848_client.simulation import SCENARIOS, run
 print([run(SCENARIOS[name], seed=3).digest for name in sorted(SCENARIOS)])
 """
 

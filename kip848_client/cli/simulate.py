@@ -1,0 +1,181 @@
+"""``kip848 simulate``: play a group on a virtual clock, with faults, from one seed or from thousands.
+
+::
+
+    kip848 simulate --scenario churn --seed 39          # the story of one run, and whether every invariant held
+    kip848 simulate --scenario storm --seeds 0:5000     # many runs on all cores
+    kip848 simulate --seed 7 --set faults.loss=0.2      # a number of the scenario changed
+    kip848 simulate --seed 7 --shrink                   # a failing run made smaller
+
+The story is written by `simulate_story`, many runs are played by `simulate_many`. The exit status is 1 if an invariant
+broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from kip848_client.cli.simulate_many import Progress, play_many
+from kip848_client.cli.simulate_story import tell
+from kip848_client.errors import ConfigError
+from kip848_client.simulation.play import Report
+from kip848_client.simulation.play import run as play
+from kip848_client.simulation.scenario import SCENARIOS, change
+from kip848_client.simulation.shrink import shrink
+
+_TAIL: Final = 25
+"""Lines of the story that are shown of a run that failed among many."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--scenario", metavar="NAME", default="churn", choices=sorted(SCENARIOS), help=", ".join(SCENARIOS) + " (churn)"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", metavar="N", type=int, default=0, help="play this one and tell its story (0)")
+    which.add_argument("--seeds", metavar="A:B", help="play seeds A to B, B exclusive, and count")
+    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="change a number, such as faults.loss=0.1"
+    )
+    parser.add_argument("--shrink", action="store_true", help="if it fails, look for a smaller scenario that does")
+    parser.add_argument("--verbose", action="store_true", help="tell every message and commit, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play what was asked for.
+
+    Raises:
+        ConfigError: an option is out of range.
+    """
+    scenario = change(SCENARIOS[arguments.scenario], arguments.set)
+    if arguments.seeds is not None:
+        seeds = _seed_range(arguments.seeds)
+        if not 1 <= arguments.jobs <= 1024:
+            raise ConfigError(f"--jobs {arguments.jobs}: between 1 and 1024")
+        total = play_many(scenario, seeds, jobs=arguments.jobs, quiet=arguments.json)
+        _print_many(total, as_json=arguments.json)
+        failures = total.failures
+    else:
+        report = play(scenario, seed=arguments.seed)
+        _print_one(report, as_json=arguments.json, verbose=arguments.verbose)
+        failures = [report] if report.violation else []
+    if arguments.shrink and failures and not arguments.json:
+        _shrink(failures[0])
+    return 1 if failures else 0
+
+
+def _seed_range(text: str) -> range:
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise ConfigError(f"--seeds {text!r}: give two numbers A:B, A < B, such as 0:1000")
+    return range(int(first), int(last))
+
+
+def _print_one(report: Report, *, as_json: bool, verbose: bool) -> None:
+    if as_json:
+        print(json.dumps(_plain(report)))
+        return
+    print(f"scenario {report.scenario.name}, seed {report.seed}: {report.scenario.members} consumers to begin with\n")
+    for sentence in tell(report.lines, verbose=verbose):
+        print(sentence)
+    print()
+    _print_verdict(report)
+    print(_counted(report.counts))
+
+
+def _print_verdict(report: Report) -> None:
+    seconds = report.simulated_ms / 1000
+    if report.violation is None:
+        print(
+            f"every invariant held in {seconds:.0f} virtual seconds; {report.handed_out_twice} records were read twice"
+        )
+    else:
+        print(f"BROKEN after {seconds:.3f} virtual seconds: {report.violation}\nplay it again: {report.replay_command}")
+
+
+def _print_many(total: Progress, *, as_json: bool) -> None:
+    if as_json:
+        answer = {
+            "scenario": total.scenario,
+            "seeds": [total.seeds.start, total.seeds.stop],
+            "runs": total.runs,
+            "seconds": round(total.elapsed_s, 3),
+            "runs_per_s": round(total.runs_per_s, 2),
+            "simulated_ms": total.simulated_ms,
+            "handed_out_twice": total.handed_out_twice,
+            "counts": dict(sorted(total.counts.items())),
+            "failures": [_plain(report) for report in total.failures],
+        }
+        print(json.dumps(answer))
+        return
+    for report in total.failures:
+        print(f"\nseed {report.seed}, the last that happened:")
+        for sentence in tell(report.lines, verbose=True)[-_TAIL:]:
+            print(sentence)
+        _print_verdict(report)
+    hours = total.simulated_ms / 3_600_000
+    print(
+        f"\n{total.scenario}: {total.runs} runs in {total.elapsed_s:.1f} s ({total.runs_per_s:.1f} a second), "
+        f"{hours:.1f} virtual hours, {len(total.failures)} broken"
+    )
+    print(_counted(total.counts))
+
+
+_SHOWN: Final[Mapping[str, str]] = {
+    "member_joined": "joins",
+    "member_left": "departures",
+    "group_epoch_bumped": "group epochs",
+    "revoked_ended": "revocations",
+    "lost_ended": "losses",
+    "crashed": "crashes",
+    "cut_off": "cuts",
+    "frozen": "freezes",
+    "listener_hangs": "hanging listeners",
+    "application_stalls": "stalls",
+    "coordinator_crashed": "coordinator crashes",
+    "request_lost": "requests lost",
+    "answer_lost": "answers lost",
+    "request_duplicated": "requests doubled",
+    "connection_broken": "connections broken",
+    "request_timed_out": "time-outs",
+    "member_fenced": "heartbeats refused",
+    "commit_refused": "commits refused",
+    "offsets_committed": "commits",
+}
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{counts[what]:,} {text}" for what, text in _SHOWN.items() if counts.get(what))
+
+
+def _plain(report: Report) -> dict[str, object]:
+    violation = report.violation
+    return {
+        "scenario": dataclasses.asdict(report.scenario),
+        "seed": report.seed,
+        "digest": report.digest,
+        "simulated_ms": report.simulated_ms,
+        "handed_out_twice": report.handed_out_twice,
+        "counts": dict(report.counts),
+        "violation": violation and {"invariant": violation.invariant, "message": violation.message},
+        "replay": report.replay_command,
+        "history": [json.loads(line) for line in report.lines],
+    }
+
+
+def _shrink(report: Report) -> None:
+    def tell_progress(runs: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\rshrinking: {runs} runs", end="", file=sys.stderr)
+
+    found = shrink(report, on_run=tell_progress)
+    print("\nnothing smaller fails the same way" if found is report else f"\nsmaller: {found.replay_command}")

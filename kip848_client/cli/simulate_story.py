@@ -1,0 +1,137 @@
+"""Tells the history of a simulated run in a user's words: who did what, and what went wrong on the way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+Details: TypeAlias = Mapping[str, Any]
+
+
+def tell(lines: Iterable[str], *, verbose: bool) -> list[str]:
+    """Write a history as sentences.
+
+    Args:
+        lines: as in ``Report.lines``.
+        verbose: also what is said every second: messages that arrive late or not at all, commits, states.
+
+    Returns:
+        One line each: time in virtual seconds, who, what.
+    """
+    told = []
+    for line in lines:
+        event = json.loads(line)
+        sentence = _SENTENCES.get(event["what"]) or (_DETAILS.get(event["what"]) if verbose else None)
+        if sentence is not None and (text := sentence(event)):
+            who = event["who"].replace("member-", "consumer-")
+            told.append(f"{event['t'] / 1000:9.3f}  {who:<13} {text}")
+    return told
+
+
+def _partitions(by_topic: Mapping[str, list[int]]) -> str:
+    """``orders 0-3,7, audit 1``."""
+    return ", ".join(f"{topic} {_runs(numbers)}" for topic, numbers in sorted(by_topic.items())) or "nothing"
+
+
+def _runs(numbers: list[int]) -> str:
+    texts = []
+    for _, group in itertools.groupby(enumerate(sorted(numbers)), key=lambda item: item[1] - item[0]):
+        run = [number for _, number in group]
+        texts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(texts)
+
+
+def _by_topic(names: Iterable[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name in names:
+        topic, _, number = name.rpartition("-")
+        found.setdefault(topic, []).append(int(number))
+    return found
+
+
+def _target(event: Details) -> str:
+    parts = [
+        f"{member.replace('member-', 'consumer-')}: {_partitions(target)}"
+        for member, target in sorted(event["members"].items())
+    ]
+    return f"computes the target of epoch {event['epoch']}: " + "; ".join(parts)
+
+
+def _given(event: Details) -> str:
+    text = f"is counted as having {_partitions(event['assigned'])}"
+    if event["pending_revocation"]:
+        text += f", and must give up {_partitions(event['pending_revocation'])}"
+    elif event["state"] == "UNRELEASED_PARTITIONS":
+        text += ", and waits for what others still have"
+    return text
+
+
+def _call(name: str) -> Callable[[Details], str]:
+    def sentence(event: Details) -> str:
+        return f"on_partitions_{name}({_partitions(_by_topic(event['partitions']))})"
+
+    return sentence
+
+
+def _joined(event: Details) -> str:
+    wanted = ", ".join(event["topics"]) or "a pattern"
+    static = f" as static member {event['instance_id']}" if event["instance_id"] else ""
+    return f"joins the group{static} and wants {wanted}"
+
+
+_REASONS: Final[Mapping[str, str]] = {
+    "leave": "left the group",
+    "static_leave": "left for a while; its partitions are kept",
+    "session_timeout": "was not heard of for a session: removed",
+    "rebalance_timeout": "did not give up partitions in time: removed",
+    "replaced": "comes back as another process",
+}
+
+_SENTENCES: Final[Mapping[str, Callable[[Details], str]]] = {
+    "topic_created": lambda event: f"creates topic {event['topic']}",
+    "partitions_added": lambda event: f"adds partitions to {event['topic']}",
+    "started": lambda event: f"starts{' as ' + event['instance_id'] if 'instance_id' in event else ''}",
+    "closing": lambda event: "closes",
+    "closed": lambda event: "is closed",
+    "crashed": lambda event: "CRASHES",
+    "cut_off": lambda event: "is CUT OFF from the network",
+    "frozen": lambda event: f"FREEZES for {event['ms']} ms",
+    "listener_hangs": lambda event: f"has a listener that HANGS for {event['ms']} ms",
+    "application_stalls": lambda event: f"STALLS: no poll() for {event['ms']} ms",
+    "coordinator_crashed": lambda event: "CRASHES",
+    "coordinator_loaded": lambda event: f"is back, with {event['records']} records",
+    "member_joined": _joined,
+    "member_left": lambda event: _REASONS.get(event["reason"], str(event["reason"])),
+    "member_fenced": lambda event: f"is refused: {event['error']} (it sent epoch {event['sent_epoch']})",
+    "member_failed": lambda event: f"FAILS for good: {event['error']}",
+    "subscription_changed": lambda event: f"now wants {', '.join(event['topics']) or event['regex']}",
+    "group_epoch_bumped": lambda event: f"group epoch {event['epoch']}: {event['reason'].replace('_', ' ')}",
+    "target_assignment_computed": _target,
+    "member_assignment_changed": _given,
+    "assigned_begins": _call("assigned"),
+    "revoked_begins": _call("revoked"),
+    "lost_begins": _call("lost"),
+    "assigned_raised": lambda event: "on_partitions_assigned RAISES",
+    "revoked_raised": lambda event: "on_partitions_revoked RAISES",
+    "lost_raised": lambda event: "on_partitions_lost RAISES",
+    "error_surfaced": lambda event: f"poll() raises {event['error']}",
+    "commit_refused": lambda event: f"may not commit: {event['error']}",
+    "healed": lambda event: "all faults end; now the group must come to rest",
+}
+
+_DETAILS: Final[Mapping[str, Callable[[Details], str]]] = {
+    "request_lost": lambda event: f"request {event['api']} is lost",
+    "answer_lost": lambda event: f"the answer to {event['api']} is lost",
+    "request_duplicated": lambda event: f"request {event['api']} will arrive twice",
+    "connection_broken": lambda event: f"the connection breaks under {event['api']}",
+    "request_timed_out": lambda event: "waited in vain for an answer",
+    "state_changed": lambda event: f"{event['old']} -> {event['new']} ({event['trigger'].replace('_', ' ')})",
+    "group_state_changed": lambda event: f"group {event['old']} -> {event['new']}",
+    "offsets_committed": lambda event: "commits " + ", ".join(f"{at} {to}" for at, to in event["offsets"].items()),
+    "commit_failed": lambda event: f"commit failed: {event['error']}",
+    "assigned_ended": lambda event: "on_partitions_assigned returned",
+    "revoked_ended": lambda event: "on_partitions_revoked returned",
+    "lost_ended": lambda event: "on_partitions_lost returned",
+}
