@@ -242,7 +242,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
             raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
         manager = self._manager
         mark = manager.mark
-        if self._mark is mark and self._gate.owner is None and not self._ready:
+        if self._mark is mark and self._gate.owner is None and not self._ready and self._fetcher.undisturbed:
             # The fast path: nothing has moved since the last look, and librdkafka has records at hand.
             batch = self._at_hand(num_messages, 0)
             if batch:

@@ -232,8 +232,29 @@ class Fetcher:
                 batch += plane.consume(count - 1, 0)
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
-            return self.without_errors(batch)
-        return batch
+            batch = self.without_errors(batch)
+        return batch if self.undisturbed else self.without_paused(batch)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether every record that librdkafka returns may be handed out: nothing is paused or held."""
+        return not self._paused and not self._held
+
+    def without_paused(self, batch: list[Message]) -> list[Message]:
+        """The records in *batch* that may be handed out; those of paused partitions wait behind the ones before them.
+
+        A pause() right after a resume() does not stop what librdkafka was fetching in between: such records still come.
+        """
+        records = []
+        for message in batch:
+            partition = _of(message)
+            if partition in self._held:
+                continue  # its position was taken already; it is read again from there
+            if partition in self._paused:
+                self._stash.setdefault(partition, []).append(message)
+            else:
+                records.append(message)
+        return records
 
     def without_errors(self, batch: list[Message]) -> list[Message]:
         """The records in *batch*; errors in place of records are kept for `take_error` and `take_lost`."""

@@ -116,6 +116,22 @@ def test_pause_keeps_what_was_read_for_resume(plane: FakePlane, fetcher: Fetcher
     assert plane.paused == set()
 
 
+def test_records_that_come_in_spite_of_a_pause_wait_behind_the_earlier_ones(
+    plane: FakePlane, fetcher: Fetcher
+) -> None:
+    """librdkafka delivers after a pause what it fetched just before; handed out at once, it would overtake."""
+    plane.deliver("orders", 0, 10)
+    _read(fetcher)
+    fetcher.pause([P0])
+    plane.deliver("orders", 0, 11, 12)
+    _read(fetcher)
+    assert not fetcher.ready
+
+    fetcher.resume([P0])
+
+    assert [message.offset() for message in fetcher.ready] == [10, 11, 12]
+
+
 def test_pausing_before_fetching_begins_holds_from_the_first_record(plane: FakePlane) -> None:
     """pause() inside on_partitions_assigned is common: state is loaded before records are wanted."""
     fetcher = Fetcher(plane.as_consumer())
