@@ -17,21 +17,29 @@ When a test fails that has an embedded broker as a fixture, of this name or any 
 fault rules and the last requests that it got. A fault rule that went wrong itself (a predicate that raises, an action
 that does not fit) fails the test at its end.
 
+`kip848_simulation`
+    plays a scenario of ``kip848 simulate`` on a virtual clock and fails the test if an invariant breaks::
+
+        def test_ten_seeds(kip848_simulation):
+            for seed in range(10):
+                kip848_simulation("churn", seed=seed)
+
 Nothing of Kafka is imported before a fixture is used: pytest starts as fast as without the plugin.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
+    from kip848_client.simulation import Report
 
-__all__ = ["kip848_broker", "pytest_configure", "pytest_runtest_makereport"]
+__all__ = ["kip848_broker", "kip848_simulation", "pytest_configure", "pytest_runtest_makereport"]
 
 _REQUESTS_SHOWN = 40
 
@@ -79,3 +87,21 @@ def _story_of(broker: EmbeddedBroker) -> str:
             *map(str, requests[-_REQUESTS_SHOWN:]),
         ]
     )
+
+
+@pytest.fixture
+def kip848_simulation() -> Callable[..., Report]:
+    """A function (scenario, *, seed=0) that plays one run and fails the test if an invariant breaks.
+
+    The scenario is a name, or a ``kip848_client.simulation.Scenario``. Returns the `Report`.
+    """
+    from kip848_client.simulation import SCENARIOS, Scenario, run
+
+    def play(scenario: str | Scenario = "churn", *, seed: int = 0) -> Report:
+        report = run(SCENARIOS[scenario] if isinstance(scenario, str) else scenario, seed=seed)
+        if report.violation is not None:
+            last = "\n".join(report.lines[-20:])
+            pytest.fail(f"{report.violation}\n{last}\nplay it again: {report.replay_command}", pytrace=False)
+        return report
+
+    return play
