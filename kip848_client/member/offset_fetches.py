@@ -8,7 +8,7 @@ Does not own: what is done with the offsets (`positions`, the application).
 Source: Kafka's ``CommitRequestManager.OffsetFetchRequestState``; KAFKA-20765. Unlike Kafka, a member that looks for the
 positions of its new partitions never shares a request that was sent before: the partition's former owner may have
 committed since.
-Rules: R91 to R98 in docs/protocol.md.
+Rules: R91 to R98, R153 and R154 in docs/protocol.md.
 """
 
 from __future__ import annotations

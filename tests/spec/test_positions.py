@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import BrokerError, FencedError, NoOffsetForPartitionError
+from kip848_client.errors import (
+    BrokerError,
+    FencedError,
+    NoOffsetForPartitionError,
+    RequestTimeoutError,
+    TopicAuthorizationError,
+)
 from kip848_client.member.events import (
     FailureKind,
     ListOffsets,
@@ -135,6 +141,7 @@ def test_r95_a_pending_transaction_is_waited_for() -> None:
     member = looking_up(TWO)
     member.answer_fetch({"t-1": 5}, errors={"t-0": ErrorCode.UNSTABLE_OFFSET_COMMIT})
     assert member.history == []
+    assert member.member.deadline_ms() == member.now_ms + 100
     member.advance(100)
     assert fetches(member) == [["t-0", "t-1"]]
 
@@ -254,3 +261,30 @@ def test_r101_a_lookup_of_the_beginning_is_repeated(way: str) -> None:
     member.answer_list_offsets(3)
     assert member.history[-1] == "fetch(t-0@3)"
     assert not member.emitted(SurfaceError)
+
+
+def test_r101_missing_permission_is_told_and_retried() -> None:
+    """A permission that is added later starts the partition without a restart."""
+    member = looking_up()
+    member.answer_fetch()
+    listing = member.take_waiting(ListOffsets)
+    member.step(OffsetsListed(listing.request_id, {}, {T0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}))
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, TopicAuthorizationError)
+    assert surfaced.error.topics == ("t",)
+    member.advance(100)
+    member.answer_list_offsets(3)
+    assert member.history[-1] == "fetch(t-0@3)"
+
+
+def test_r154_committed_ends_at_its_deadline_with_the_last_error() -> None:
+    """A time-out alone does not say what to cure."""
+    member = looking_up({})
+    call = member.committed("t-0", timeout_ms=250)
+    member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(250)
+    error = member.fetch_result(call).error
+    assert isinstance(error, RequestTimeoutError)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
+    member.answer_fetch({"t-0": 1})
+    assert member.fetch_result(call).error is error
