@@ -71,8 +71,12 @@ class Heartbeats:
 
     @property
     def telling_partitions(self) -> bool:
-        """Whether a heartbeat is under way that says what the member owns."""
-        return self._in_flight is not None and self._tells_partitions
+        """Whether the coordinator was told what the member owns, and has not answered since.
+
+        A heartbeat that failed may have arrived, or may still arrive: only an answer to a later one tells what the
+        coordinator made of it.
+        """
+        return self._tells_partitions
 
     @property
     def interval_ms(self) -> int:
@@ -127,8 +131,9 @@ class Heartbeats:
         context = self._context
         request = self.build(current=current, version=version)
         self._sent = Sent(context.link, context.subscription.topics, context.subscription.pattern, current)
-        self._tells_partitions = request.topic_partitions is not None
-        self.told_partitions += self._tells_partitions
+        if request.topic_partitions is not None:
+            self._tells_partitions = True
+            self.told_partitions += 1
         self.ack_due = False
         self.expedite = False
         self._note_send()
@@ -206,6 +211,7 @@ class Heartbeats:
     def succeeded(self, *, interval_ms: int) -> None:
         """An answer without an error code came. Intervals that make no sense are ignored."""
         self._backoff.reset()
+        self._tells_partitions = False
         if interval_ms <= 0:
             interval_ms = self._interval_ms or _DEFAULT_INTERVAL_MS
         if interval_ms != self._interval_ms:
@@ -233,6 +239,7 @@ class Heartbeats:
         """
         self._context.orphan(self._in_flight)
         self._in_flight = None
+        self._tells_partitions = False
         self._sent = None
         self._backoff.reset()
         if removals > 1:

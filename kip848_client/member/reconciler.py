@@ -75,7 +75,7 @@ class Reconciler:
         self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
         """Owned, but the assigned callback has not succeeded for them yet."""
         self.in_doubt: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but a heartbeat is on its way that says they are not: not to be read before it is answered."""
+        """Owned, but the coordinator was told that they are not: not to be read before it answered."""
         self._names: dict[UUID, str] = {}
         self._unknown: frozenset[UUID] = frozenset()
         """Ids of the target without a name."""
@@ -188,9 +188,10 @@ class Reconciler:
 
         That heartbeat says what the member owned when it was written. Should the target move before it arrives, its
         list reads as "I do not have them", and the coordinator gives partitions away that are being read by then.
-        Its answer, or its failure, ends the wait.
+        Its answer ends the wait; after a failure, the answer to a later one.
         """
-        return not self._resolved.partitions <= {(tip.topic_id, tip.partition) for tip in self._context.owned}
+        had = {(tip.topic_id, tip.partition) for tip in self._context.owned - self.unconfirmed}
+        return not self._resolved.partitions <= had
 
     def advance(self) -> None:
         """What needs no poll(): asking for names, and acknowledging an assignment that changes nothing."""
@@ -198,8 +199,10 @@ class Reconciler:
         if phase not in IN_GROUP:
             return
         if self.in_doubt and not self._heartbeats.telling_partitions:
-            released, self.in_doubt = self.in_doubt & self._context.owned, frozenset()
-            self._positions.release(released - self.held_back)
+            doubted, self.in_doubt = self.in_doubt & self._context.owned, frozenset()
+            # What the answer left out was given away meanwhile: the next run revokes it, and it is not read until then.
+            self.held_back |= {tip for tip in doubted if (tip.topic_id, tip.partition) not in self.target.partitions}
+            self._positions.release(doubted - self.held_back)
         self._ask_for_names()
         if phase is not Phase.PENDING or self._holding or self.held_back or self.unconfirmed:
             return
@@ -295,8 +298,8 @@ class Reconciler:
             return
         self.run = None
         self.unconfirmed = frozenset()
-        contradicted = run.told_partitions != self._heartbeats.told_partitions and self._heartbeats.telling_partitions
-        self.in_doubt = run.added if contradicted else frozenset()
+        # A full heartbeat after a failure may have said meanwhile that these are not ours; see `advance`.
+        self.in_doubt = run.added if run.told_partitions != self._heartbeats.told_partitions else frozenset()
         # Among them those that an earlier run paused, and that came back before their listener let them go.
         self.held_back = frozenset()
         self._positions.release(self._context.owned - self.in_doubt)

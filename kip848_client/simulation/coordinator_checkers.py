@@ -230,6 +230,8 @@ class SlowRevokers(Observer):
 
     def coordinator_changed(self) -> None:
         """Look at everybody who has something to give up."""
+        if not self._cluster.up:
+            return  # nobody is there to remove anybody
         now_ms = self._world.now_ms
         before, self._since = self._since, {}
         for picture in self._cluster.pictures():

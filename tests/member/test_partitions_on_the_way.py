@@ -91,3 +91,45 @@ def test_a_partition_in_doubt_is_read_only_once_the_coordinator_answered() -> No
     assert harness.readable == ["t-0"]
     harness.answer_heartbeat(epoch=2, assignment={"t": [0, 1]})
     assert harness.readable == ["t-0", "t-1"]
+
+
+def test_a_partition_that_the_answer_leaves_out_is_not_read_when_its_callback_returns() -> None:
+    """The callback took long: meanwhile a full heartbeat without t-1 was answered, and t-1 belongs to somebody else."""
+    harness = _run_waiting_for_its_listener_while_a_full_heartbeat_left(revoke=False)
+    harness.answer_heartbeat(epoch=3, assignment={"t": [0]})
+    harness.finish_call("assigned", "t-1")
+    assert harness.readable == ["t-0"]
+    harness.poll()
+    harness.finish_call("revoked", "t-1")
+    assert harness.owned == ["t-0"]
+
+
+def test_a_failed_heartbeat_leaves_the_doubt() -> None:
+    """It may have arrived: whose t-1 is, only the answer to a later one tells."""
+    harness = _run_waiting_for_its_listener_while_a_full_heartbeat_left(revoke=False)
+    harness.finish_call("assigned", "t-1")
+    harness.fail_heartbeat(FailureKind.TIMED_OUT)
+    assert harness.readable == ["t-0"]
+    harness.advance(INTERVAL_MS)
+    harness.answer_heartbeat(epoch=2, assignment={"t": [0, 1]})
+    assert harness.readable == ["t-0", "t-1"]
+
+
+def test_nothing_is_added_between_a_failed_acknowledgement_and_the_next_answer() -> None:
+    """The failed one may have arrived, and t-0 may have been given away because of it."""
+    harness = _empty_acknowledgement_on_its_way()
+    harness.fail_heartbeat(FailureKind.TIMED_OUT)
+    harness.poll()
+    assert harness.calls == []
+
+
+def test_a_second_try_of_a_callback_waits_for_the_answer_too() -> None:
+    """The first on_partitions_assigned raised; a full heartbeat without t-1 left in between."""
+    harness = _run_waiting_for_its_listener_while_a_full_heartbeat_left(revoke=False)
+    harness.finish_call("assigned", "t-1", error=RuntimeError("no"))
+    harness.poll()
+    assert harness.calls == []
+    harness.answer_heartbeat(epoch=2, assignment={"t": [0, 1]})
+    harness.poll()
+    harness.finish_call("assigned", "t-1")
+    assert harness.readable == ["t-0", "t-1"]
