@@ -1,4 +1,4 @@
-"""The embedded broker: how soon it serves, heartbeats a second, and records against librdkafka's mock cluster.
+"""The embedded broker: how soon it serves, and records against librdkafka's mock cluster. Groups: `coordinator.py`.
 
 ::
 
@@ -55,7 +55,7 @@ def fresh_import_ms() -> float:
 def life_ms(rounds: int, make: Callable[[], EmbeddedBroker]) -> dict[str, float]:
     """Start until the first request is answered, and stop."""
     starts, stops = [], []
-    request = frame(encode_request(heartbeat(0), api_version=1, correlation_id=1, client_id="b"))
+    request = frame(encode_request(heartbeat(), api_version=1, correlation_id=1, client_id="b"))
     for _ in range(rounds):
         begun = time.perf_counter()
         broker = make().start()
@@ -69,45 +69,20 @@ def life_ms(rounds: int, make: Callable[[], EmbeddedBroker]) -> dict[str, float]
     return {"start": round(statistics.median(starts) * 1000, 2), "stop": round(statistics.median(stops) * 1000, 2)}
 
 
-def heartbeat(member: int, *, joining: bool = True) -> ConsumerGroupHeartbeatRequest:
-    """The first or a later heartbeat of a member of one of ten groups."""
-    group_id, member_id = f"g{member % 10}", f"m{member:06}"
-    if not joining:
-        return ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=1)
+def heartbeat() -> ConsumerGroupHeartbeatRequest:
+    """The first heartbeat of a member."""
     return ConsumerGroupHeartbeatRequest(
-        group_id=group_id,
-        member_id=member_id,
+        group_id="g",
+        member_id="m",
         rebalance_timeout_ms=60_000,
         subscribed_topic_names=("t",),
         topic_partitions=(),
     )
 
 
-def heartbeats_per_s(port: int, *, pipelined: int, seconds: float = 2.0) -> float:
-    """Heartbeats that change nothing, over one connection, with so many outstanding."""
-    member = heartbeat(0)
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(frame(encode_request(member, api_version=1, correlation_id=0, client_id="b")))
-        connection.recv(65536)
-        alive = ConsumerGroupHeartbeatRequest(group_id=member.group_id, member_id=member.member_id, member_epoch=1)
-        request = frame(encode_request(alive, api_version=1, correlation_id=1, client_id="b"))
-        connection.sendall(request)
-        size = len(connection.recv(65536))
-        burst, expected = request * pipelined, size * pipelined
-        answered, begun = 0, time.perf_counter()
-        while time.perf_counter() - begun < seconds:
-            connection.sendall(burst)
-            got = 0
-            while got < expected:
-                got += len(connection.recv(1 << 20))
-            answered += pipelined
-        return answered / (time.perf_counter() - begun)
-
-
-def in_a_process(call: str, *arguments: object) -> Any:
-    """Run one function of this file in a process of its own, so that it does not share the broker's interpreter."""
-    task = json.dumps([call, *arguments])
+def in_a_process(*arguments: object) -> Any:
+    """Run `write_and_read` in a process of its own, so that it does not share the broker's interpreter."""
+    task = json.dumps(arguments)
     done = subprocess.run([sys.executable, __file__, "--task", task], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -158,14 +133,14 @@ def compare_records(pairs: int, records: int) -> dict[str, Any]:
     for number in range(pairs):
         topic = f"t{number}"
         with EmbeddedBroker({topic: PARTITIONS}) as broker:
-            rates["embedded"].append(in_a_process("write_and_read", broker.bootstrap_servers, topic, records))
+            rates["embedded"].append(in_a_process(broker.bootstrap_servers, topic, records))
         with (
             tempfile.TemporaryDirectory() as folder,
             EmbeddedBroker({topic: PARTITIONS}, data_dir=folder) as broker,
         ):
-            rates["folder"].append(in_a_process("write_and_read", broker.bootstrap_servers, topic, records))
+            rates["folder"].append(in_a_process(broker.bootstrap_servers, topic, records))
         with mock_cluster() as address:
-            rates["mock"].append(in_a_process("write_and_read", address, topic, min(records, 4 * 40_000)))
+            rates["mock"].append(in_a_process(address, topic, min(records, 4 * 40_000)))
         print(f"  pair {number + 1}/{pairs} done", flush=True)
     result: dict[str, Any] = {}
     for direction in ("write", "read"):
@@ -182,16 +157,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json-file", type=Path)
+    parser.add_argument("--quick", action="store_true", help="one pair of few records: to see that it works")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--records", type=int, default=150_000)
     parser.add_argument("--task", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.pairs, arguments.records = 1, 50_000
     if arguments.task:
-        call, *rest = json.loads(arguments.task)
-        if call == "heartbeats_per_s":
-            print(json.dumps(heartbeats_per_s(rest[0], pipelined=rest[1])))
-        else:
-            print(json.dumps(write_and_read(*rest)))
+        print(json.dumps(write_and_read(*json.loads(arguments.task))))
         return
     result: dict[str, Any] = {
         "benchmark": "broker",
@@ -202,11 +176,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result["folder_ms"] = life_ms(30, lambda: EmbeddedBroker({"t": PARTITIONS}, data_dir=folder))
     print(json.dumps(result), flush=True)
-    with EmbeddedBroker({"t": PARTITIONS}) as broker:
-        result["heartbeats_per_s"] = {
-            str(pipelined): round(in_a_process("heartbeats_per_s", broker.port, pipelined)) for pipelined in (1, 50)
-        }
-    print(json.dumps(result["heartbeats_per_s"]), flush=True)
     result["records"] = compare_records(arguments.pairs, arguments.records)
     print(json.dumps(result, indent=2))
     if arguments.json_file is not None:

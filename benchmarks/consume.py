@@ -90,7 +90,10 @@ def main() -> int:
         "--bootstrap", metavar="HOST:PORT", help="a running Kafka; a topic 'bench' is made, filled, deleted"
     )
     parser.add_argument("--json-file", type=Path, help="keep the result here")
+    parser.add_argument("--quick", action="store_true", help="two pairs of fewer records: to see that it works")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.pairs, arguments.records = 2, 600_000
     with _source(arguments) as source:
         capacity = max(drain(source) for _ in range(3))
         print(

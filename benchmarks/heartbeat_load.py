@@ -10,6 +10,8 @@ import socket
 import struct
 import time
 
+from broker_process import cpu_clock
+
 from kip848_client.wire.codec import decode_response, encode_request, frame
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -35,6 +37,7 @@ class Member:
                 member_id=self._member_id,
                 rebalance_timeout_ms=60_000,
                 subscribed_topic_names=(TOPIC,),
+                subscribed_topic_regex="",  # librdkafka's mock aborts on a null one
                 topic_partitions=(),
             )
         )
@@ -60,23 +63,44 @@ class Member:
         self.epoch = response.member_epoch
 
 
-def heartbeats(port: int, *, connections: int, pipelined: int, seconds: float) -> dict[str, float]:
-    """Keep *pipelined* heartbeats outstanding on each of *connections*; returns how many were answered in what time."""
+def heartbeats(port: int, *, pid: int, connections: int, pipelined: int, seconds: float) -> dict[str, float]:
+    """Keep *pipelined* heartbeats outstanding on each of *connections*.
+
+    Returns:
+        How many were answered, in how many seconds, and the CPU seconds of the process *pid* meanwhile.
+    """
     members = [Member(port, number) for number in range(connections)]
     requests = {}
     for _ in range(2):
         requests = {member.socket.fileno(): member.settle() for member in members}
+    sockets = {number: (member.socket, requests[number]) for member in members for number in [member.socket.fileno()]}
+    size = _answer_size(*sockets[members[0].socket.fileno()])
+    return drive(sockets, size=size, pid=pid, pipelined=pipelined, seconds=seconds)
+
+
+def echoes(
+    port: int, *, pid: int, connections: int, pipelined: int, seconds: float, request_bytes: int, answer_bytes: int
+) -> dict[str, float]:
+    """The same against a server that only answers."""
+    opened = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
+    sockets = {connection.fileno(): (connection, bytes(request_bytes)) for connection in opened}
+    return drive(sockets, size=answer_bytes, pid=pid, pipelined=pipelined, seconds=seconds)
+
+
+def drive(
+    sockets: dict[int, tuple[socket.socket, bytes]], *, size: int, pid: int, pipelined: int, seconds: float
+) -> dict[str, float]:
+    """Keep requests outstanding on connections, given by number with one request each; an answer has *size* bytes."""
     poller = select.epoll()
     by_number = {}
-    for member in members:
-        number = member.socket.fileno()
+    for number, (connection, request) in sockets.items():
         poller.register(number, select.EPOLLIN)
-        by_number[number] = (member.socket.recv, member.socket.sendall, requests[number] * pipelined)
-    size = _answer_size(members[0].socket, requests[members[0].socket.fileno()])
+        by_number[number] = (connection.recv, connection.sendall, request * pipelined)
     expected = size * pipelined
     missing = dict.fromkeys(by_number, expected)
     answered = 0
-    begun = time.perf_counter()
+    clock = cpu_clock(pid)
+    cpu_s, begun = time.clock_gettime(clock), time.perf_counter()
     until = begun + seconds
     for _, send, burst in by_number.values():
         send(burst)
@@ -88,10 +112,10 @@ def heartbeats(port: int, *, connections: int, pipelined: int, seconds: float) -
                 answered += pipelined
                 missing[number] = expected
                 send(burst)
-    took_s = time.perf_counter() - begun
-    for member in members:
-        member.socket.close()
-    return {"heartbeats": answered, "seconds": took_s}
+    took_s, cpu_s = time.perf_counter() - begun, time.clock_gettime(clock) - cpu_s
+    for connection, _ in sockets.values():
+        connection.close()
+    return {"heartbeats": answered, "seconds": took_s, "cpu_s": cpu_s}
 
 
 def _answer_size(connection: socket.socket, request: bytes) -> int:

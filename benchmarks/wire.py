@@ -198,7 +198,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS_DEFAULT)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--json-file", type=Path, help="keep the result here")
+    parser.add_argument("--quick", action="store_true", help="three rounds: to see that it works")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds = 3
     result = {
         "benchmark": "wire",
         "rounds": arguments.rounds,
