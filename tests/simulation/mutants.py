@@ -275,6 +275,22 @@ def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "telling_partitions", False)
 
 
+@mutant(
+    "a hanging callback returns, and its partitions are read though they were given away",
+    "C1",
+    scenario="storm",
+    seed=97,
+)
+def _(patch: Patch) -> None:
+    original = Reconciler._assignment_ended
+
+    def assignment_ended(self: Reconciler, run: Run, error: BaseException | None) -> None:
+        original(self, run, error)
+        self.in_doubt = frozenset()
+
+    patch.setattr(Reconciler, "_assignment_ended", assignment_ended)
+
+
 @mutant("a member that was removed keeps its partitions and is given others on top", "C3", "C2", "C1")
 def _(patch: Patch) -> None:
     patch.setattr(Release, "_lose", Release._over)
