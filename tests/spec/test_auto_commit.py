@@ -6,6 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.error_tables import CommitErrorClass, commit_error_class
+from kip848_client.member.events import CommitKind
 from kip848_client.member.states import Phase
 from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
@@ -60,6 +61,18 @@ def test_r119_without_new_positions_there_is_no_request() -> None:
         assert len(commits(member)) == sent
         if sent:
             member.answer_commit()
+
+
+def test_r119_a_commit_under_way_may_say_something_older() -> None:
+    """The application went back by hand; the revocation must not leave that as the last word about what was read."""
+    member = auto_committing(**LONG)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=50))
+    member.answer_commit()
+    member.commit(positions(t_0=40), kind=CommitKind.ASYNC)
+    member.assign_more({})
+    member.poll(positions(t_0=50))
+    assert [offsets for _, offsets in commits(member)] == [{"t-0": 40}, {"t-0": 50}]
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from kip848_client.member.events import MetadataUpdated, RequestMetadata
 from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -317,6 +319,33 @@ def test_r81_what_the_answer_takes_away_is_never_added() -> None:
     assert "assigned(t-1)" not in member.history
 
 
+def test_r81_a_report_that_failed_may_have_arrived() -> None:
+    """Whose the partition is, only the answer to a later one tells."""
+    member = short_of_one()
+    member.fail_heartbeat()
+    member.poll()
+    member.advance(100)
+    member.poll()
+    assert not member.calls
+    member.answer_heartbeat(epoch=2, assignment=TWO)
+    member.poll()
+    assert calls(member) == ["assigned(t-1)"]
+
+
+def test_r81_a_run_that_adds_nothing_does_not_wait() -> None:
+    """Others wait for what it gives up."""
+    member = stable({"t": [0, 1, 2]})
+    member.assign_more(TWO)
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.finish_call("revoked", "t-2")
+    member.answer_heartbeat(epoch=2, assignment=ONE)
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == TWO
+    member.poll()
+    assert calls(member) == ["revoked(t-1)"]
+
+
 def contradicted(member: MemberHarness) -> MemberHarness:
     """A heartbeat fails during its run, and the next, full one reports only what was reconciled before."""
     member.advance(INTERVAL_MS)
@@ -348,6 +377,20 @@ def test_r82_what_was_added_already_waits_for_the_answer() -> None:
     assert fetches(member) == []
     member.answer_heartbeat(epoch=2, assignment=TWO)
     assert member.readable == ["t-0", "t-1"]
+
+
+@pytest.mark.parametrize("callback_returns_first", [True, False])
+def test_r82_what_the_answer_leaves_out_is_not_read(callback_returns_first: bool) -> None:
+    """It was given to somebody else while the callback was running, or the answer on its way."""
+    member = contradicted(assigning())
+    if callback_returns_first:
+        member.finish_call("assigned", "t-1")
+    member.answer_heartbeat(epoch=3, assignment=ONE)
+    if not callback_returns_first:
+        member.finish_call("assigned", "t-1")
+    assert member.readable == ["t-0"]
+    member.poll()
+    assert calls(member) == ["revoked(t-1)"]
 
 
 def test_r83_a_commit_of_a_dead_run_starts_nothing() -> None:
