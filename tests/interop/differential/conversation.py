@@ -6,6 +6,7 @@ conversation.tell(steps)          # raises Disagreement, whose text is a transcr
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,10 @@ class Conversation:
                 return "the preferred assignor changes"
             case Heartbeat(names=None | ()) if self._state(step.group) == "Assigning" and self._is_unmatched(step):
                 return "a target is due when a pattern comes that is not matched yet"
+            case Heartbeat(regex=str() as regex) if (
+                regex and self._had_another_pattern(step) and not self._matches(regex)
+            ):
+                return "a pattern that matches nothing takes the place of another"
             case Commit() if len(step.metadata or "") > METADATA_MAX and not self._committed(step.group):
                 if not self._is_consumer_group(step.group):
                     return "a refused commit makes a group without offsets"
@@ -181,6 +186,22 @@ class Conversation:
             known = {member.subscribed_regex for member in group.members} if group is not None else set()
             return self.ours.pattern(step.regex) not in known
         return self._is_join(step)
+
+    def _had_another_pattern(self, step: Heartbeat) -> bool:
+        group = self.ours_group(self.ours.group_id(step.group))
+        return group is not None and any(
+            member.subscribed_regex not in (None, self.ours.pattern(step.regex))
+            for member in group.members
+            if member.member_id == step.member or (step.instance and member.instance_id == step.instance)
+        )
+
+    def _matches(self, regex: str) -> bool:
+        """Whether a pattern of the generator, which Python reads as RE2 does, matches any topic, or is refused."""
+        try:
+            pattern = re.compile(str(self.ours.pattern(regex)))
+        except re.error:
+            return True
+        return any(pattern.fullmatch(self.ours.topic_name(topic)) for topic in self.ours.topic_ids)
 
     def _is_join(self, step: Heartbeat) -> bool:
         return step.sent_epoch(self.ours) == JOIN_EPOCH

@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.interop]
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "differences.md"
 TIMEOUT_MS: Final = 60_000
+HEARTBEATS: Final = 20
 LOOK: Final = Ask("consumer_group_describe", 1, ("g",))
 
 
@@ -79,6 +80,17 @@ def test_a_target_is_due_when_a_pattern_comes_that_is_not_matched_yet(converse: 
         ours, kafka = (targets(side) for side in (both.ours, both.kafka))
     assert ours == {"a": 0, "c": 4}
     assert kafka in ({"a": 0, "c": 0}, {"a": 2, "c": 2})
+
+
+@pytest.mark.kafka
+def test_a_pattern_that_matches_nothing_takes_the_place_of_another(converse: Converse) -> None:
+    """Section of the same name."""
+    with converse() as both:
+        both.tell([ChangeTopic("t0", 4), join("a", names=(), regex="t0"), Heartbeat("a"), join("b")])
+        told(both, Heartbeat("a", regex="nothing"))
+        for _ in range(HEARTBEATS):  # the first of them has the pattern matched, some time after its answer
+            told(both, Heartbeat("b"))
+        assert [targets(side) for side in (both.ours, both.kafka)] == [{"a": 0, "b": 4}, {"a": 2, "b": 2}]
 
 
 @pytest.mark.kafka
