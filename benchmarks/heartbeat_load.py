@@ -9,6 +9,7 @@ import select
 import socket
 import struct
 import time
+from dataclasses import replace
 
 from broker_process import cpu_clock
 
@@ -20,6 +21,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 
 TOPIC = "t"
 GROUPS = 10
+SETTLING_ROUNDS = 4
 VERSION = 1
 
 
@@ -43,8 +45,8 @@ class Member:
         )
 
     def settle(self) -> bytes:
-        """One heartbeat in which the member takes what it can get; returns the next one, ready to be sent."""
-        self._ask(self._steady)
+        """One heartbeat in which the member gives up and takes what it shall; returns a steady one, to be sent."""
+        self._ask(replace(self._steady, topic_partitions=()))
         return frame(encode_request(self._steady, api_version=VERSION, correlation_id=1, client_id="bench"))
 
     @property
@@ -71,7 +73,7 @@ def heartbeats(port: int, *, pid: int, connections: int, pipelined: int, seconds
     """
     members = [Member(port, number) for number in range(connections)]
     requests = {}
-    for _ in range(2):
+    for _ in range(SETTLING_ROUNDS):
         requests = {member.socket.fileno(): member.settle() for member in members}
     sockets = {number: (member.socket, requests[number]) for member in members for number in [member.socket.fileno()]}
     size = _answer_size(*sockets[members[0].socket.fileno()])
