@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.config import Profile
 from tests.interop.differential.conftest import SETTINGS, conversing
 from tests.interop.differential.conversation import Disagreement, smallest
 from tests.interop.differential.generator import Generator
@@ -16,10 +17,11 @@ SEEDS = range(900, 906)
 
 
 @pytest.mark.parametrize("own_seed", SEEDS)
-def test_a_broker_agrees_with_its_like(own_seed: int, embedded_broker: EmbeddedBroker) -> None:
-    """Ids, times and the order of lists differ between any two brokers, and are no disagreement."""
+@pytest.mark.parametrize("profile", ["kafka", "default"])
+def test_a_broker_agrees_with_its_like(own_seed: int, profile: Profile, embedded_broker: EmbeddedBroker) -> None:
+    """Ids, times and the order of lists are no disagreement; and what is true of one profile is true of the other."""
     with (
-        EmbeddedBroker(profile="kafka", config=SETTINGS) as other,
+        EmbeddedBroker(profile=profile, config=SETTINGS) as other,
         conversing(embedded_broker, other.bootstrap_servers) as conversation,
     ):
         conversation.tell(Generator(own_seed).steps(40))
