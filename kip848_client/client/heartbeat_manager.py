@@ -285,9 +285,9 @@ class HeartbeatRequestManager:
             self._app_queue.wake()
 
     def _on_timer(self) -> None:
+        deadline_ms = self._armed_ms  # every step sets it, so the member need not be asked again
         self._timer = None
         self._armed_ms = None
-        deadline_ms = self._member.deadline_ms()
         now_ms = self._clock.now_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.wake_ups += 1

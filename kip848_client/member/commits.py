@@ -197,6 +197,8 @@ class Commits:
 
     def deadline_ms(self) -> int | None:
         """When `advance` or `poll_wanted` would change by time alone."""
+        if not self._queue and self._due_ms is None:
+            return None
         now_ms = self._context.now_ms
         times = [commit.deadline_ms for commit in self._queue if commit.deadline_ms is not None]
         if self._context.link is not None:

@@ -132,9 +132,9 @@ class Leaving:
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
-        if self._context.phase in LEAVING:
+        if not self._waiters or self._context.phase in LEAVING:
             return None
-        return min((waiter.deadline_ms for waiter in self._waiters), default=None)
+        return min(waiter.deadline_ms for waiter in self._waiters)
 
     def _send(self) -> None:
         context = self._context

@@ -148,6 +148,8 @@ class OffsetFetches:
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
+        if not self._fetches:
+            return None
         now_ms = self._context.now_ms
         times = [item.deadline_ms for fetch in self._fetches for item in fetch.waiters if item.deadline_ms is not None]
         if self._context.link is not None:

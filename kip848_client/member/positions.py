@@ -199,7 +199,9 @@ class Positions:
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
-        return min((slot.backoff.ready_ms for slot in self._active.values()), default=None)
+        if not self._active:
+            return None
+        return min(slot.backoff.ready_ms for slot in self._active.values())
 
     def _ready(self, stage: _Stage) -> list[_Slot]:
         now_ms = self._context.now_ms
