@@ -1,6 +1,6 @@
-"""The embedded broker: a loopback Kafka broker that any client can use, in this process.
+"""The embedded broker: a loopback Kafka broker that any client can use, in this process; and the fault proxy.
 
-`EmbeddedBroker` is the whole public surface; it is imported when first asked for.
+The names below are the whole public surface; each is imported when first asked for.
 """
 
 from __future__ import annotations
@@ -10,15 +10,34 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kip848_client.broker.broker import EmbeddedBroker as EmbeddedBroker
+    from kip848_client.broker.faults import FaultRule as FaultRule
+    from kip848_client.broker.faults import Faults as Faults
+    from kip848_client.broker.logged_request import LoggedRequest as LoggedRequest
+    from kip848_client.broker.proxy import FaultProxy as FaultProxy
+    from kip848_client.broker.request_log import RequestLog as RequestLog
     from kip848_client.broker.snapshots import GroupSnapshot as GroupSnapshot
     from kip848_client.broker.snapshots import MemberSnapshot as MemberSnapshot
 
-__all__ = ["EmbeddedBroker", "GroupSnapshot", "MemberSnapshot"]
+__all__ = [
+    "EmbeddedBroker",
+    "FaultProxy",
+    "FaultRule",
+    "Faults",
+    "GroupSnapshot",
+    "LoggedRequest",
+    "MemberSnapshot",
+    "RequestLog",
+]
 
 _HOMES: Final = {
     "EmbeddedBroker": "kip848_client.broker.broker",
+    "FaultProxy": "kip848_client.broker.proxy",
+    "FaultRule": "kip848_client.broker.faults",
+    "Faults": "kip848_client.broker.faults",
     "GroupSnapshot": "kip848_client.broker.snapshots",
+    "LoggedRequest": "kip848_client.broker.logged_request",
     "MemberSnapshot": "kip848_client.broker.snapshots",
+    "RequestLog": "kip848_client.broker.request_log",
 }
 
 

@@ -31,6 +31,7 @@ class RequestContext:
         done: `reply` was called.
         cut_to: if not None, only so many bytes of the answer are sent, and then the connection is closed.
         log_entry: where the request log keeps this request.
+        relayed: the answer of another broker and its very bytes, if this request was passed on.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class RequestContext:
         "done",
         "log_entry",
         "now_ms",
+        "relayed",
         "response",
     )
 
@@ -76,6 +78,7 @@ class RequestContext:
         self.response: Response | None = None
         self.cut_to: int | None = None
         self.log_entry: object = None
+        self.relayed: tuple[Response, bytes] | None = None
 
     def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:
         """A context for handling this request (again) whose answer goes to *on_response* and not to the client.

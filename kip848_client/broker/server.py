@@ -48,6 +48,7 @@ class Server:
         open_request: makes the context of a frame and starts its handler; raises ProtocolError for what is no request.
         encode: bytes of an answered context, frame length included; empty for an answer that is not sent.
         on_refused: told why a connection was closed for what it did.
+        on_gone: told about each connection that has ended, for whatever reason.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Server:
         open_request: Callable[[bytes, Connection], None],
         encode: Callable[[RequestContext], bytes],
         on_refused: Callable[[str], None],
+        on_gone: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         self.config: Final = config
         self.open_request: Final = open_request
         self.encode: Final = encode
         self._on_refused: Final = on_refused
+        self._on_gone: Final = on_gone
         self._connections: Final[set[Connection]] = set()
         self._next_id = 0
         self._listener: asyncio.Server | None = None
@@ -102,6 +105,11 @@ class Server:
         """Open connections."""
         return len(self._connections)
 
+    def disconnect(self) -> None:
+        """Close every connection, without sending what is left; new ones are served."""
+        for connection in tuple(self._connections):
+            connection.close(abort=True)
+
     def refuse(self, connection: Connection, reason: str) -> None:
         """Close *connection* for what it did, and say so."""
         _log.warning("broker.connection_refused peer=%s reason=%s", connection.client_host, reason)
@@ -123,6 +131,7 @@ class Server:
     def remove(self, connection: Connection) -> None:
         """Count *connection* out."""
         self._connections.discard(connection)
+        self._on_gone(connection)
 
     def _arm_sweep(self) -> None:
         self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
@@ -236,6 +245,11 @@ class Connection(asyncio.Protocol):
         self._cut_waiting_frames()
 
     # --- for dispatch
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is read from it or sent to it any more."""
+        return self._closed
 
     def track(self, context: RequestContext) -> None:
         """Remember an opened request; its answer waits for those before it."""

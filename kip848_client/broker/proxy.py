@@ -1,0 +1,208 @@
+"""`FaultProxy`: lets requests to a real Kafka cluster go wrong, in the words of `kip848_client.faults`.
+
+Owns the listeners: one for each broker that clients hear of, so that they stay behind the proxy. What happens to a
+frame is `relay`'s business, which addresses are replaced is that of `stand_ins`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.faults import Faults
+from kip848_client.broker.logged_request import LoggedRequest
+from kip848_client.broker.loop_thread import LoopThread
+from kip848_client.broker.relay import Relay
+from kip848_client.broker.request_log import RequestLog
+from kip848_client.broker.server import Server
+from kip848_client.broker.topic_names import KnownTopics
+from kip848_client.clock import SystemClock
+from kip848_client.errors import ConfigError, IllegalStateError
+from kip848_client.faults import Action, ApiSelector, Subject
+
+__all__ = ["FaultProxy"]
+
+_LOOPBACK: Final = "127.0.0.1"
+
+_Address = tuple[str, int]
+
+
+class FaultProxy:
+    """Stands between clients and a Kafka cluster, on loopback, and does to their requests what rules say.
+
+    Requests and answers that no rule concerns pass byte for byte, but for the addresses of brokers, and for versions of
+    APIs that we cannot read, which are not offered to clients. Of an API that we do not know at all, requests can be
+    dropped, delayed, held and closed, but not answered with an error.
+
+    Plain TCP on both sides; SASL passes through, TLS does not.
+
+    Args:
+        bootstrap_servers: ``host:port`` of the cluster, several with commas between.
+
+    Attributes:
+        faults: see `EmbeddedBroker.faults`; here ``node_id=`` says which broker a request goes to.
+        requests: see `EmbeddedBroker.requests`.
+
+    Raises:
+        ConfigError: no such address.
+
+    Example::
+
+        with FaultProxy("localhost:9092") as proxy:
+            proxy.faults.on("OffsetCommit", lose_reply(), group="billing")
+            run_my_service(proxy.bootstrap_servers)
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap: Final = [_address(part) for part in bootstrap_servers.split(",")]
+        self._config: Final = BrokerConfig()
+        self._clock: Final = SystemClock()
+        self._topics: Final = KnownTopics()
+        self._thread: LoopThread | None = None
+        self._servers: Final[dict[_Address, Server]] = {}
+        self._relays: Final[dict[_Address, Relay]] = {}
+        self._ports: Final[dict[_Address, int]] = {}
+        self.requests: Final = RequestLog(
+            entries_max=self._config.request_log_entries_max,
+            bytes_max=self._config.request_log_bytes_max,
+            clock=self._clock,
+            topic_name=self._topics,
+        )
+        self.faults: Final = Faults(clock=self._clock, topic_name=self._topics, on_fault=self._fault_injected)
+
+    def start(self) -> Self:
+        """Listen. The cluster need not be there yet.
+
+        Raises:
+            IllegalStateError: it runs already.
+        """
+        if self._thread is not None:
+            raise IllegalStateError("the proxy runs already")
+        thread = LoopThread("kip848-proxy")
+        self._thread = thread
+        self.faults.attach(thread.loop)
+        for address in self._bootstrap:
+            thread.call(partial(self._listen_for, address))
+        return self
+
+    def stop(self) -> None:
+        """Close every connection and listener. A second call does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        thread.refuse_own_thread()
+        try:
+            thread.call(self.faults.detach)
+            for server in self._servers.values():
+                thread.run(server.stop())
+            for relay in self._relays.values():
+                thread.call(relay.close)
+        finally:
+            thread.stop()
+            self._servers.clear()
+            self._relays.clear()
+            self._ports.clear()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find the proxy; it must run."""
+        if self._thread is None:
+            raise IllegalStateError("the proxy does not run; call start() or use it in a with statement")
+        return ",".join(f"{_LOOPBACK}:{self._ports[address]}" for address in self._bootstrap)
+
+    def wait_for_request(
+        self,
+        api: ApiSelector | Iterable[ApiSelector] | None = None,
+        *,
+        group: str | None = None,
+        member: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        when: Callable[[LoggedRequest], object] | None = None,
+        since: int = 0,
+        count: int = 1,
+        answered: bool = False,
+        timeout_s: float = 10.0,
+    ) -> LoggedRequest:
+        """Wait until clients have sent such a request; see `RequestLog.wait_for`."""
+        return self.requests.wait_for(
+            api,
+            group=group,
+            member=member,
+            client_id=client_id,
+            topic=topic,
+            partition=partition,
+            when=when,
+            since=since,
+            count=count,
+            answered=answered,
+            timeout_s=timeout_s,
+        )
+
+    def disconnect(self) -> None:
+        """Close all connections, in mid-sentence; clients may connect again at once."""
+        if self._thread is not None:
+            for server in tuple(self._servers.values()):
+                self._thread.call(server.disconnect)
+
+    # --- inside, on the proxy's thread
+
+    def _stand_in(self, node_id: int, host: str, port: int) -> _Address:
+        address = (host, port)
+        stand_in = self._listen_for(address)
+        self._relays[address].node_id = node_id
+        return _LOOPBACK, stand_in
+
+    def _listen_for(self, address: _Address) -> int:
+        """The port on which the proxy stands in for the broker at *address*."""
+        known = self._ports.get(address)
+        if known is not None:
+            return known
+        thread = self._thread
+        assert thread is not None
+        relay = Relay(
+            *address,
+            clock=self._clock,
+            faults=self.faults,
+            requests=self.requests,
+            topics=self._topics,
+            stand_in=self._stand_in,
+        )
+        server = Server(
+            self._config,
+            open_request=relay.open_request,
+            encode=relay.encode,
+            on_refused=lambda _: None,
+            on_gone=relay.gone,
+        )
+        # It listens from here on, though it is served a turn of the loop later: nobody is refused meanwhile.
+        listening = socket.create_server((_LOOPBACK, 0), backlog=512)
+        self._relays[address], self._servers[address] = relay, server
+        port: int = listening.getsockname()[1]
+        self._ports[address] = port
+        thread.loop.create_task(server.start(listening))
+        return port
+
+    def _fault_injected(self, context: RequestContext, _subject: Subject, action: Action) -> None:
+        self.requests.faulted(context, str(action))
+
+
+def _address(text: str) -> _Address:
+    host, colon, port = text.strip().rpartition(":")
+    if not (colon and host and port.isdigit() and 0 < int(port) <= 65535):
+        raise ConfigError(f"{text!r} is not an address; use host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,407 @@
+"""The fault proxy before a cluster: an embedded broker plays the real one, and cannot tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.proxy import FaultProxy
+from kip848_client.broker.stand_ins import behind_proxy
+from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
+from kip848_client.faults import (
+    ALWAYS,
+    close,
+    coordinator_not_here,
+    cut_reply,
+    delay,
+    drop,
+    duplicate,
+    error,
+    hold,
+    lose_reply,
+    rewrite,
+    rewrite_request,
+)
+from kip848_client.faults.actions import Action
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.codec import decode_response, frame
+from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kip848_client.wire.messages.fetch import NodeEndpoint as FetchEndpoint
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.produce import (
+    NodeEndpoint,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kip848_client.wire.record_batch import Record, build_batch, records_of
+from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from tests.support.raw_connection import RawConnection
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(broker: EmbeddedBroker) -> Iterator[FaultProxy]:
+    with FaultProxy(broker.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(proxy: FaultProxy) -> Iterator[RawConnection]:
+    with RawConnection(proxy.bootstrap_servers) as opened:
+        yield opened
+
+
+def join(member_id: str = "m") -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
+
+
+def commit(offsets: dict[int, int]) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id="g",
+        topics=(
+            OffsetCommitRequestTopic(
+                name="orders",
+                partitions=tuple(
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+                    for index, offset in offsets.items()
+                ),
+            ),
+        ),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ behind the proxy
+
+
+def test_a_client_never_hears_of_the_real_address(
+    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
+) -> None:
+    """One answer with the broker's own address, and the client is past the proxy and no fault reaches it."""
+    here = ("127.0.0.1", int(proxy.bootstrap_servers.rpartition(":")[2]))
+    metadata = connection.ask(MetadataRequest(topics=None), version=12)
+    assert [(item.host, item.port) for item in metadata.brokers] == [here]
+    assert metadata.topics[0].name == "orders"
+    cluster = connection.ask(DescribeClusterRequest(), version=1)
+    assert [(item.host, item.port) for item in cluster.brokers] == [here]
+    old = connection.ask(FindCoordinatorRequest(key="g"), version=2)
+    assert (old.host, old.port) == here
+    (new,) = connection.ask(FindCoordinatorRequest(coordinator_keys=("g",)), version=4).coordinators
+    assert (new.host, new.port) == here
+    assert len(broker.requests) == len(proxy.requests) == 4
+
+
+def test_every_broker_of_a_cluster_gets_a_listener(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
+    """Leaders and coordinators are other brokers than the bootstrap one; the proxy stands in for each."""
+    with EmbeddedBroker({"users": 1}, node_id=2) as second:
+        other = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port)
+        broker.faults.on(
+            "Metadata",
+            rewrite(lambda response: dataclasses.replace(response, brokers=(*response.brokers, other))),
+            times=ALWAYS,
+        )
+        with RawConnection(proxy.bootstrap_servers) as connection:
+            brokers = connection.ask(MetadataRequest(topics=()), version=12).brokers
+            again = connection.ask(MetadataRequest(topics=()), version=12).brokers
+        assert brokers == again
+        assert len({item.port for item in brokers} | {broker.port, second.port}) == 4
+        rule = proxy.faults.on("Metadata", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), node_id=2)
+        with RawConnection(f"127.0.0.1:{brokers[1].port}") as connection:
+            (topic,) = connection.ask(MetadataRequest(topics=None), version=12).topics
+        assert (topic.name, topic.error_code) == ("users", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert rule.hits == 1
+
+
+def test_hints_about_new_leaders_are_replaced_too() -> None:
+    """Produce and Fetch tell where the leader went (KIP-951): the newest way past a proxy."""
+
+    def stand_in(node_id: int, host: str, port: int) -> tuple[str, int]:
+        assert (host, port) == ("real", 9)
+        return "proxy", 100 + node_id
+
+    produced = behind_proxy(
+        ProduceResponse(node_endpoints=(NodeEndpoint(node_id=1, host="real", port=9, rack="r"),)), stand_in
+    )
+    assert produced == ProduceResponse(node_endpoints=(NodeEndpoint(node_id=1, host="proxy", port=101, rack="r"),))
+    fetched = behind_proxy(FetchResponse(node_endpoints=(FetchEndpoint(node_id=2, host="real", port=9),)), stand_in)
+    assert fetched == FetchResponse(node_endpoints=(FetchEndpoint(node_id=2, host="proxy", port=102),))
+    cluster = DescribeClusterResponse(brokers=(DescribeClusterBroker(broker_id=3, host="real", port=9),))
+    assert behind_proxy(cluster, stand_in) == DescribeClusterResponse(
+        brokers=(DescribeClusterBroker(broker_id=3, host="proxy", port=103),)
+    )
+    untouched = FetchResponse()
+    assert behind_proxy(untouched, stand_in) is untouched
+    assert behind_proxy(MetadataResponse(), stand_in) == MetadataResponse()
+
+
+def test_versions_that_the_proxy_cannot_read_are_not_offered() -> None:
+    """A Metadata answer of a version to come would carry the real addresses to the client."""
+    offered = ApiVersionsResponse(
+        api_keys=(
+            ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=99),
+            ApiVersion(api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, min_version=0, max_version=5),
+            ApiVersion(api_key=ApiKey.SHARE_FETCH, min_version=0, max_version=1),
+        )
+    )
+    seen = behind_proxy(offered, lambda *_: ("", 0))
+    assert isinstance(seen, ApiVersionsResponse)
+    assert [(api.api_key, api.max_version) for api in seen.api_keys] == [
+        (ApiKey.METADATA, 13),
+        (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 5),
+    ]
+
+
+def test_a_client_from_the_future_asks_again_in_a_version_that_we_know(proxy: FaultProxy) -> None:
+    """It shall negotiate with the proxy as it would with an older broker."""
+    with socket.create_connection(("127.0.0.1", int(proxy.bootstrap_servers.rpartition(":")[2])), timeout=5) as raw:
+        raw.sendall(frame(bytes.fromhex("0012 0063 00000007 ffff 00")))
+        size = int.from_bytes(raw.recv(4))
+        _, response = decode_response(ApiKey.API_VERSIONS, raw.recv(size), api_version=99)
+    assert isinstance(response, ApiVersionsResponse)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(api.api_key, api.max_version) for api in response.api_keys] == [(ApiKey.API_VERSIONS, 4)]
+
+
+def test_records_pass_through_unchanged(proxy: FaultProxy, connection: RawConnection) -> None:
+    """Checksums included: not a byte of a batch is touched."""
+    batch = build_batch([Record(value=b"tea"), Record(value=b"milk")])
+    request = ProduceRequest(
+        acks=-1,
+        topic_data=(TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=0, records=batch),)),),
+    )
+    assert connection.ask(request, version=9).responses[0].partition_responses[0].error_code == 0
+    fetch = FetchRequest(
+        max_bytes=10_000,
+        topics=(FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, partition_max_bytes=10_000),)),),
+    )
+    records = connection.ask(fetch, version=12).responses[0].partitions[0].records
+    assert records is not None
+    assert [record.value for record in records_of(records)] == [b"tea", b"milk"]
+    assert proxy.requests.of("Produce")[0].request_bytes > len(batch)
+
+
+def test_a_produce_request_without_an_answer_passes(
+    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
+) -> None:
+    """With acks=0 nothing comes back; what is asked behind it must not wait for that."""
+    batch = build_batch([Record(value=b"tea")])
+    connection.send(
+        ProduceRequest(
+            acks=0,
+            topic_data=(
+                TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=0, records=batch),)),
+            ),
+        ),
+        version=9,
+    )
+    with RawConnection(proxy.bootstrap_servers) as other:
+        wait_until(lambda: broker.offsets("orders")[0] == (0, 1))
+        assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
+    assert [logged.outcome for logged in proxy.requests] == ["no_answer", "answered"]
+
+
+def test_an_api_that_we_do_not_know_passes(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
+    """Here the broker does not know it either, and hangs up: so does the proxy."""
+    with RawConnection(proxy.bootstrap_servers) as connection:
+        connection.socket.sendall(frame(bytes.fromhex("270f 0000 00000007 ffff")))
+        assert connection.is_closed_by_peer()
+    assert [str(logged.api) for logged in proxy.requests] == ["9999"]
+    assert broker.running
+
+
+def test_librdkafka_works_through_it(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
+    """A real client: several connections, versions of its own, and not one of them goes past the proxy."""
+    produce(proxy.bootstrap_servers, "orders", 100, partitions=2)
+    with MemberThread(proxy.bootstrap_servers, ["orders"]) as member:
+        wait_until(lambda: member.keys() == all_keys("orders", 100, partitions=2), what="100 records")
+    wait_until(lambda: len(broker.requests.of("ConsumerGroupHeartbeat")) == len(proxy.requests.of("heartbeat")))
+    assert len(broker.requests.of("Fetch")) == len(proxy.requests.of("Fetch"))
+    assert {logged.client_id for logged in broker.requests} == {"rdkafka"}
+
+
+# ------------------------------------------------------------------------------------------------------------ faults
+
+
+def test_an_error_is_answered_by_the_proxy(
+    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
+) -> None:
+    """The broker never hears of the request."""
+    rule = proxy.faults.on("heartbeat", coordinator_not_here(), group="g")
+    assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
+    assert rule.hits == 1
+    assert len(broker.requests) == 0
+    assert connection.ask(join(), version=1).error_code == 0
+    assert [logged.fault for logged in proxy.requests] == ["error NOT_COORDINATOR(16)", None]
+
+
+def test_one_partition_of_a_commit_is_refused(
+    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
+) -> None:
+    """The other one reaches the broker, and the client gets one answer."""
+    proxy.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="orders", partition=1)
+    response = connection.ask(commit({0: 5, 1: 6}), version=9)
+    assert {item.partition_index: item.error_code for item in response.topics[0].partitions} == {
+        0: 0,
+        1: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert broker.committed("g") == {("orders", 0): 5}
+
+
+def test_topics_are_known_by_id_once_a_client_asked_for_them(proxy: FaultProxy, connection: RawConnection) -> None:
+    """The proxy learns names from the answers that pass."""
+    topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
+    rule = proxy.faults.on("Fetch", error(ErrorCode.NOT_LEADER_OR_FOLLOWER), topic="orders")
+    request = FetchRequest(topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=0),)),))
+    response = connection.ask(request, version=16)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert rule.hits == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "applied"),
+    [(close(), False), (close(reset=True), False), (lose_reply(), True), (lose_reply(reset=True), True)],
+    ids=str,
+)
+def test_a_connection_ends_before_or_after_the_broker_has_acted(
+    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection, action: Action, applied: bool
+) -> None:
+    """The same two cases that the client cannot tell apart, now with a broker that is not ours to change."""
+    proxy.faults.on("OffsetCommit", action)
+    connection.send(commit({0: 5}), version=9)
+    assert connection.is_closed_by_peer()
+    assert broker.committed("g") == ({("orders", 0): 5} if applied else {})
+
+
+@pytest.mark.parametrize(("action", "applied"), [(drop(), False), (lose_reply(silent=True), True)], ids=str)
+def test_silence(
+    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection, action: Action, applied: bool
+) -> None:
+    """Only the client's own time-out tells it."""
+    rule = proxy.faults.on("OffsetCommit", action)
+    connection.send(commit({0: 5}), version=9)
+    rule.wait()
+    if applied:
+        broker.wait_for_request("OffsetCommit", answered=True)
+    connection.socket.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        connection.socket.recv(1)
+    assert broker.committed("g") == ({("orders", 0): 5} if applied else {})
+
+
+def test_a_reply_breaks_off(proxy: FaultProxy, connection: RawConnection) -> None:
+    """Half a frame from a real broker."""
+    proxy.faults.on("heartbeat", cut_reply(6))
+    connection.send(join(), version=1)
+    with pytest.raises(EOFError, match="closed after 2 of"):
+        connection.read_frame()
+
+
+def test_a_request_waits_even_for_longer_than_its_client(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
+    """It reaches the broker late, on a connection of its own: an old request after newer ones."""
+    rule = proxy.faults.on("heartbeat", hold())
+    with RawConnection(proxy.bootstrap_servers) as connection:
+        connection.send(join(), version=1)
+        rule.wait()
+        wait_until(lambda: rule.held)
+    proxy.wait_for_request("heartbeat", when=lambda logged: logged.outcome == "closed")
+    assert broker.groups() == ()
+    rule.release()
+    broker.wait_for_group("g", members=1)
+
+
+def test_delays_duplicates_and_rewriting(broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection) -> None:
+    """The whole vocabulary works here as in the embedded broker."""
+    proxy.faults.on(
+        "heartbeat",
+        delay(5),
+        delay(5, applied=True),
+        duplicate(),
+        rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=7)),
+        rewrite_request(lambda request: dataclasses.replace(request, member_id="other")),
+    )
+    answers = [connection.ask(join(), version=1) for _ in range(5)]
+    assert [answer.error_code for answer in answers] == [0] * 5
+    assert answers[3].heartbeat_interval_ms == 7
+    assert answers[4].member_id == "other"
+    assert len(broker.requests.of("heartbeat")) == 6
+
+
+# ---------------------------------------------------------------------------------------------------- life and death
+
+
+def test_a_cluster_that_is_away_closes_the_clients_connection(proxy: FaultProxy, broker: EmbeddedBroker) -> None:
+    """The proxy does not pretend: no broker, no connection; and it works again when the broker is back."""
+    with RawConnection(proxy.bootstrap_servers) as connection:
+        connection.ask(MetadataRequest(topics=()), version=12)
+        broker.crash()
+        assert connection.is_closed_by_peer()
+    with RawConnection(proxy.bootstrap_servers) as connection:
+        connection.send(MetadataRequest(topics=()), version=12)
+        assert connection.is_closed_by_peer()
+    broker.start()
+    with RawConnection(proxy.bootstrap_servers) as connection:
+        assert connection.ask(MetadataRequest(topics=()), version=12).topics == ()
+
+
+def test_disconnect_cuts_everybody_off_once(proxy: FaultProxy, connection: RawConnection) -> None:
+    """A network that hiccups."""
+    connection.ask(MetadataRequest(topics=()), version=12)
+    proxy.disconnect()
+    assert connection.is_closed_by_peer()
+    with RawConnection(proxy.bootstrap_servers) as again:
+        assert again.ask(MetadataRequest(topics=()), version=12).topics == ()
+
+
+def test_a_stopped_proxy_leaves_nothing(broker: EmbeddedBroker) -> None:
+    """It runs in test suites."""
+    before = threading.active_count()
+    proxy = FaultProxy(broker.bootstrap_servers).start()
+    with RawConnection(proxy.bootstrap_servers) as connection:
+        connection.ask(MetadataRequest(topics=()), version=12)
+        with pytest.raises(IllegalStateError, match="runs already"):
+            proxy.start()
+        proxy.stop()
+        assert connection.is_closed_by_peer()
+    proxy.stop()
+    assert threading.active_count() == before
+    with pytest.raises(IllegalStateError, match="does not run"):
+        _ = proxy.bootstrap_servers
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":9092", "localhost:x", "localhost:70000"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    """Where it is written, and not with the first client."""
+    with pytest.raises(ConfigError, match="host:port"):
+        FaultProxy(address)
