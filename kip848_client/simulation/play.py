@@ -176,7 +176,7 @@ class _Play:
         self._cluster.restart()
         for consumer in self._consumers:
             consumer.behaviour = Behaviour()
-        living = [consumer for consumer in self._living() if not consumer.leaving]
+        living = [consumer for consumer in self._living() if consumer not in self._ended]  # a frozen one closes later
         if living:
             # Whoever is left may want one topic only; somebody must want all, or not everything would be read.
             living[0].subscribe(self._subscription(everything=True))
