@@ -25,7 +25,7 @@ from kip848_client.faults.actions import (
     RewriteReply,
     RewriteRequest,
 )
-from kip848_client.faults.replies import ErrorPlacer, merge, split
+from kip848_client.faults.replies import ErrorPlacer, Wanted, answers_by_element, merge, split
 from kip848_client.faults.rules import Rule
 from kip848_client.faults.subject import OpaqueRequest, Subject
 from kip848_client.wire.api_keys import ApiKey
@@ -131,7 +131,7 @@ class _Performance:
             self._misfit(action)
             exchange.apply(self._request, exchange.reply)
             return
-        wanted = self._rule.match.wanted(subject)
+        wanted = self._wanted()
         hit, rest = self._request, None
         if wanted is not None:
             whole = self._request
@@ -174,8 +174,12 @@ class _Performance:
             code=action.code,
             message=action.message or f"a fault rule of the test did this: {self._rule.match}",
             topic_name=subject.topic_name,
-            wanted=self._rule.match.wanted(subject),
+            wanted=self._wanted(),
         )
+
+    def _wanted(self) -> Wanted | None:
+        # A heartbeat that names a topic is refused as a whole: its answer has no place for topics.
+        return self._rule.match.wanted(self._subject) if answers_by_element(self._subject.api_key) else None
 
     def _reply_unless_unanswered(self, response: Response) -> None:
         # Produce with acks=0 has no answer; a broker that refuses it closes the connection.

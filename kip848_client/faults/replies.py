@@ -20,7 +20,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, fields_of
 
-__all__ = ["ErrorPlacer", "Wanted", "merge", "split"]
+__all__ = ["ErrorPlacer", "Wanted", "answers_by_element", "merge", "split"]
 
 MessageT = TypeVar("MessageT")
 
@@ -129,6 +129,11 @@ _UNKNOWN: Final = frozenset(
 
 _KEPT: Final = frozenset({"api_keys", "brokers", "node_endpoints", "record_errors"})
 """Arrays that stay beside an error; others are emptied, so that nobody reads a value that means nothing."""
+
+
+def answers_by_element(api_key: int) -> bool:
+    """Whether an answer has elements, so that a part of a request can be refused."""
+    return api_key in _ANSWERED_BY
 
 
 class ErrorPlacer:

@@ -6,6 +6,7 @@ next version of an API moves a field. Owns where each API keeps these; decides n
 
 from __future__ import annotations
 
+import enum
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -43,8 +44,6 @@ HEARTBEAT_APIS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEART
 """The heartbeats of both group protocols."""
 
 _GROUP_KEY_TYPE: Final = 0
-_TOPIC_RESOURCE_TYPE: Final = 2
-_GROUP_RESOURCE_TYPE: Final = 32
 
 _TOPIC_ARRAYS: Final = frozenset(
     {"topics", "topic_data", "topic_partitions", "topic_names", "forgotten_topics_data", "v3_and_below_topics"}
@@ -56,6 +55,13 @@ _PARTITION_ARRAYS: Final = frozenset({"partitions", "partition_data", "partition
 
 _HOLDERS: Final[dict[int, str]] = {ApiKey.OFFSET_FETCH: "groups", ApiKey.ADD_PARTITIONS_TO_TXN: "transactions"}
 """Where topics lie one level deeper in newer versions."""
+
+
+class ResourceKind(enum.IntEnum):
+    """What a configuration belongs to; Kafka's ``ConfigResource.Type``, as far as rules can name it."""
+
+    TOPIC = 2
+    GROUP = 32
 
 
 class OpaqueRequest(Request[Response]):
@@ -158,6 +164,13 @@ def item_of(element: object, *, array: str, topic_name: TopicNames, inside: Item
         return inside._replace(partition=element)
     if isinstance(element, str):
         return inside._replace(topic=element) if array in _TOPIC_ARRAYS else inside._replace(group=element)
+    match _value(element, "resource_type"):
+        case ResourceKind.TOPIC:
+            return inside._replace(topic=_value(element, "resource_name"))
+        case ResourceKind.GROUP:
+            return inside._replace(group=_value(element, "resource_name"))
+        case _:
+            pass
     group = _value(element, "group_id", _value(element, "key"))
     if isinstance(group, str) and group:
         return inside._replace(group=group)
@@ -185,7 +198,7 @@ def _groups(request: object, api_key: int) -> Iterator[str]:
             yield from _value(request, "coordinator_keys") or (_value(request, "key"),)
         case ApiKey.DESCRIBE_CONFIGS | ApiKey.INCREMENTAL_ALTER_CONFIGS:
             for resource in _value(request, "resources") or ():
-                if resource.resource_type == _GROUP_RESOURCE_TYPE:
+                if resource.resource_type == ResourceKind.GROUP:
                     yield resource.resource_name
         case _:
             pass
@@ -220,7 +233,7 @@ def _topic_items(request: object, api_key: int, topic_name: TopicNames) -> Itera
     for name in _value(request, "subscribed_topic_names") or ():
         yield Item(topic=name)
     for resource in _value(request, "resources") or ():
-        if resource.resource_type == _TOPIC_RESOURCE_TYPE:
+        if resource.resource_type == ResourceKind.TOPIC:
             yield Item(topic=resource.resource_name)
     holders = [request, *(_value(request, _HOLDERS.get(api_key, "")) or ())]
     for holder in holders:

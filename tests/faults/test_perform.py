@@ -34,6 +34,12 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kip848_client.wire.messages.offset_commit import (
@@ -214,6 +220,37 @@ def accept(request: Any) -> Response:
             for topic in request.topics
         )
     )
+
+
+def test_a_heartbeat_that_names_a_topic_is_refused_as_a_whole() -> None:
+    """A rule may choose a request by a topic that its answer has no place for."""
+    request = dataclasses.replace(HEARTBEAT, subscribed_topic_names=("t", "u"))
+    ((_, response),) = run(error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), request, match=Match(topic="t")).told
+    assert response.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_the_configuration_of_one_topic_is_refused() -> None:
+    """Configurations carry topics and groups as resources of a type."""
+    request = DescribeConfigsRequest(
+        resources=(
+            DescribeConfigsResource(resource_type=2, resource_name="t"),
+            DescribeConfigsResource(resource_type=32, resource_name="t"),
+        )
+    )
+    answered = DescribeConfigsResponse(results=(DescribeConfigsResult(resource_type=32, resource_name="t"),))
+    transport = run(
+        error(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        request,
+        version=4,
+        transport=Transport(answered),
+        match=Match(topic="t"),
+    )
+    (_, applied), (_, response) = transport.told
+    assert [item.resource_type for item in applied.resources] == [32]
+    assert [(item.resource_type, item.error_code) for item in response.results] == [
+        (2, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (32, 0),
+    ]
 
 
 @pytest.mark.parametrize("applied", [False, True])
