@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
                 EmbeddedBroker(
                     topics,
                     profile=arguments.profile,
-                    config=parse_properties(arguments.properties),
+                    # Nobody can look at the requests from outside, so they are not kept, unless somebody asks for it.
+                    config={"kip848.request.log.max.entries": "0"} | parse_properties(arguments.properties),
                     host=host,
                     port=port,
                     data_dir=arguments.data_dir,
