@@ -64,14 +64,8 @@ class ServerAssignor(Protocol):
 
 def common_subscription(spec: GroupSpec) -> tuple[UUID, ...] | None:
     """The subscription that all members share, or None if they differ (or there are none)."""
-    subscriptions = iter(spec.subscriptions.values())
-    first = next(subscriptions, None)
-    if first is None:
-        return None
-    for other in subscriptions:
-        if other is not first and other != first:
-            return None
-    return first
+    distinct = _distinct_subscriptions(spec)
+    return distinct[0] if distinct and all(other == distinct[0] for other in distinct) else None
 
 
 def check_topics(spec: GroupSpec) -> None:
@@ -81,14 +75,19 @@ def check_topics(spec: GroupSpec) -> None:
         AssignorError: names the topic id and a member.
     """
     topics = spec.topics
-    seen: set[int] = set()
-    for member_id, topic_ids in spec.subscriptions.items():
-        if id(topic_ids) in seen:
-            continue
-        seen.add(id(topic_ids))
+    for topic_ids in _distinct_subscriptions(spec):
         for topic_id in topic_ids:
             if topic_id not in topics:
+                member_id = next(
+                    member_id for member_id, topic_ids in spec.subscriptions.items() if topic_id in topic_ids
+                )
                 raise AssignorError(f"member {member_id!r} subscribes to topic id {topic_id}, which is not described")
+
+
+def _distinct_subscriptions(spec: GroupSpec) -> list[tuple[UUID, ...]]:
+    """One of each by identity: usually a handful of objects stand for ten thousand members."""
+    subscriptions = spec.subscriptions.values()
+    return list(dict(zip(map(id, subscriptions), subscriptions, strict=True)).values())
 
 
 def members_alike(spec: GroupSpec, member_ids: Sequence[str]) -> Mapping[tuple[UUID, ...], list[int]]:

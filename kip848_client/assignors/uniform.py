@@ -6,9 +6,16 @@ This file holds the case in which all members subscribe to the same topics; `uni
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 from uuid import UUID
 
-from kip848_client.assignors.partitions import MutableTopicPartitions, Run, add_partitions, split_at, survey
+from kip848_client.assignors.partitions import (
+    MutableTopicPartitions,
+    Run,
+    add_partitions,
+    split_at,
+    survey,
+)
 from kip848_client.assignors.spec import (
     GroupAssignment,
     GroupSpec,
@@ -16,7 +23,10 @@ from kip848_client.assignors.spec import (
     check_topics,
     common_subscription,
 )
+from kip848_client.assignors.survey_memory import SurveyMemory
 from kip848_client.assignors.uniform_heterogeneous import assign_heterogeneous
+
+_NOTHING: Final[TopicPartitions] = {}
 
 
 class UniformAssignor:
@@ -31,6 +41,9 @@ class UniformAssignor:
 
     name = "uniform"
 
+    def __init__(self) -> None:
+        self._memory: Final = SurveyMemory()
+
     def assign(self, spec: GroupSpec) -> GroupAssignment:
         """Compute the target of every member; see `ServerAssignor.assign`."""
         check_topics(spec)
@@ -39,23 +52,41 @@ class UniformAssignor:
         subscription = common_subscription(spec)
         if subscription is None:
             return assign_heterogeneous(spec)
-        return assign_homogeneous(spec, subscription)
+        return assign_homogeneous(spec, subscription, memory=self._memory)
 
 
-def assign_homogeneous(spec: GroupSpec, subscription: tuple[UUID, ...]) -> GroupAssignment:
-    """Balance *subscription* over all members of *spec*. O(members + topics), and O(partitions) where some are free."""
-    topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
+def assign_homogeneous(
+    spec: GroupSpec, subscription: tuple[UUID, ...], *, memory: SurveyMemory | None = None
+) -> GroupAssignment:
+    """Balance *subscription* over all members of *spec*. O(members + topics), and O(partitions) where some are free.
+
+    Args:
+        memory: of the runs before, for groups that change little between two of them.
+    """
     member_ids = sorted(spec.subscriptions)
-    target = spec.target
-    found = survey(((target.get(member_id), None) for member_id in member_ids), topics=topics)
-    quotas = _quotas(found.sizes, partition_count=sum(topics.values()))
+    targets = [_NOTHING if target is None else target for target in map(spec.target.get, member_ids)]
+    found = memory and memory.recall(targets, topics=spec.topics, subscription=subscription)
+    if not found:
+        topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
+        found = survey(((target, None) for target in targets), topics=topics)
+    partition_count = sum(found.sizes) + sum(map(len, found.free.values()))
+    quotas = _quotas(found.sizes, partition_count=partition_count)
     pool = [Run(topic_id, free) for topic_id, free in found.free.items()]
     kept = found.kept
-    for index, (size, quota) in enumerate(zip(found.sizes, quotas, strict=True)):
-        if size > quota:
-            kept[index], released = split_at(kept[index], quota)
-            pool += released
-    return _fill(member_ids, kept=kept, sizes=found.sizes, quotas=quotas, pool=pool)
+    missing = []
+    if found.sizes != quotas:
+        for index, (size, quota) in enumerate(zip(found.sizes, quotas, strict=True)):
+            if size > quota:
+                kept[index], released = split_at(kept[index], quota)
+                pool += released
+            elif size < quota:
+                missing.append((index, quota - size))
+    _fill(kept, missing=missing, pool=pool)
+    if memory:
+        memory.remember(
+            kept, quotas, spec_topics=spec.topics, subscription=subscription, partition_count=partition_count
+        )
+    return dict(zip(member_ids, kept, strict=True))
 
 
 def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
@@ -64,14 +95,12 @@ def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
     quotas = [floor] * len(sizes)
     if not larger:
         return quotas
-    for index, size in enumerate(sizes):
-        if size > floor:
-            quotas[index] += 1
-            larger -= 1
-            if not larger:
-                return quotas
-    for index, quota in enumerate(quotas):
-        if quota == floor:
+    above = [index for index, size in enumerate(sizes) if size > floor][:larger]
+    for index in above:
+        quotas[index] += 1
+    larger -= len(above)
+    for index in range(len(quotas) if larger else 0):
+        if quotas[index] == floor:
             quotas[index] += 1
             larger -= 1
             if not larger:
@@ -79,37 +108,29 @@ def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
     return quotas
 
 
-def _fill(
-    member_ids: Sequence[str],
-    *,
-    kept: Sequence[TopicPartitions],
-    sizes: Sequence[int],
-    quotas: Sequence[int],
-    pool: Iterable[Run],
-) -> GroupAssignment:
-    """Give the pool, in order, to the members below their quota, in order."""
-    assignment: dict[str, TopicPartitions] = {}
+def _fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], pool: Iterable[Run]) -> None:
+    """Give the pool, in order, to those who miss some, in order.
+
+    Args:
+        kept: per member; replaced where something is added.
+        missing: (position, how many partitions).
+    """
     runs = iter(pool)
     topic_id = UUID(int=0)
     run: tuple[int, ...] = ()
     start = 0
-    for member_id, partitions, size, quota in zip(member_ids, kept, sizes, quotas, strict=True):
-        missing = quota - size
-        if missing <= 0:
-            assignment[member_id] = partitions
-            continue
-        grown: MutableTopicPartitions = dict(partitions)
-        while missing:
-            taken = run[start : start + missing]
+    for index, count in missing:
+        grown: MutableTopicPartitions = dict(kept[index])
+        while count:
+            taken = run[start : start + count]
             if not taken:
                 topic_id, run = next(runs)
                 start = 0
                 continue
             start += len(taken)
-            missing -= len(taken)
+            count -= len(taken)
             if grown:
                 add_partitions(grown, Run(topic_id, taken))
             else:
                 grown[topic_id] = taken
-        assignment[member_id] = grown
-    return assignment
+        kept[index] = grown
