@@ -45,7 +45,7 @@ class Generator:
         self._assignor: Final = assignor
         self._version: Final = self._random.choice((0, 1, 1, 1))
         self._moves_topics: Final = self._random.random() < 0.4
-        self._patterns: Final = self._version == 1 and self._random.random() < 0.35
+        self._patterns: Final = self._version == 1 and self._random.random() < 0.5
         self._lossy: Final = self._random.choice((0.0, 0.1, 0.25))
         self._topics: dict[str, int] = {}
         self._joined: dict[str, str | None] = {}
@@ -133,7 +133,7 @@ class Generator:
         for member in self._somebody():
             owned = self._random.choice((Owned.UNSAID, Owned.ASSIGNED, Owned.HELD, Owned.NOTHING))
             beat = self._beat(member, owned=owned, names=self._names(member))
-            if self._patterns and self._random.random() < 0.5:
+            if self._patterns and self._random.random() < 0.7:
                 beat = replace(beat, regex=self._pattern(), names=self._random.choice((beat.names, None, ())))
             yield beat
 
@@ -285,6 +285,12 @@ class Generator:
         )
         metadata = self._random.choice(("", "", None, "said", "x" * 4096, "x" * 4097))
         group = self._random.choice(("g", "g", "g", "g", "g", "h", ""))
+        if member is not None and self._random.random() < 0.5:
+            # Who lags behind may commit what it was given by then, and nothing else.
+            owned = self._random.choice((Owned.ASSIGNED, Owned.ASSIGNED, Owned.HELD, Owned.PART, Owned.FOREIGN))
+            epoch = self._random.choice((Epoch.CURRENT, Epoch.PREVIOUS, Epoch.PREVIOUS, Epoch.BELOW, Epoch.BELOW))
+            yield Commit(member=member, epoch=epoch, owned=owned, version=self._random.choice((9, 10)))
+            return
         yield Commit(partitions, member=member, epoch=epoch, metadata=metadata, version=version, group=group)
 
     def _fetch(self) -> Iterator[Step]:

@@ -7,11 +7,19 @@ means the same to both brokers. A step has a line for transcripts, a request for
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias, assert_never
 
-from tests.interop.differential.side import GROUP_RESOURCE, MemberView, Partitions, Side, union, write_partitions
+from tests.interop.differential.side import (
+    GROUP_RESOURCE,
+    MemberView,
+    Partitions,
+    Side,
+    read_partitions,
+    union,
+    write_partitions,
+)
 from tests.interop.kafka_wire import Json
 
 Request: TypeAlias = tuple[str, int, dict[str, Json]]
@@ -116,11 +124,13 @@ class Commit:
     Args:
         member: None for somebody who is no member.
         partitions: topic, partition and offset.
+        owned: partitions of the member instead, each with offset 7.
     """
 
-    partitions: tuple[tuple[str, int, int], ...]
+    partitions: tuple[tuple[str, int, int], ...] = ()
     member: str | None = None
     epoch: Epoch = Epoch.CURRENT
+    owned: Owned | None = None
     metadata: str | None = ""
     version: int = 9
     group: str = "g"
@@ -128,7 +138,7 @@ class Commit:
     def request(self, side: Side) -> Request:
         """The request as *side* must get it."""
         topics: dict[str, list[Json]] = {}
-        for topic, partition, offset in self.partitions:
+        for topic, partition, offset in self._named(side):
             row: dict[str, Json] = {"partition_index": partition, "committed_offset": offset}
             row["committed_metadata"] = self.metadata
             if self.version >= 6:
@@ -147,6 +157,14 @@ class Commit:
         if self.version <= 4:
             request["retention_time_ms"] = -1
         return "offset_commit", self.version, request
+
+    def _named(self, side: Side) -> Iterator[tuple[str, int, int]]:
+        yield from self.partitions
+        if self.owned is not None and self.member is not None:
+            found = _owned(self.owned, side.view(self.group, self.member), side)
+            for topic_id, partitions in read_partitions(found or []).items():
+                topic = side.label(topic_id).rstrip("'")
+                yield from ((topic, partition, 7) for partition in partitions[:2])
 
     def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
         """A commit changes nothing for a member."""
