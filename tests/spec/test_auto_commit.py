@@ -27,6 +27,19 @@ def test_r117_the_interval_commit_waits_for_poll() -> None:
     assert commits(member) == [(1, {"t-0": 50, "t-1": 7})]
 
 
+def test_r117_positions_of_partitions_that_went_are_not_committed() -> None:
+    """They would overwrite what the next owner commits; those of kept partitions still count."""
+    member = auto_committing(TWO, **LONG)
+    member.assign_more({"t": [0]})
+    member.poll(positions(t_0=5, t_1=6))
+    member.answer_commit()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_1=9))
+    assert commits(member) == [(2, {"t-0": 5})]
+
+
 def test_r118_one_interval_commit_at_a_time() -> None:
     """Two could arrive in either order, and move the position back."""
     member = auto_committing(**LONG)

@@ -25,6 +25,15 @@ def test_r147_a_manual_assignment_makes_no_member() -> None:
     assert member.readable == ["t-0", "t-1"]
 
 
+def test_r147_a_manual_assignment_commits_on_the_interval() -> None:
+    """enable.auto.commit is not about membership."""
+    member = MemberHarness(settings={"auto_commit_interval_ms": AUTO_MS})
+    member.assign({T0: OffsetAndMetadata(5)})
+    member.advance(AUTO_MS)
+    member.poll(positions(t_0=9))
+    assert commits(member) == [(-1, {"t-0": 9})]
+
+
 def test_r148_a_new_assignment_stops_only_what_it_leaves_out() -> None:
     """Kept partitions go on undisturbed."""
     member = MemberHarness()

@@ -379,6 +379,15 @@ def test_r82_what_was_added_already_waits_for_the_answer() -> None:
     assert member.readable == ["t-0", "t-1"]
 
 
+def test_r82_a_run_that_adds_nothing_is_not_contradicted() -> None:
+    """What it gave up is given up; starting over would keep others waiting."""
+    member = contradicted(revoking())
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    member.answer_heartbeat(epoch=2, assignment=ONE)
+    assert member.reported(member.expect_heartbeat()) == ONE
+
+
 @pytest.mark.parametrize("callback_returns_first", [True, False])
 def test_r82_what_the_answer_leaves_out_is_not_read(callback_returns_first: bool) -> None:
     """It was given to somebody else while the callback was running, or the answer on its way."""
