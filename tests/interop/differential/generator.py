@@ -58,6 +58,7 @@ class Generator:
             (7, self._full),
             (6, self._settle),
             (6, self._change_subscription),
+            (4, self._swap_patterns),
             (3, self._join_again),
             (4, self._wrong_epoch),
             (5, self._previous_epoch),
@@ -137,6 +138,19 @@ class Generator:
                 beat = replace(beat, regex=self._pattern(), names=self._random.choice((beat.names, None, ())))
             yield beat
 
+    def _swap_patterns(self) -> Iterator[Step]:
+        """One pattern after the other; the second is not matched at once, and its topics go meanwhile."""
+        if not self._patterns:
+            return
+        for member in self._somebody():
+            first, second = self._random.sample(("t.*", "t[01]", "t0", "t1|t2"), 2)
+            beat = self._beat(member, lossy=False)
+            yield replace(beat, regex=first, names=())
+            yield replace(beat, owned=Owned.ASSIGNED)
+            yield replace(beat, owned=Owned.ASSIGNED)
+            yield replace(beat, regex=second, owned=self._random.choice((Owned.UNSAID, Owned.HELD, Owned.NOTHING)))
+            yield replace(beat, owned=self._random.choice((Owned.HELD, Owned.ASSIGNED)))
+
     def _change_details(self) -> Iterator[Step]:
         for member in self._somebody():
             beat = self._beat(member)
@@ -171,7 +185,10 @@ class Generator:
             member = self._random.choice(sorted(self._away))
             instance = self._away.pop(member)
             successors = [other for other, i in STATIC if i == instance and other not in self._joined]
-            yield self._joining(self._random.choice([member, *successors]), instance)
+            successor = self._random.choice([member, *successors])
+            yield replace(self._joining(successor, instance), lost=False)
+            if self._random.random() < 0.4:  # what it took over it may commit with any epoch
+                yield Commit(member=successor, epoch=Epoch.BELOW, owned=Owned.ASSIGNED)
 
     # Members that do not
 
