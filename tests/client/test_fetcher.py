@@ -116,9 +116,7 @@ def test_pause_keeps_what_was_read_for_resume(plane: FakePlane, fetcher: Fetcher
     assert plane.paused == set()
 
 
-def test_records_that_come_in_spite_of_a_pause_wait_behind_the_earlier_ones(
-    plane: FakePlane, fetcher: Fetcher
-) -> None:
+def test_records_that_come_in_spite_of_a_pause_wait_behind_the_earlier_ones(plane: FakePlane, fetcher: Fetcher) -> None:
     """librdkafka delivers after a pause what it fetched just before; handed out at once, it would overtake."""
     plane.deliver("orders", 0, 10)
     _read(fetcher)
