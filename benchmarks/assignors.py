@@ -30,8 +30,8 @@ MEMBERS = (100, 1_000, 10_000)
 PARTITIONS_PER_MEMBER = (5, 10, 50)
 TOPICS = (10, 100, 1_000)
 BUCKETS = 5
-ROUNDS = 7
-ROUND_BUDGET_S = 3.0
+ROUNDS = 5
+ROUND_BUDGET_S = 0.8
 GOALS_MS = {
     "uniform homogeneous full 10000 x 50, 100 topics": 15.0,
     "uniform homogeneous incremental 10000 x 50, 100 topics": 1.0,

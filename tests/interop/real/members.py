@@ -23,6 +23,7 @@ from tests.interop.real.ledger import Ledger, judge
 
 TIMEOUT_S: Final = 20.0
 SLICE_S: Final = 0.02
+BATCH: Final = 500
 QUIET: Final[dict[str, ConfigValue]] = {"log_level": 0, "error_cb": lambda _error: None}
 """Without librdkafka's own lines on stderr: these tests break connections on purpose."""
 
@@ -62,7 +63,7 @@ class OurMember(ConsumerRebalanceListener):
 
     def take(self) -> int:
         """Consume once."""
-        messages = self.consumer.consume(500, SLICE_S)
+        messages = self.consumer.consume(BATCH, SLICE_S)
         for message in messages:
             self._ledger.read(self.name, *number_of(message))
         return len(messages)
@@ -129,10 +130,12 @@ class LibrdkafkaMember:
         """Poll until there is nothing more at once."""
         count = 0
         message = self.consumer.poll(SLICE_S)
-        while message is not None and count < 500:
+        while message is not None:
             if message.error() is None:
                 self._ledger.read(self.name, *number_of(message))
                 count += 1
+            if count >= BATCH:
+                break
             message = self.consumer.poll(0)
         return count
 
