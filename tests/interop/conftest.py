@@ -9,7 +9,6 @@ Environment:
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -20,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
+from tests.support.waiting import wait_until
 
 ADMIN_TIMEOUT_S: Final = 20.0
 
@@ -116,14 +116,13 @@ def create_topic(
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     for answer in admin.create_topics([new], operation_timeout=ADMIN_TIMEOUT_S).values():
         answer.result()
-    deadline = time.monotonic() + ADMIN_TIMEOUT_S
-    while True:  # the controller answered; the broker learns of it a moment later
+
+    def is_shown() -> bool:
         shown = admin.list_topics(name, timeout=ADMIN_TIMEOUT_S).topics[name].partitions
-        if len(shown) == partitions and all(partition.leader >= 0 for partition in shown.values()):
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"topic {name}: metadata shows {len(shown)} of {partitions} partitions")
-        time.sleep(0.01)
+        return len(shown) == partitions and all(partition.leader >= 0 for partition in shown.values())
+
+    # The controller answered; the broker learns of it a moment later.
+    wait_until(is_shown, ADMIN_TIMEOUT_S, f"metadata with {partitions} partitions of {name}")
 
 
 def unique_name(kind: str) -> str:

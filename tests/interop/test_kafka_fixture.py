@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from confluent_kafka.admin._group import ConsumerGroupDescription  # not exporte
 from tests.interop.conftest import CreateTopic, StartKafkaBroker, create_topic
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker, KafkaBrokerError
 from tests.interop.kafka_libs import KAFKA_FOLDER, pinned_kafka_version
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 30.0
 REPOSITORY = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_the_admin_client_describes_a_consumer_group(
     consumer = a_member(kafka_broker.bootstrap_servers, group_id)
     consumer.subscribe([topic])
     try:
-        wait_until(lambda: len(polled(consumer).assignment()) == 2, "both partitions are assigned")
+        wait_until(lambda: len(polled(consumer).assignment()) == 2, DEADLINE_S, "both partitions are assigned")
         described = describe_group(kafka_broker.bootstrap_servers, group_id)
     finally:
         consumer.close()
@@ -148,9 +148,9 @@ def test_the_broker_dies_with_the_process_that_started_it(start_kafka_broker: St
     assert cut_off.returncode == 1, cut_off.stderr
     pid, folder = cut_off.stdout.split()
 
-    wait_until(lambda: not is_alive(int(pid)), "the broker's process ends")
+    wait_until(lambda: not is_alive(int(pid)), DEADLINE_S, "the broker's process ends")
 
-    wait_until(lambda: not Path(folder).exists(), "its folder is removed")
+    wait_until(lambda: not Path(folder).exists(), DEADLINE_S, "its folder is removed")
 
 
 def test_compose_file_and_pom_name_the_same_broker() -> None:
@@ -201,7 +201,7 @@ def consume_values(bootstrap_servers: str, topic: str, *, group_id: str, count: 
         return len(values) >= count
 
     try:
-        wait_until(all_here, f"{count} records of {topic}")
+        wait_until(all_here, DEADLINE_S, f"{count} records of {topic}")
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
@@ -218,13 +218,6 @@ def describe_group(bootstrap_servers: str, group_id: str) -> ConsumerGroupDescri
     described = admin.describe_consumer_groups([group_id], request_timeout=DEADLINE_S)[group_id].result()
     assert isinstance(described, ConsumerGroupDescription)
     return described
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s in vain until {what}"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

@@ -26,6 +26,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import MemoryJournal
 from kip848_client.listener import ListeningConsumer
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import QUIET, MakeConsumer
 from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
@@ -192,7 +193,8 @@ def test_a_slow_listener_does_not_cost_the_membership(
 
     def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
         broker.wait_for("g", lambda group: len(group.members) == 1)
-        time.sleep(1.3)  # longer than the session timeout: that is what is tested
+        # At 100 ms a heartbeat, 13 of them outlast the session of 1 s; without them the member would be removed.
+        broker.wait_for_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, since=broker.requests.mark(), count=13, timeout_s=10)
         epochs.append(inside.member_epoch)
 
     consumer.raw.subscribe(["orders"], on_assign=on_assign)

@@ -28,6 +28,7 @@ from tests.interop.differential.steps import (
     line,
 )
 from tests.interop.kafka_wire import Json
+from tests.support.waiting import wait_until
 
 AWAY_EPOCH: Final = -2
 METADATA_MAX: Final = 4096
@@ -125,11 +126,16 @@ class Conversation:
         if step.group not in self._with_patterns:
             return []
         look = Ask("consumer_group_describe", 1, (step.group,))
-        deadline = time.monotonic() + RESOLUTION_TIMEOUT_S
-        while differences := list(disagreements(*self._told(look))):
-            if time.monotonic() > deadline:
-                return [f"after topics were matched, {difference}" for difference in differences]
-            time.sleep(0.002)
+        differences: list[str] = []
+
+        def agree() -> bool:
+            differences[:] = disagreements(*self._told(look))
+            return not differences
+
+        try:
+            wait_until(agree, RESOLUTION_TIMEOUT_S)
+        except AssertionError:
+            return [f"after topics were matched, {difference}" for difference in differences]
         return []
 
     def _why_left_out(self, step: Step) -> str | None:

@@ -7,13 +7,13 @@ and whether two answers agree, is decided elsewhere.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tests.interop.kafka_wire import Json, WireConnection
+from tests.support.waiting import wait_until
 
 Partitions = dict[str, list[int]]
 """Topic id -> partitions, ascending."""
@@ -225,14 +225,13 @@ class Side:
     def _await_probe(self, is_seen: Callable[[Mapping[str, Json]], bool]) -> None:
         names: list[Json] = [self.topic_name(topic) for topic in sorted({x.rstrip("'") for x in self._labels.values()})]
         join = heartbeat(self.group_id(PROBE_GROUP), "p", epoch=0, names=names)
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        while True:
+
+        def sees() -> bool:
             answer = self.ask("consumer_group_heartbeat", 1, join)
             self.hear_heartbeat(PROBE_GROUP, "p", sent_epoch=0, answer=answer)
-            if not answer["error_code"] and is_seen(answer):
-                return
-            assert time.monotonic() < deadline, f"{self.name}: the coordinator does not see a change: {answer}"
-            time.sleep(0.005)
+            return not answer["error_code"] and is_seen(answer)
+
+        wait_until(sees, SETTLE_TIMEOUT_S, f"{self.name}: the coordinator's view of a change")
 
 
 def heartbeat(group_id: str, member_id: str, *, epoch: int, names: list[Json] | None = None) -> dict[str, Json]:

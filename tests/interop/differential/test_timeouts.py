@@ -14,6 +14,7 @@ from tests.interop.differential.conversation import ask
 from tests.interop.differential.side import Side
 from tests.interop.differential.steps import Ask, Asking, ChangeTopic, Configure, Epoch, Heartbeat, Owned
 from tests.interop.kafka_wire import Json
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
@@ -117,7 +118,5 @@ def wait(side: Side, since: float, is_over: Callable[[], bool]) -> None:
     Args:
         since: `time.monotonic()` before the timeout could begin.
     """
-    while not is_over():
-        assert time.monotonic() - since < (TIMEOUT_MS + LATE_MS) / 1000, f"{side.name}: nothing happens"
-        time.sleep(0.01)
+    wait_until(is_over, (TIMEOUT_MS + LATE_MS) / 1000 - (time.monotonic() - since), f"{side.name}: the timeout")
     assert time.monotonic() - since > (TIMEOUT_MS - EARLY_MS) / 1000, f"{side.name}: too early"
