@@ -1,8 +1,8 @@
 """Waiting for something that offers no event to wait on: foreign clients, child processes, threads that must go.
 
-The one place where a test lets time pass for real. `tests/interop/kafka_broker.py` waits by itself, because meanwhile it
-must notice that its process died; `record_golden.py` is a tool and no test. Whatever can be awaited as a condition of
-ours (a future, a queue, a group's state) is awaited there and not here.
+The one place where a test lets time pass for real. `tests/interop/kafka_broker.py` waits by itself, because
+meanwhile it must notice that its process died; `record_golden.py` is a tool and no test. Whatever can be awaited as a
+condition of ours (a future, a queue, a group's state) is awaited there and not here.
 """
 
 from __future__ import annotations
