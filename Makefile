@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	@test -x $(PYTHON) || { echo "making $(VENV) with $(PYTHON3)"; $(PYTHON3) -m venv $(VENV); }
 	@echo "installing the package and its tools into $(VENV)"
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[demo]' --group test --group lint
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[demo,spark,plots]' --group test --group lint
 	@touch $(STAMP)
 
 demo: venv
