@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol, assert_never
 
 from kip848_client.client.commit_manager import CommitManager, PendingCall
@@ -38,6 +38,10 @@ from kip848_client.telemetry import LogEvent, log_event
 
 SLICE_S: Final = 0.05
 """Longest wait that does not look up: how late a call may be when its time is over."""
+
+
+def _go_on() -> None:
+    """Nothing speaks against waiting."""
 
 
 class RecordSource(Protocol):
@@ -101,6 +105,8 @@ class AppThread:
         """Whether the fatal error was raised to the application."""
         self.calls_end_s = math.inf
         """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
+        self.before_wait: Callable[[], object] = _go_on
+        """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
         self._queue = queue
         self.presence: Final = presence
         self._last_ticket = 0
@@ -236,7 +242,12 @@ class AppThread:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something moves, at most *timeout_s* and at most a few slices."""
+        self.before_wait()
         self._queue.wait(min(timeout_s, SLICE_S * 4))
+
+    def wake(self) -> None:
+        """End the current or the next wait (any thread)."""
+        self._queue.wake()
 
     def limit_ms(self, timeout_ms: int) -> int:
         """*timeout_ms*, or what is left until `calls_end_s` if that is less."""
@@ -260,13 +271,17 @@ class AppThread:
             RequestTimeoutError: there was none.
             Kip848Error: the error in the answer.
         """
-        while not call.finished:
-            left_s = deadline_s + SLICE_S - time.monotonic()
-            if left_s <= 0:
-                self.abandon(call)
-                raise RequestTimeoutError(f"{what}: the coordinator gave no answer in time")
-            self._check_thread()
-            self.wait(left_s)
+        try:
+            while not call.finished:
+                left_s = deadline_s + SLICE_S - time.monotonic()
+                if left_s <= 0:
+                    raise RequestTimeoutError(f"{what}: the coordinator gave no answer in time")
+                self._check_thread()
+                self.wait(left_s)
+        except BaseException:
+            # Also after a KeyboardInterrupt: a commit that nobody waits for must not be repeated behind a later one.
+            self.abandon(call)
+            raise
         if call.error is not None:
             raise call.error
 
