@@ -10,6 +10,18 @@ TYPE_CHECKING = False
 """Type checkers know this name and take it for true; importing it from ``typing`` would cost more than all the rest."""
 
 if TYPE_CHECKING:
+    from kip848_client.assignors.interface import (
+        AssignmentSpec,
+        AssignorMetadata,
+        ConsumerGroupMetadata,
+        GroupAssignment,
+        MemberAssignment,
+        MemberSpec,
+        PartitionAssignor,
+        TopicSpec,
+    )
+    from kip848_client.assignors.plan import AssignmentPlan
+    from kip848_client.assignors.spread import keep_held, spread_by_weight, spread_evenly
     from kip848_client.broker.broker import EmbeddedBroker
     from kip848_client.client.data_plane import Message
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
@@ -33,6 +45,18 @@ __all__ = [
     "ConfigError",
     "IllegalStateError",
     "EmbeddedBroker",
+    "PartitionAssignor",
+    "AssignorMetadata",
+    "AssignmentSpec",
+    "MemberSpec",
+    "TopicSpec",
+    "GroupAssignment",
+    "MemberAssignment",
+    "ConsumerGroupMetadata",
+    "AssignmentPlan",
+    "spread_evenly",
+    "spread_by_weight",
+    "keep_held",
 ]
 
 _HOMES = {
@@ -48,6 +72,18 @@ _HOMES = {
     "ConfigError": ("kip848_client.errors", "ConfigError"),
     "IllegalStateError": ("kip848_client.errors", "IllegalStateError"),
     "EmbeddedBroker": ("kip848_client.broker", "EmbeddedBroker"),
+    "PartitionAssignor": ("kip848_client.assignors.interface", "PartitionAssignor"),
+    "AssignorMetadata": ("kip848_client.assignors.interface", "AssignorMetadata"),
+    "AssignmentSpec": ("kip848_client.assignors.interface", "AssignmentSpec"),
+    "MemberSpec": ("kip848_client.assignors.interface", "MemberSpec"),
+    "TopicSpec": ("kip848_client.assignors.interface", "TopicSpec"),
+    "GroupAssignment": ("kip848_client.assignors.interface", "GroupAssignment"),
+    "MemberAssignment": ("kip848_client.assignors.interface", "MemberAssignment"),
+    "ConsumerGroupMetadata": ("kip848_client.assignors.interface", "ConsumerGroupMetadata"),
+    "AssignmentPlan": ("kip848_client.assignors.plan", "AssignmentPlan"),
+    "spread_evenly": ("kip848_client.assignors.spread", "spread_evenly"),
+    "spread_by_weight": ("kip848_client.assignors.spread", "spread_by_weight"),
+    "keep_held": ("kip848_client.assignors.spread", "keep_held"),
 }
 """Public name -> (module, name there)."""
 

@@ -16,6 +16,9 @@
     │   └── DataDirCorruptError     its content is damaged: .file, .position
     ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
     ├── ListenerError               a rebalance listener raised; the cause is attached
+    ├── ClientAssignorError         a PartitionAssignor failed: .assignor; the cause is attached
+    │   ├── InvalidAssignmentError  its result cannot be applied: .partitions, .members
+    │   └── AssignorTimeoutError    it took longer than group.local.assignors.timeout.ms
     ├── MaxPollExceededError        poll() was not called for max.poll.interval.ms
     ├── CommitFailedError           offsets were not committed, and a retry of this call cannot help
     │   └── RetriableCommitFailedError   ... but a new commit may
@@ -48,8 +51,10 @@ from typing import Final
 from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
 
 __all__ = [
+    "AssignorTimeoutError",
     "AuthenticationError",
     "BrokerError",
+    "ClientAssignorError",
     "CommitFailedError",
     "ConfigError",
     "ConnectionLostError",
@@ -66,6 +71,7 @@ __all__ = [
     "GroupIdNotFoundError",
     "GroupMaxSizeReachedError",
     "IllegalStateError",
+    "InvalidAssignmentError",
     "InvalidGroupRequestError",
     "InvalidRegularExpressionError",
     "Kip848Error",
@@ -152,6 +158,38 @@ class UnsupportedVersionError(Kip848Error):
 
 class ListenerError(Kip848Error):
     """A rebalance listener raised. ``__cause__`` is what it raised; the step is retried by a later poll()."""
+
+
+class ClientAssignorError(Kip848Error):
+    """A client-side assignor failed. What it raised, if anything, is ``__cause__``.
+
+    Args:
+        assignor: its name.
+    """
+
+    def __init__(self, message: str, *, assignor: str) -> None:
+        super().__init__(message)
+        self.assignor: Final = assignor
+
+
+class InvalidAssignmentError(ClientAssignorError):
+    """What a client-side assignor returned cannot be applied.
+
+    Args:
+        partitions: ``topic-partition`` names of the offending partitions, sorted.
+        members: ids of the offending members, sorted.
+    """
+
+    def __init__(
+        self, message: str, *, assignor: str, partitions: Iterable[str] = (), members: Iterable[str] = ()
+    ) -> None:
+        super().__init__(message, assignor=assignor)
+        self.partitions: Final = tuple(partitions)
+        self.members: Final = tuple(members)
+
+
+class AssignorTimeoutError(ClientAssignorError):
+    """A call of a client-side assignor took longer than ``group.local.assignors.timeout.ms``; it is abandoned."""
 
 
 class MaxPollExceededError(Kip848Error):

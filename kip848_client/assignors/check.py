@@ -1,0 +1,187 @@
+"""Is the result of an assignor one that can be applied? What a coordinator would refuse is found before it is sent.
+
+Does not own: what is done about a bad result (`kip848_client.member.assignor_round`).
+
+Source: KIP-848 "Assignment Validation".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment
+from kip848_client.errors import InvalidAssignmentError
+from kip848_client.model import TopicIdPartition, describe_partitions
+from kip848_client.values import value
+
+__all__ = ["Violation", "checked", "violations"]
+
+_MOST_NAMED = 20
+"""So many partitions or members are named in one complaint; the rest is counted."""
+
+
+@value
+class Violation:
+    """One thing that is wrong with an assignment.
+
+    Args:
+        text: a sentence for people.
+        partitions: the offending partitions, as far as they exist, sorted.
+        members: the offending member ids, sorted.
+    """
+
+    text: str
+    partitions: tuple[TopicIdPartition, ...] = ()
+    members: tuple[str, ...] = ()
+
+
+def violations(spec: AssignmentSpec, assignment: object) -> tuple[Violation, ...]:
+    """Everything that is wrong with *assignment*; nothing if it can be applied.
+
+    Args:
+        spec: what the assignor was given.
+        assignment: what it returned, of whatever type.
+    """
+    return _Check(spec).run(assignment)
+
+
+def checked(spec: AssignmentSpec, assignment: object, *, assignor: str) -> GroupAssignment:
+    """*assignment* with every partition as a `TopicIdPartition`, sorted, and with every member of *spec*.
+
+    Raises:
+        InvalidAssignmentError: it cannot be applied; the error names members and partitions.
+    """
+    check = _Check(spec)
+    found = check.run(assignment)
+    if found:
+        raise InvalidAssignmentError(
+            f"assignor {assignor!r} returned an assignment for group epoch {spec.group_epoch} that cannot be applied: "
+            + "; ".join(violation.text for violation in found),
+            assignor=assignor,
+            partitions=sorted({str(tip) for violation in found for tip in violation.partitions}),
+            members=sorted({member_id for violation in found for member_id in violation.members}),
+        )
+    assert isinstance(assignment, GroupAssignment)
+    if assignment.error:
+        return assignment
+    nothing = MemberAssignment()
+    return GroupAssignment(
+        {
+            member_id: MemberAssignment(
+                tuple(sorted(check.given[member_id])),
+                assignment.members.get(member_id, nothing).metadata,
+                assignment.members.get(member_id, nothing).version,
+            )
+            for member_id in spec.members
+        }
+    )
+
+
+class _Check:
+    """One walk over one result."""
+
+    def __init__(self, spec: AssignmentSpec) -> None:
+        self._spec = spec
+        self._names: Mapping[UUID, str] = {topic.topic_id: topic.name for topic in spec.topics.values()}
+        self._owners: dict[TopicIdPartition, list[str]] = {}
+        self._found: list[Violation] = []
+        self._unreadable: list[str] = []
+        self._unknown: list[str] = []
+        self._unsubscribed: defaultdict[str, list[TopicIdPartition]] = defaultdict(list)
+        self.given: defaultdict[str, list[TopicIdPartition]] = defaultdict(list)
+        """Member id -> partitions, resolved."""
+
+    def run(self, assignment: object) -> tuple[Violation, ...]:
+        if not isinstance(assignment, GroupAssignment):
+            return (Violation(f"it is {_shown(assignment)}, and not a GroupAssignment"),)
+        if assignment.error:
+            return ()
+        # Authors need not use a type checker, so that here nothing is taken for granted.
+        members: object = assignment.members
+        if not isinstance(members, Mapping):
+            return (Violation(f"members is {_shown(members)}, and not a mapping by member id"),)
+        for member_id, member in members.items():
+            if member_id not in self._spec.members:
+                known = isinstance(member_id, str)
+                self._found.append(
+                    Violation(f"{member_id!r} is no member of the group", members=(member_id,) if known else ())
+                )
+            elif not isinstance(member, MemberAssignment):
+                text = f"member {member_id!r} is given {_shown(member)}, and not a MemberAssignment"
+                self._found.append(Violation(text, members=(member_id,)))
+            else:
+                self._walk(member_id, member.partitions)
+        self._judge()
+        return tuple(self._found)
+
+    def _walk(self, member_id: str, partitions: object) -> None:
+        if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
+            text = f"the partitions of member {member_id!r} are {_shown(partitions)}, and not a collection"
+            self._found.append(Violation(text, members=(member_id,)))
+            return
+        subscribed = frozenset(self._spec.members[member_id].subscribed_topics)
+        for ref in partitions:
+            partition = self._resolve(ref)
+            if partition is None:
+                continue
+            self._owners.setdefault(partition, []).append(member_id)
+            self.given[member_id].append(partition)
+            if partition.topic not in subscribed:
+                self._unsubscribed[member_id].append(partition)
+
+    def _resolve(self, ref: object) -> TopicIdPartition | None:
+        """The partition that *ref* names (a `PartitionRef`), or None after noting why there is none."""
+        topic: object
+        index: object
+        topic_id: object = None
+        if isinstance(ref, TopicIdPartition):
+            topic, index, topic_id = ref
+        elif isinstance(ref, tuple) and len(ref) == 2:
+            head, index = ref
+            topic = self._names.get(head, str(head)) if isinstance(head, UUID) else head
+        else:
+            topic, index = getattr(ref, "topic", None), getattr(ref, "partition", None)
+        if not isinstance(topic, str) or not isinstance(index, int) or isinstance(index, bool):
+            self._unreadable.append(_shown(ref))
+            return None
+        spec = self._spec.topics.get(topic)
+        if spec is None or not 0 <= index < spec.partition_count or topic_id not in (None, spec.topic_id):
+            self._unknown.append(f"{topic}-{index}")
+            return None
+        return TopicIdPartition(topic, index, spec.topic_id)
+
+    def _judge(self) -> None:
+        if self._unreadable:
+            self._found.append(Violation(f"these name no partition: {_listed(self._unreadable)}"))
+        if self._unknown:
+            text = f"these partitions are not of a topic that the group subscribes to: {_listed(sorted(self._unknown))}"
+            self._found.append(Violation(text))
+        twice = {partition: owners for partition, owners in self._owners.items() if len(owners) > 1}
+        if twice:
+            listed = [f"{tip} ({', '.join(map(repr, twice[tip]))})" for tip in sorted(twice)]
+            members = tuple(sorted({owner for owners in twice.values() for owner in owners}))
+            self._found.append(Violation(f"assigned more than once: {_listed(listed)}", tuple(sorted(twice)), members))
+        for member_id, partitions in sorted(self._unsubscribed.items()):
+            text = f"member {member_id!r} does not subscribe to the topics of {_described(partitions)}"
+            self._found.append(Violation(text, tuple(sorted(partitions)), (member_id,)))
+        missing = [tip for tip in self._spec.partitions if tip not in self._owners]
+        if missing:
+            self._found.append(Violation(f"not assigned: {_described(missing)}", tuple(missing)))
+
+
+def _described(partitions: list[TopicIdPartition]) -> str:
+    if len(partitions) <= _MOST_NAMED:
+        return describe_partitions(partitions)
+    return f"{describe_partitions(sorted(partitions)[:_MOST_NAMED])} and {len(partitions) - _MOST_NAMED} more"
+
+
+def _listed(texts: list[str]) -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+def _shown(thing: object) -> str:
+    text = repr(thing)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,132 @@
+"""`AssignmentPlan`: an assignment in the making, for assignors that decide partition by partition.
+
+Does not own: an algorithm; those are in `spread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment, MemberSpec
+from kip848_client.model import TopicIdPartition
+
+__all__ = ["AssignmentPlan"]
+
+
+class AssignmentPlan:
+    """Who is given what, so far. Every partition of the group is either given to one member or in `unassigned`.
+
+    Args:
+        spec: the group.
+
+    Example::
+
+        plan = AssignmentPlan(spec)
+        plan.keep_held(lambda member: 10)
+        for partition in plan.unassigned:
+            plan.give(partition, min(plan.may_take(partition), key=plan.count))
+        return plan.to_assignment()
+    """
+
+    def __init__(self, spec: AssignmentSpec) -> None:
+        self.spec = spec
+        self._owner: dict[TopicIdPartition, str] = {}
+        self._given: dict[str, dict[TopicIdPartition, None]] = {member_id: {} for member_id in spec.members}
+        self._partitions = spec.partitions
+        self._subscribers: dict[str, tuple[str, ...]] = {}
+        by_topics: dict[tuple[str, ...], list[str]] = {}
+        for member_id, member in spec.members.items():
+            by_topics.setdefault(member.subscribed_topics, []).append(member_id)
+        members_of: dict[str, list[str]] = {topic: [] for topic in spec.topics}
+        for topics, member_ids in by_topics.items():
+            for topic in topics:
+                members_of[topic].extend(member_ids)
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for topic, member_ids in members_of.items():
+            key = tuple(member_ids if len(by_topics) == 1 else sorted(member_ids))
+            self._subscribers[topic] = shared.setdefault(key, key)
+
+    def may_take(self, partition: TopicIdPartition) -> tuple[str, ...]:
+        """Ids of the members that subscribe to the topic of *partition*, sorted."""
+        return self._subscribers[partition.topic]
+
+    def subscribers(self, topic: str) -> tuple[str, ...]:
+        """Ids of the members that subscribe to *topic*, sorted; topics with equal subscribers share one tuple."""
+        return self._subscribers[topic]
+
+    @property
+    def unassigned(self) -> tuple[TopicIdPartition, ...]:
+        """What nobody has yet, sorted. Made anew at each call."""
+        return tuple(partition for partition in self._partitions if partition not in self._owner)
+
+    def owner(self, partition: TopicIdPartition) -> str | None:
+        """Who has *partition*, or None."""
+        return self._owner.get(partition)
+
+    def given(self, member_id: str) -> tuple[TopicIdPartition, ...]:
+        """What a member has so far, in the order of giving."""
+        return tuple(self._given[member_id])
+
+    def count(self, member_id: str) -> int:
+        """How many partitions a member has so far."""
+        return len(self._given[member_id])
+
+    def give(self, partition: TopicIdPartition, member_id: str) -> None:
+        """Give *partition* to a member; whoever had it loses it.
+
+        Raises:
+            KeyError: no such member.
+        """
+        given = self._given[member_id]
+        before = self._owner.get(partition)
+        if before is not None:
+            del self._given[before][partition]
+        given[partition] = None
+        self._owner[partition] = member_id
+
+    def keep_held(
+        self,
+        at_most: Callable[[MemberSpec], int] | None = None,
+        *,
+        only: Callable[[MemberSpec, TopicIdPartition], bool] | None = None,
+    ) -> None:
+        """Give each member what its present target has and nobody was given yet, as far as it still subscribes to it.
+
+        Args:
+            at_most: so many partitions a member may have in all; no limit if left out.
+            only: keep just those for which this is true.
+        """
+        for member_id, member in self.spec.members.items():
+            subscribed = frozenset(member.subscribed_topics)
+            room = len(member.target) if at_most is None else at_most(member) - len(self._given[member_id])
+            for partition in member.target:
+                if room <= 0:
+                    break
+                known = self.spec.topics.get(partition.topic)
+                if partition.topic not in subscribed or known is None or partition.topic_id != known.topic_id:
+                    continue
+                if partition.partition >= known.partition_count or partition in self._owner:
+                    continue
+                if only is None or only(member, partition):
+                    self.give(partition, member_id)
+                    room -= 1
+
+    def give_all(self, partitions: Iterable[TopicIdPartition], member_id: str) -> None:
+        """Give several partitions to one member."""
+        for partition in partitions:
+            self.give(partition, member_id)
+
+    def to_assignment(self, metadata: Mapping[str, bytes] | None = None, *, version: int = 0) -> GroupAssignment:
+        """What `PartitionAssignor.assign` returns.
+
+        Args:
+            metadata: member id -> what its assignor shall hear; nothing for members that are left out.
+            version: of the format of *metadata*.
+        """
+        told = metadata or {}
+        return GroupAssignment(
+            {
+                member_id: MemberAssignment(tuple(sorted(given)), told.get(member_id, b""), version)
+                for member_id, given in self._given.items()
+            }
+        )
