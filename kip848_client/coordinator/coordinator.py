@@ -264,6 +264,10 @@ class GroupCoordinator:
         group = self._state.groups.get(group_id)
         return None if group is None else snapshot_of(group)
 
+    def group(self, group_id: str) -> ConsumerGroup | None:
+        """The living group, for reading only: what a checker compares after every event without copying it."""
+        return self._state.groups.get(group_id)
+
     def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """Committed offsets of a group: topic name -> partition -> offset."""
         return {topic: dict(partitions) for topic, partitions in self._state.offsets.of_group(group_id).items()}

@@ -280,6 +280,11 @@ class Member:
         )
         return min((value for value in candidates if value is not None), default=None)
 
+    @property
+    def phase(self) -> Phase:
+        """What the member is doing; `snapshot` has it too, with all the rest."""
+        return self._context.phase
+
     def view(self) -> MemberView:
         """What the application's thread reads; the same object while nothing in it changed."""
         return self._view
