@@ -11,6 +11,7 @@ effects (`group_member`).
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 from collections.abc import Callable
@@ -152,6 +153,7 @@ class HeartbeatRequestManager:
         self._name = name
         self._inbox: Inbox[MemberEvent | _Stop | _Detach] = Inbox(self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context: contextvars.Context | None = None
         self._thread: threading.Thread | None = None
         self._performer: RequestPerformer | None = None
         self._stopping: anyio.Event | None = None
@@ -230,7 +232,8 @@ class HeartbeatRequestManager:
         loop = self._loop
         if loop is not None:
             try:
-                loop.call_soon_threadsafe(callback)
+                # In this loop's context: the caller's may say that it runs in trio, and anyio would believe it.
+                loop.call_soon_threadsafe(callback, context=self._context)
             except RuntimeError:  # the loop was closed meanwhile; whoever waits sees that the thread has ended
                 self._app_queue.wake()
 
@@ -252,6 +255,7 @@ class HeartbeatRequestManager:
         try:
             async with anyio.create_task_group() as tasks:
                 self._performer = self._make_performer(tasks, self._step)
+                self._context = contextvars.copy_context()
                 self._loop = asyncio.get_running_loop()
                 self._drain()
                 await self._stopping.wait()
