@@ -34,6 +34,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "broker_stopped": "the embedded broker no longer serves",
     "topic_created": "topic, topic_id, partitions",
     "topic_deleted": "topic, topic_id",
+    "topic_reconfigured": "topic, topic_id, configs",
     "partitions_added": "topic, topic_id, partitions (the new count)",
     "request_failed": "api, error: a handler raised; the client was told UNKNOWN_SERVER_ERROR",
     "connection_refused": "reason: a connection was closed for what it sent, or because there are too many",

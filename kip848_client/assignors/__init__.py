@@ -1,6 +1,7 @@
 """Who gets which partition. Pure: an assignment is a function of the group's description alone.
 
-`SERVER_ASSIGNORS` are the algorithms that a coordinator runs; their order is the order of preference.
+`SERVER_ASSIGNORS` are the algorithms that a coordinator can run; which of them it offers, and which one it prefers, is
+its configuration (``group.consumer.assignors``).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Final
 from kip848_client.assignors.range import RangeAssignor
 from kip848_client.assignors.spec import AssignorError, GroupAssignment, GroupSpec, ServerAssignor, TopicPartitions
 from kip848_client.assignors.uniform import UniformAssignor
+from kip848_client.assignors.uniform_rack_aware import RackAwareUniformAssignor
 
 __all__ = [
     "SERVER_ASSIGNORS",
     "AssignorError",
     "GroupAssignment",
     "GroupSpec",
+    "RackAwareUniformAssignor",
     "RangeAssignor",
     "ServerAssignor",
     "TopicPartitions",
@@ -25,6 +28,6 @@ __all__ = [
 ]
 
 SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType(
-    {assignor.name: assignor for assignor in (UniformAssignor(), RangeAssignor())}
+    {assignor.name: assignor for assignor in (UniformAssignor(), RangeAssignor(), RackAwareUniformAssignor())}
 )
-"""Name -> assignor; Kafka's default list ``group.consumer.assignors``."""
+"""Name -> assignor. The first two are Kafka's own, and the default of ``group.consumer.assignors``."""

@@ -36,6 +36,8 @@ class GroupSpec:
         target: the target now in force; a member may be missing. A partition is in at most one member's target.
         instance_ids: member id -> group.instance.id, static members only.
         rack_ids: member id -> rack, where known.
+        partition_racks: topic id -> for each partition the racks of its replicas. Topics whose racks are not known may
+            be missing, a topic's last partitions too.
     """
 
     subscriptions: Mapping[str, tuple[UUID, ...]]
@@ -43,6 +45,7 @@ class GroupSpec:
     target: GroupAssignment = field(default_factory=dict)
     instance_ids: Mapping[str, str] = field(default_factory=dict)
     rack_ids: Mapping[str, str] = field(default_factory=dict)
+    partition_racks: Mapping[UUID, Sequence[frozenset[str]]] = field(default_factory=dict)
 
 
 class ServerAssignor(Protocol):

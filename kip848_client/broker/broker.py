@@ -33,7 +33,14 @@ from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.server import Server
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_names import KnownTopics
-from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted, TopicRegistry
+from kip848_client.broker.topics import (
+    PartitionsAdded,
+    TopicChange,
+    TopicCreated,
+    TopicDeleted,
+    TopicReconfigured,
+    TopicRegistry,
+)
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.errors import (
     BrokerError,
@@ -316,6 +323,8 @@ class EmbeddedBroker(BrokerControls):
                 self._write_event("partitions_added", fields | {"partitions": topic.partition_count})
             case TopicDeleted():
                 self._write_event("topic_deleted", fields)
+            case TopicReconfigured():
+                self._write_event("topic_reconfigured", {**fields, "configs": {**topic.configs}})
             case _:
                 assert_never(change)
 

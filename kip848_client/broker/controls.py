@@ -10,11 +10,12 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kip848_client.broker.group_admin import committed_offsets, force_rebalance, member_of, remove_member
 from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.broker.topic_configs import PARTITION_RACKS, racks_to_text
 from kip848_client.broker.topics import Topic
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.timers import TimerKind
@@ -108,6 +109,23 @@ class BrokerControls(abc.ABC):
         return self._on_loop(
             lambda state: state.topics.delete_records(_topic(state, name, partition), partition, before_offset)
         )
+
+    def set_partition_racks(self, name: str, racks: Sequence[str | Iterable[str]]) -> None:
+        """Say in which racks the replicas of a topic's partitions are, for assignors that look at racks.
+
+        Args:
+            racks: of partition 0, 1 and so on, one rack or several; where they end they begin again. Empty: not known.
+
+        Raises:
+            BrokerError: there is no such topic, or a rack is blank or holds a comma or a slash.
+        """
+        text = racks_to_text([(item,) if isinstance(item, str) else tuple(item) for item in racks])
+
+        def set_racks(state: BrokerState) -> None:
+            configs = {key: value for key, value in _topic(state, name, 0).configs.items() if key != PARTITION_RACKS}
+            state.topics.set_configs(name, {**configs, PARTITION_RACKS: text} if racks else configs)
+
+        self._on_loop(set_racks)
 
     def offsets(self, name: str) -> dict[int, tuple[int, int]]:
         """Where each partition of a topic starts and ends: partition -> (first offset, next offset).

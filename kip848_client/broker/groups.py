@@ -22,6 +22,7 @@ from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.snapshots import GroupSnapshot, snapshot_of
+from kip848_client.broker.topic_configs import partition_racks
 from kip848_client.broker.topics import TopicChange, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -319,7 +320,15 @@ class GroupHost:
         # Wall-clock time makes the version grow over a restart, too: topics may have changed between.
         self._image_version = max(self._image_version + 1, self._clock.wall_ms())
         image = TopicsImage(
-            tuple(TopicInfo(topic.name, topic.topic_id, topic.partition_count) for topic in self._topics),
+            tuple(
+                TopicInfo(
+                    topic.name,
+                    topic.topic_id,
+                    topic.partition_count,
+                    racks=partition_racks(topic.configs, topic.partition_count),
+                )
+                for topic in self._topics
+            ),
             version=self._image_version,
         )
         try:

@@ -10,14 +10,24 @@ Source:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.errors import BrokerError, ErrorCode
 
-__all__ = ["TOPIC_CONFIG_DEFAULTS", "MAX_MESSAGE_BYTES", "check_topic_configs", "effective_topic_configs"]
+__all__ = [
+    "TOPIC_CONFIG_DEFAULTS",
+    "MAX_MESSAGE_BYTES",
+    "PARTITION_RACKS",
+    "check_topic_configs",
+    "effective_topic_configs",
+    "partition_racks",
+    "racks_to_text",
+]
 
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+PARTITION_RACKS: Final = "kip848.partition.racks"
+"""Ours, not Kafka's: where the replicas of each partition are said to be, see `partition_racks`."""
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -66,6 +76,12 @@ def _anything(text: str) -> str | None:
     return None
 
 
+def _racks(text: str) -> str | None:
+    if all(rack.strip() for part in text.split(",") for rack in part.split("/")):
+        return None
+    return "needs racks for each partition: a,b,c, or a/b,b/c where there are several replicas"
+
+
 _BOOLEAN: Final = _one_of("true", "false")
 
 _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
@@ -104,6 +120,11 @@ _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
     "unclean.leader.election.enable": ("false", _BOOLEAN),
 }
 
+_OURS: Final[dict[str, _Check]] = {PARTITION_RACKS: _racks}
+"""Shown only on topics that have them."""
+
+_CHECKS: Final = {name: check for name, (_, check) in _CONFIGS.items()} | _OURS
+
 TOPIC_CONFIG_DEFAULTS: Final[Mapping[str, str]] = {name: default for name, (default, _) in _CONFIGS.items()}
 """Every name, sorted, with Kafka's default as text."""
 
@@ -115,14 +136,14 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> None:
         BrokerError: INVALID_CONFIG.
     """
     for name, value in configs.items():
-        known = _CONFIGS.get(name)
-        if known is None:
-            near = difflib.get_close_matches(name, _CONFIGS, n=1)
+        check = _CHECKS.get(name)
+        if check is None:
+            near = difflib.get_close_matches(name, _CHECKS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise BrokerError(f"Unknown topic config name: {name}{hint}", code=ErrorCode.INVALID_CONFIG)
         if value is None:
             raise BrokerError(f"Null value not supported for topic config: {name}", code=ErrorCode.INVALID_CONFIG)
-        fault = known[1](value)
+        fault = check(value)
         if fault is not None:
             raise BrokerError(
                 f"Invalid value {value} for configuration {name}: it {fault}", code=ErrorCode.INVALID_CONFIG
@@ -132,3 +153,32 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> None:
 def effective_topic_configs(configs: Mapping[str, str], *, message_bytes_max: int) -> dict[str, str]:
     """Every configuration of a topic as text: its own, else the broker's, else Kafka's default."""
     return {**TOPIC_CONFIG_DEFAULTS, MAX_MESSAGE_BYTES: str(message_bytes_max), **configs}
+
+
+def partition_racks(configs: Mapping[str, str], partition_count: int) -> tuple[frozenset[str], ...]:
+    """The racks of a topic's partitions by its `PARTITION_RACKS`; empty without it.
+
+    ``a,b,c`` lets partition 0 have a replica in rack a, 1 in b, 2 in c, 3 in a again and so on; ``a/b,b/c`` gives every
+    partition two racks.
+    """
+    text = configs.get(PARTITION_RACKS)
+    if text is None:
+        return ()
+    cycle = [frozenset(rack.strip() for rack in part.split("/")) for part in text.split(",")]
+    return tuple(cycle[number % len(cycle)] for number in range(partition_count))
+
+
+def racks_to_text(racks: Sequence[Iterable[str]]) -> str:
+    """The `PARTITION_RACKS` that say so: for each partition, the racks of its replicas.
+
+    Raises:
+        BrokerError: INVALID_CONFIG; a partition has no rack, or a rack is blank or holds a comma or a slash.
+    """
+    parts = [sorted(set(part)) for part in racks]
+    for number, part in enumerate(parts):
+        if not part or any(not rack.strip() or "," in rack or "/" in rack for rack in part):
+            raise BrokerError(
+                f"racks of partition {number} are {part}; each needs one or more, without commas and slashes",
+                code=ErrorCode.INVALID_CONFIG,
+            )
+    return ",".join("/".join(part) for part in parts)

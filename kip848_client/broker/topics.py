@@ -28,6 +28,7 @@ __all__ = [
     "TopicCreated",
     "TopicDeleted",
     "PartitionsAdded",
+    "TopicReconfigured",
     "check_topic_name",
     "PARTITIONS_MAX",
 ]
@@ -84,7 +85,14 @@ class TopicDeleted:
     topic: Topic
 
 
-TopicChange: TypeAlias = TopicCreated | PartitionsAdded | TopicDeleted
+@dataclass(frozen=True, slots=True)
+class TopicReconfigured:
+    """The configuration of a topic is another one."""
+
+    topic: Topic
+
+
+TopicChange: TypeAlias = TopicCreated | PartitionsAdded | TopicDeleted | TopicReconfigured
 
 
 class TopicRegistry:
@@ -275,6 +283,7 @@ class TopicRegistry:
         if self._data_dir is not None:
             self._data_dir.set_topic_configs(topic.topic_id, configs)
         topic.configs = dict(configs)
+        self._announce(TopicReconfigured(topic))
         return topic
 
     def subscribe(self, listener: Callable[[TopicChange], None]) -> Callable[[], None]:

@@ -82,6 +82,7 @@ def compute_target(
         target=target,
         instance_ids=_instance_ids(group, member=member, replaced=replaced),
         rack_ids=_rack_ids(group, member=member, replaced=replaced),
+        partition_racks=state.image.partition_racks,
     )
     before = None if replaced is None else replaced.metadata
     if replaced is None and updated_id in group.members:

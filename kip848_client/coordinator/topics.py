@@ -10,11 +10,16 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic. A topic that was deleted and created again has another id."""
+    """One topic. A topic that was deleted and created again has another id.
+
+    Args:
+        racks: for each partition, the racks of its replicas; empty, or shorter than the topic, where nothing is known.
+    """
 
     name: str
     topic_id: UUID
     partition_count: int
+    racks: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +37,20 @@ class TopicsImage:
     by_name: Mapping[str, TopicInfo] = field(init=False, repr=False, compare=False)
     by_id: Mapping[UUID, TopicInfo] = field(init=False, repr=False, compare=False)
     partition_counts: Mapping[UUID, int] = field(init=False, repr=False, compare=False)
+    partition_racks: Mapping[UUID, tuple[frozenset[str], ...]] = field(init=False, repr=False, compare=False)
+    """Topic id -> `TopicInfo.racks`, of topics that have them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {topic.name: topic for topic in self.topics})
         object.__setattr__(self, "by_id", {topic.topic_id: topic for topic in self.topics})
         counts = {topic.topic_id: topic.partition_count for topic in self.topics}
         object.__setattr__(self, "partition_counts", counts)
+        racks = {topic.topic_id: topic.racks for topic in self.topics if topic.racks}
+        object.__setattr__(self, "partition_racks", racks)
         assert len(self.by_name) == len(self.by_id) == len(self.topics), "topic names and ids must be unique"
 
     def changed_since(self, before: TopicsImage) -> frozenset[str]:
-        """Names of the topics that were created, deleted, created again or changed their number of partitions."""
+        """Names of the topics that were created, deleted, created again or changed in partitions or racks."""
         names = self.by_name.keys() | before.by_name.keys()
         return frozenset(name for name in names if self.by_name.get(name) != before.by_name.get(name))
 
@@ -51,7 +60,7 @@ class TopicsImage:
         return tuple(sorted(by_name[name].topic_id for name in names if name in by_name))
 
     def metadata_hash(self, names: Iterable[str]) -> int:
-        """Digest of what a target depends on: name, id and partition count of those of *names* that exist.
+        """Digest of what a target depends on: name, id, partition count and racks of those of *names* that exist.
 
         Returns:
             A signed 64-bit integer; 0 if none exists. Equal for equal content whatever the order. Kafka stores such a
@@ -67,4 +76,8 @@ class TopicsImage:
             encoded = name.encode()
             digest.update(len(encoded).to_bytes(4, "big") + encoded + topic.topic_id.bytes)
             digest.update(topic.partition_count.to_bytes(4, "big"))
+            for racks in topic.racks:
+                for rack in sorted(racks):
+                    digest.update(len(rack.encode()).to_bytes(4, "big") + rack.encode())
+                digest.update(b"\xff\xff\xff\xff")
         return int.from_bytes(digest.digest(), "big", signed=True)

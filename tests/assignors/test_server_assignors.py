@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -21,9 +22,11 @@ from kip848_client.assignors import (
     TopicPartitions,
     UniformAssignor,
 )
+from kip848_client.coordinator.config import CoordinatorConfig
 
 T = [UUID(int=number) for number in range(10)]
 UNIFORM, RANGE = UniformAssignor(), RangeAssignor()
+RACKS = ("", "a", "b", "c", "d")
 each_assignor = pytest.mark.parametrize("assignor", SERVER_ASSIGNORS.values(), ids=lambda assignor: assignor.name)
 
 
@@ -75,12 +78,22 @@ def groups(draw: st.DrawFn, *, homogeneous: bool | None = None) -> GroupSpec:
         else tuple(sorted(draw(st.lists(st.sampled_from(common), unique=True)) if common else ()))
         for member_id in member_ids
     }
-    return spec(
+    with_racks = draw(st.booleans())
+    return GroupSpec(
         subscriptions,
         topics,
         draw(targets(member_ids)),
         {member_id: f"i{9 - number}" for number, member_id in enumerate(member_ids) if draw(st.booleans())},
+        rack_ids={member_id: rack for member_id in member_ids if with_racks and (rack := draw(st.sampled_from(RACKS)))},
+        partition_racks={topic: draw(partition_racks(count)) for topic, count in topics.items() if with_racks},
     )
+
+
+@st.composite
+def partition_racks(draw: st.DrawFn, count: int) -> tuple[frozenset[str], ...]:
+    """The racks of a topic's partitions; of some of the last ones nothing is known."""
+    known = draw(st.integers(0, count))
+    return tuple(draw(st.frozensets(st.sampled_from(RACKS[1:]), max_size=2)) for _ in range(known))
 
 
 def flat(assignment: GroupAssignment) -> dict[tuple[UUID, int], str]:
@@ -135,6 +148,8 @@ def test_the_result_is_a_function_of_the_content(assignor: ServerAssignor, group
             for member_id in shuffled(group.target)
         },
         instance_ids={member_id: group.instance_ids[member_id] for member_id in shuffled(group.instance_ids)},
+        rack_ids={member_id: group.rack_ids[member_id] for member_id in shuffled(group.rack_ids)},
+        partition_racks=dict(reversed(list(group.partition_racks.items()))),
     )
     assert assignor.assign(again) == assignor.assign(group)
 
@@ -144,7 +159,7 @@ def test_the_result_is_a_function_of_the_content(assignor: ServerAssignor, group
 def test_a_second_run_changes_nothing(assignor: ServerAssignor, group: GroupSpec) -> None:
     """A rebalance without a reason moves no partition, and shares every part with the target in force."""
     once = assignor.assign(group)
-    again = assignor.assign(GroupSpec(group.subscriptions, group.topics, once, group.instance_ids))
+    again = assignor.assign(dataclasses.replace(group, target=once))
     assert again == once
     assert all(again[member_id] is once[member_id] for member_id in once)
 
@@ -280,5 +295,6 @@ def test_range_orders_static_members_by_instance_id_before_the_dynamic_ones() ->
 
 
 def test_the_first_configured_assignor_is_uniform() -> None:
-    """Groups that ask for nothing are balanced and sticky, as with Kafka."""
-    assert list(SERVER_ASSIGNORS) == ["uniform", "range"]
+    """Groups that ask for nothing are balanced and sticky, and may ask for what Kafka has, no more and no less."""
+    assert CoordinatorConfig().consumer_assignors == ("uniform", "range")
+    assert list(SERVER_ASSIGNORS) == ["uniform", "range", "uniform-rack-aware"]

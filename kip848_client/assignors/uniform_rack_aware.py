@@ -1,0 +1,304 @@
+"""The `uniform-rack-aware` assignor: as even as `uniform`, and read in a replica's rack as far as that goes.
+
+Three steps. `uniform` decides how many partitions each member owns, and which, if racks were nothing. `rack_exchange`
+then lets racks swap partitions, which changes no load. This file does the rest: it sorts members and partitions by
+rack, and when the exchange is done, picks which partitions go, and gives as many as it can to who had them before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from kip848_client.assignors.rack_exchange import Place, exchange
+from kip848_client.assignors.spec import GroupAssignment, GroupSpec, TopicPartitions, check_topics
+from kip848_client.assignors.uniform import UniformAssignor
+
+_ROUNDS_MAX: Final = 16
+"""After an exchange, `uniform` may see a way to level mixed subscriptions that was barred before; and so on."""
+
+_PLACES_MAX: Final = 100
+"""With more (rack, subscription) pairs than this, members swap only with those that subscribe alike."""
+
+_NO_RACKS: Final[frozenset[str]] = frozenset()
+
+Partition = tuple[UUID, int]
+
+
+class RackAwareUniformAssignor:
+    """Balanced as `uniform`; among all assignments with such loads, one with most partitions in a rack of their member.
+
+    A partition is *local* if the rack of its member is the rack of one of its replicas. Loads come first, then the
+    number of local partitions, then few moves: a partition moves only for the load or for a rack. A group whose racks
+    are not known gets what `uniform` gives it. A second run changes nothing.
+
+    Where members subscribe alike the number of local partitions is the greatest that balance allows; with mixed
+    subscriptions, the greatest that the loads which `uniform` chose allow.
+
+    Source:
+        KIP-848 "Assignors" hands racks to assignors; Kafka ships none that uses them (KAFKA-19909).
+    """
+
+    name = "uniform-rack-aware"
+
+    def __init__(self) -> None:
+        self._uniform: Final = UniformAssignor()
+
+    def assign(self, spec: GroupSpec) -> GroupAssignment:
+        """Compute the target of every member; see `ServerAssignor.assign`."""
+        check_topics(spec)
+        before = spec.target
+        result: GroupAssignment = {}
+        for _ in range(_ROUNDS_MAX):
+            result = self._uniform.assign(spec)
+            exchanged = _exchange_all(spec, result, before=before)
+            if exchanged is None:
+                break
+            result = exchanged
+            spec = GroupSpec(
+                spec.subscriptions, spec.topics, result, spec.instance_ids, spec.rack_ids, spec.partition_racks
+            )
+        return {
+            member_id: target if (target := before.get(member_id)) is not None and target == share else share
+            for member_id, share in result.items()
+        }
+
+
+def _exchange_all(spec: GroupSpec, assignment: GroupAssignment, *, before: GroupAssignment) -> GroupAssignment | None:
+    """The assignment after all exchanges; None if there was nothing to gain."""
+    if not spec.partition_racks or not spec.rack_ids:
+        return None
+    members: dict[tuple[tuple[UUID, ...], str], list[str]] = {}
+    for member_id in sorted(spec.subscriptions):
+        members.setdefault((spec.subscriptions[member_id], spec.rack_ids.get(member_id, "")), []).append(member_id)
+    keys = sorted(members)
+    if len(keys) <= _PLACES_MAX:
+        markets = [keys]
+    else:
+        alike: dict[tuple[UUID, ...], list[tuple[tuple[UUID, ...], str]]] = {}
+        for key in keys:
+            alike.setdefault(key[0], []).append(key)
+        markets = list(alike.values())
+    changed: dict[str, TopicPartitions] = {}
+    for market in markets:
+        if len({rack for _, rack in market}) > 1:
+            changed.update(_Market(spec, assignment, before, [(key, members[key]) for key in market]).trade())
+    return {**assignment, **changed} if changed else None
+
+
+class _Market:
+    """Members that may swap with each other, in places.
+
+    Args:
+        places: ((subscription, rack), member ids); rack "" if it is not known.
+    """
+
+    def __init__(
+        self,
+        spec: GroupSpec,
+        assignment: GroupAssignment,
+        before: GroupAssignment,
+        places: Sequence[tuple[tuple[tuple[UUID, ...], str], list[str]]],
+    ) -> None:
+        self._assignment: Final = assignment
+        self._before: Final = before
+        self._members: Final = [member_ids for _, member_ids in places]
+        racks = [rack for (_, rack), _ in places]
+        numbers: dict[tuple[UUID, ...], int] = {}
+        subscriptions = [numbers.setdefault(subscription, len(numbers)) for (subscription, _), _ in places]
+        self._kinds: Final[dict[UUID, list[int]]] = {}
+        """The kind of every partition."""
+        self._wanted: Final[list[frozenset[int]]] = []
+        self._local: Final[list[frozenset[int]]] = []
+        self._set_kinds(spec, numbers, racks)
+        self._places: Final = [Place(subscription) for subscription in subscriptions]
+        self._place_of: Final = {
+            member_id: number for number, members in enumerate(self._members) for member_id in members
+        }
+        self._sizes: Final = {
+            member_id: sum(map(len, assignment[member_id].values()))
+            for members in self._members
+            for member_id in members
+        }
+        self._count()
+        self._find_slack()
+
+    def trade(self) -> dict[str, TopicPartitions]:
+        """What members own whose share changed."""
+        held = [dict(place.held) for place in self._places]
+        larger = [place.large for place in self._places]
+        if not exchange(self._places, local=self._local, wanted=self._wanted):
+            return {}
+        return self._hand_over(held, larger)
+
+    # --- counting
+
+    def _set_kinds(self, spec: GroupSpec, numbers: Mapping[tuple[UUID, ...], int], racks: Sequence[str]) -> None:
+        wanted: dict[UUID, set[int]] = defaultdict(set)
+        for subscription, number in numbers.items():
+            for topic_id in subscription:
+                wanted[topic_id].add(number)
+        known = frozenset(racks) - {""}
+        kinds: dict[tuple[frozenset[int], frozenset[str]], int] = {}
+        for topic_id in sorted(wanted):
+            by = frozenset(wanted[topic_id])
+            all_racks = spec.partition_racks.get(topic_id, ())
+            cached: dict[frozenset[str], int] = {}
+            own: list[int] = []
+            for partition_racks in all_racks[: spec.topics[topic_id]]:
+                kind = cached.get(partition_racks)
+                if kind is None:
+                    kind = cached[partition_racks] = kinds.setdefault((by, partition_racks & known), len(kinds))
+                own.append(kind)
+            if len(own) < spec.topics[topic_id]:
+                own += [kinds.setdefault((by, _NO_RACKS), len(kinds))] * (spec.topics[topic_id] - len(own))
+            self._kinds[topic_id] = own
+        for by, partition_racks in kinds:
+            self._wanted.append(by)
+            self._local.append(frozenset(number for number, rack in enumerate(racks) if rack in partition_racks))
+
+    def _count(self) -> None:
+        for place, members in zip(self._places, self._members, strict=True):
+            held: Counter[int] = Counter()
+            uprooted: Counter[int] = Counter()
+            at_home: set[Partition] | None = None
+            for member_id in members:
+                share = self._assignment[member_id]
+                settled = share is self._before.get(member_id)
+                if not settled and at_home is None:
+                    at_home = self._owned_before(members)
+                for topic_id, numbers in share.items():
+                    own = self._kinds[topic_id]
+                    held.update([own[number] for number in numbers])
+                    if not settled and at_home is not None:
+                        uprooted.update([own[number] for number in numbers if (topic_id, number) not in at_home])
+            place.held, place.uprooted = dict(held), dict(uprooted)
+
+    def _find_slack(self) -> None:
+        """Where loads of one subscription are two neighbours, it is all the same who has the larger one."""
+        loads: dict[int, Counter[int]] = defaultdict(Counter)
+        for place, members in zip(self._places, self._members, strict=True):
+            loads[place.subscription].update(self._sizes[member_id] for member_id in members)
+        for place, members in zip(self._places, self._members, strict=True):
+            sizes = loads[place.subscription]
+            if max(sizes) - min(sizes) == 1:
+                place.large = sum(self._sizes[member_id] == max(sizes) for member_id in members)
+                place.small = len(members) - place.large
+
+    def _owned_before(self, members: Iterable[str]) -> set[Partition]:
+        return {
+            (topic_id, number)
+            for member_id in members
+            for topic_id, numbers in self._before.get(member_id, {}).items()
+            for number in numbers
+        }
+
+    # --- handing over
+
+    def _hand_over(self, held: Sequence[Mapping[int, int]], larger: Sequence[int]) -> dict[str, TopicPartitions]:
+        """Pick the partitions that go, and give every place what its counts say."""
+        touched = [
+            number
+            for number, place in enumerate(self._places)
+            if place.held != held[number] or place.large != larger[number]
+        ]
+        stock: dict[int, list[Partition]] = defaultdict(list)
+        stays: dict[int, list[Partition]] = {}
+        at_home = {number: self._owned_before(self._members[number]) for number in touched}
+        for number in touched:
+            stays[number], gone = self._pick(number, at_home[number])
+            for kind, partitions in gone.items():
+                stock[kind] += partitions
+        for partitions in stock.values():
+            partitions.sort()
+        for number in touched:  # first those that come home, then the others
+            stays[number] += self._take(number, stays[number], stock, only=at_home[number])
+        for number in touched:
+            stays[number] += self._take(number, stays[number], stock, only=None)
+        assert not any(stock.values())
+        shares: dict[str, TopicPartitions] = {}
+        for number in touched:
+            shares.update(self._share_out(number, stays[number], grown=self._places[number].large - larger[number]))
+        return {member_id: share for member_id, share in shares.items() if share != self._assignment[member_id]}
+
+    def _pick(self, number: int, at_home: set[Partition]) -> tuple[list[Partition], dict[int, list[Partition]]]:
+        """What stays at a place and, by kind, what goes: first what was not there before, the last ones first."""
+        by_kind: dict[int, list[Partition]] = defaultdict(list)
+        for member_id in self._members[number]:
+            for topic_id, numbers in self._assignment[member_id].items():
+                own = self._kinds[topic_id]
+                for partition in numbers:
+                    by_kind[own[partition]].append((topic_id, partition))
+        stays: list[Partition] = []
+        gone: dict[int, list[Partition]] = {}
+        for kind, partitions in by_kind.items():
+            partitions.sort(key=lambda partition: (partition not in at_home, partition))
+            keep = min(self._places[number].held.get(kind, 0), len(partitions))
+            stays += partitions[:keep]
+            gone[kind] = partitions[keep:]
+        return stays, gone
+
+    def _take(
+        self,
+        number: int,
+        has: Sequence[Partition],
+        stock: dict[int, list[Partition]],
+        *,
+        only: set[Partition] | None,
+    ) -> list[Partition]:
+        """From the stock, what a place lacks; with *only*, no others than these."""
+        counts = Counter(self._kinds[topic_id][partition] for topic_id, partition in has)
+        taken: list[Partition] = []
+        for kind, count in sorted(self._places[number].held.items()):
+            missing = count - counts[kind]
+            if missing > 0:
+                fitting = stock[kind] if only is None else [one for one in stock[kind] if one in only]
+                chosen = fitting[:missing]
+                if chosen:
+                    out = set(chosen)
+                    stock[kind] = [one for one in stock[kind] if one not in out]
+                    taken += chosen
+        return taken
+
+    def _share_out(self, number: int, partitions: list[Partition], *, grown: int) -> dict[str, TopicPartitions]:
+        """Give a place's partitions to its members, as many to each as `uniform` did; who had one keeps it."""
+        members = self._members[number]
+        sizes = {member_id: self._sizes[member_id] for member_id in members}
+        for _ in range(abs(grown)):
+            if grown > 0:
+                chosen = min(members, key=sizes.__getitem__)
+                sizes[chosen] += 1
+            else:
+                chosen = max(members, key=sizes.__getitem__)
+                sizes[chosen] -= 1
+        partitions.sort()
+        owner_before = {
+            (topic_id, one): member_id
+            for member_id in members
+            for topic_id, numbers in self._before.get(member_id, {}).items()
+            for one in numbers
+        }
+        shares: dict[str, list[Partition]] = {member_id: [] for member_id in members}
+        homeless: list[Partition] = []
+        for partition in partitions:
+            owner = owner_before.get(partition)
+            if owner is not None and len(shares[owner]) < sizes[owner]:
+                shares[owner].append(partition)
+            else:
+                homeless.append(partition)
+        start = 0
+        for member_id in members:
+            missing = sizes[member_id] - len(shares[member_id])
+            shares[member_id] += homeless[start : start + missing]
+            start += missing
+        assert start == len(homeless)
+        return {member_id: _grouped(share) for member_id, share in shares.items()}
+
+
+def _grouped(partitions: Iterable[Partition]) -> TopicPartitions:
+    grouped: dict[UUID, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        grouped.setdefault(topic_id, []).append(number)
+    return {topic_id: tuple(numbers) for topic_id, numbers in grouped.items()}
