@@ -143,6 +143,8 @@ class ErrorCode(enum.IntEnum):
     VOTER_NOT_FOUND = 127
     INVALID_REGULAR_EXPRESSION = 128
     REBOOTSTRAP_REQUIRED = 129
+    INVALID_ASSIGNMENT = 10848
+    """Ours: KIP-848 names it and Apache Kafka never numbered it. Only ConsumerGroupInstallAssignment answers it."""
 
 
 RETRIABLE: Final[frozenset[int]] = frozenset(

@@ -45,6 +45,10 @@ EVENTS: Final[Mapping[str, str]] = {
     "member_fenced": "error, sent_epoch: a heartbeat was refused and changed nothing",
     "subscription_changed": "topics, regex",
     "group_epoch_bumped": "reason",
+    "assignment_requested": "assignor, reason: group_epoch_bumped | timeout | member_left | member_fenced | "
+    "assignor_changed; the member was chosen to compute the target with its client-side assignor",
+    "assignment_refused": "error, reason: a target that a member handed in was not installed",
+    "assignor_failed": "assignor, error: the member's assignor gave up; the target stays as it was",
     "target_assignment_computed": "assignor, members: member id -> {topic: [partitions]}",
     "member_assignment_changed": "state, assigned, pending_revocation: {topic: [partitions]}",
     "group_state_changed": "old, new",

@@ -68,7 +68,11 @@ class BrokerConfig:
     # Ours
     request_log_entries_max: int = _integer("kip848.request.log.max.entries", 10_000)
     request_log_bytes_max: int = _integer("kip848.request.log.max.bytes", 16_777_216, maximum=INT64_MAX)
-    client_assignors: bool = _other("kip848.client.assignors.enable", True)
+
+    @property
+    def client_assignors(self) -> bool:
+        """Whether the client-side assignor extension is on (``kip848.client.assignors.enable``)."""
+        return self.coordinator.client_assignors
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, profile: Profile = "default") -> BrokerConfig:
@@ -82,7 +86,7 @@ class BrokerConfig:
         """
         if profile not in ("default", "kafka"):
             raise ConfigError(f"profile {profile!r} is unknown; use 'default' or 'kafka'")
-        values: dict[str, Any] = dict(_KAFKA_DEFAULTS) if profile == "kafka" else {}
+        values: dict[str, Any] = {}
         for_coordinator: dict[str, str] = {}
         for name, value in properties.items():
             if name in _COORDINATOR_NAMES:
@@ -112,8 +116,6 @@ _COORDINATOR_NAMES: Final = CoordinatorConfig.property_names()
 
 PROPERTY_NAMES: Final = frozenset(_FIELDS) | _COORDINATOR_NAMES
 """Every property name that `BrokerConfig.parse` takes."""
-
-_KAFKA_DEFAULTS: Final[dict[str, object]] = {"client_assignors": False}
 
 
 def _parse(field: dataclasses.Field[Any], value: object) -> object:

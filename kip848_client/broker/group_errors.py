@@ -10,6 +10,10 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
 from kip848_client.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -28,6 +32,8 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
     match message:
         case ConsumerGroupHeartbeatRequest():
             return ConsumerGroupHeartbeatResponse(error_code=code, error_message=reason)
+        case ConsumerGroupInstallAssignmentRequest():
+            return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=reason)
         case OffsetCommitRequest(topics=topics):
             return OffsetCommitResponse(
                 topics=tuple(

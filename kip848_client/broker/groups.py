@@ -37,7 +37,7 @@ from kip848_client.coordinator.requests import (
     RegexResolved,
     TopicsChanged,
 )
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
+from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes, RoundChanged
 from kip848_client.coordinator.subscriptions import resolve
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
@@ -250,7 +250,10 @@ class GroupHost:
         response = self.ask(ConsumerGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
         assert isinstance(response, ConsumerGroupDescribeResponse)
         described = response.groups[0]
-        return None if described.error_code else snapshot_of(described)
+        if described.error_code:
+            return None
+        flying = self._coordinator.round_in_flight(group_id)
+        return snapshot_of(described, computing_member=None if flying is None else flying.member_id)
 
     @property
     def has_waiters(self) -> bool:
@@ -289,7 +292,7 @@ class GroupHost:
         for event in result.events:
             self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._coordinator.topic_name))
         self._arm_timer()
-        if records and self._waiters:
+        if self._waiters and (records or any(isinstance(change, RoundChanged) for change in result.soft)):
             self._tell_waiters()
 
     def _resolve(self, task: ResolveRegexes) -> None:

@@ -1,6 +1,7 @@
 """A consumer group as a test or a person sees it: frozen values made from the coordinator's own description.
 
-Nothing here reads the coordinator's state: it is what ConsumerGroupDescribe answers, with sets in place of arrays.
+Nothing here reads the coordinator's state: it is what ConsumerGroupDescribe answers, with sets in place of arrays, and
+which member was asked to compute the target.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class GroupSnapshot:
         state: ``Empty``, ``Assigning``, ``Reconciling``, ``Stable`` or ``Dead``.
         group_epoch: grows with every change of members, subscriptions or topics.
         assignment_epoch: the group epoch that the target was computed for.
+        assignor: name of the assignor in use; of a client-side one if all members offer it.
         members: by member id, ascending.
+        computing_member: id of the member that was asked to compute the next target with its client-side assignor;
+            None if nobody was.
     """
 
     group_id: str
@@ -60,6 +64,7 @@ class GroupSnapshot:
     assignment_epoch: int
     assignor: str
     members: tuple[MemberSnapshot, ...]
+    computing_member: str | None = None
 
     def member(self, id_or_client_id: str) -> MemberSnapshot:
         """The member with that member id, or the only one with that client id.
@@ -81,10 +86,11 @@ class GroupSnapshot:
 
     def __str__(self) -> str:
         members = "; ".join(map(str, self.members)) or "no members"
-        return f"group {self.group_id!r} is {self.state} at epoch {self.group_epoch}: {members}"
+        computing = f", {self.computing_member!r} computes" if self.computing_member else ""
+        return f"group {self.group_id!r} is {self.state} at epoch {self.group_epoch}{computing}: {members}"
 
 
-def snapshot_of(group: wire.DescribedGroup) -> GroupSnapshot:
+def snapshot_of(group: wire.DescribedGroup, *, computing_member: str | None = None) -> GroupSnapshot:
     """Turn one group of a ConsumerGroupDescribe answer, that has no error, into a value."""
     assert not group.error_code, group
     return GroupSnapshot(
@@ -94,6 +100,7 @@ def snapshot_of(group: wire.DescribedGroup) -> GroupSnapshot:
         assignment_epoch=group.assignment_epoch,
         assignor=group.assignor_name,
         members=tuple(sorted(map(_member, group.members), key=lambda member: member.member_id)),
+        computing_member=computing_member,
     )
 
 

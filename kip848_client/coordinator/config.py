@@ -51,6 +51,10 @@ class CoordinatorConfig:
     )
     consumer_regex_refresh_min_interval_ms: int = _setting(100, "group.consumer.regex.refresh.min.interval.ms")
     """Least time between two matches of one group's patterns. Kafka has 10 s and no property for it."""
+    client_assignors: bool = field(default=True, metadata={"name": "kip848.client.assignors.enable"})
+    """Whether members may compute the target (client-side assignors); if not, what they offer is not read."""
+    client_assignment_timeout_ms: int = _setting(0, "kip848.client.assignment.timeout.ms")
+    """How long a chosen member may take for the target before another one is asked; 0: its rebalance timeout."""
     offset_metadata_max_bytes: int = _setting(4096, "offset.metadata.max.bytes")
     offsets_retention_minutes: int = _setting(10_080, "offsets.retention.minutes", minimum=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, "offsets.retention.check.interval.ms", minimum=1)
@@ -99,12 +103,14 @@ class CoordinatorConfig:
             ConfigError: an unknown name, or a value that is not of its type or outside its bounds.
         """
         by_name = {item.metadata["name"]: item.name for item in fields(cls)}
-        values: dict[str, int | tuple[str, ...]] = {}
+        values: dict[str, int | bool | tuple[str, ...]] = {}
         for name, text in properties.items():
             if name not in by_name:
                 raise ConfigError(f"unknown coordinator property {name!r}; known are {', '.join(sorted(by_name))}")
             if name == "group.consumer.assignors":
                 values[by_name[name]] = tuple(part.strip() for part in text.split(",") if part.strip())
+            elif name == "kip848.client.assignors.enable":
+                values[by_name[name]] = _parse_bool(name, text)
             else:
                 values[by_name[name]] = _parse_int(name, text)
         return replace(cls.for_profile(profile), **values)  # type: ignore[arg-type]  # names and types are from fields()
@@ -127,6 +133,12 @@ def _parse_int(name: str, text: str) -> int:
         raise ConfigError(f"{name} must be a whole number, got {text!r}") from error
 
 
+def _parse_bool(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, got {text!r}")
+    return text.strip().lower() == "true"
+
+
 def _check_between(name: str, value: int, *, minimum: int, maximum: int) -> None:
     if not minimum <= value <= maximum:
         raise ConfigError(f"{name} must be within [{minimum}, {maximum}], got {value}")
@@ -139,4 +151,5 @@ _KAFKA: Final = CoordinatorConfig(
     consumer_min_heartbeat_interval_ms=5_000,
     consumer_assignment_interval_ms=1_000,
     consumer_regex_refresh_min_interval_ms=10_000,
+    client_assignors=False,
 )

@@ -16,13 +16,20 @@ from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    AssignmentMetadata,
     CurrentAssignment,
     GroupMember,
     MemberMetadata,
     MemberState,
     PartitionEpochs,
 )
-from kip848_client.coordinator.records import read_member_metadata, read_partition_epochs, read_target
+from kip848_client.coordinator.records import (
+    read_assignment_metadata,
+    read_member_metadata,
+    read_partition_epochs,
+    read_target,
+)
 from kip848_client.errors import IllegalStateError
 from kip848_client.wire.messages import group_records as wire
 
@@ -85,13 +92,19 @@ class ConsumerGroup:
         self.metadata_hash = 0
         """`TopicsImage.metadata_hash` of the topics that `group_epoch` accounts for."""
         self.target_epoch = 0
+        self.target_assignor = ""
+        """The client-side assignor that computed the target; empty if a server-side one did."""
         self.members: dict[str, GroupMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id -> member id."""
         self.target: dict[str, TopicPartitions] = {}
+        self.target_metadata: dict[str, AssignmentMetadata] = {}
+        """Member id -> what its client-side assignor hears with the target; only where there is something."""
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
         self.assignor_votes: dict[str, int] = {}
+        self.client_assignors: dict[str, int] = {}
+        """Name of a client-side assignor -> number of members that offer it."""
         self.rack_ids: dict[str, str] = {}
         """Member id -> rack, where known."""
         self.metadata_changed: set[str] = set()
@@ -132,6 +145,10 @@ class ConsumerGroup:
     def target_of(self, member_id: str) -> TopicPartitions:
         """What a member shall own; empty if no target was computed for it yet."""
         return self.target.get(member_id, _NO_TARGET)
+
+    def target_metadata_of(self, member_id: str) -> AssignmentMetadata:
+        """What a member's client-side assignor hears with `target_of` it."""
+        return self.target_metadata.get(member_id, NO_METADATA)
 
     def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
         """Names that a member subscribes to: by name, and by its pattern as far as that is resolved."""
@@ -199,6 +216,15 @@ class ConsumerGroup:
             target_epoch=target_epoch,
         )
 
+    def state_with_target(self, target_epoch: int) -> GroupState:
+        """`state` as it would be if the target were of this epoch."""
+        return derive_state(
+            member_count=len(self.members),
+            reconciled_count=self._stable_at.get(target_epoch, 0),
+            group_epoch=self.group_epoch,
+            target_epoch=target_epoch,
+        )
+
     def state_at(self, *, group_epoch: int) -> GroupState:
         """`state` as it would be if the group epoch became this."""
         return derive_state(
@@ -243,14 +269,18 @@ class ConsumerGroup:
                 self._remove_member(key.member_id)
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), wire.ConsumerGroupTargetAssignmentMetadataValue():
                 self.target_epoch = value.assignment_epoch
+                self.target_assignor = value.assignor_name
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), _:
                 if self.target:
                     raise self._damaged(f"the target epoch's tombstone came before those of {len(self.target)} targets")
                 self.target_epoch = -1
+                self.target_assignor = ""
             case wire.ConsumerGroupTargetAssignmentMemberKey(), wire.ConsumerGroupTargetAssignmentMemberValue():
                 self.target[key.member_id] = read_target(value)
+                self._set_target_metadata(key.member_id, read_assignment_metadata(value))
             case wire.ConsumerGroupTargetAssignmentMemberKey(), _:
                 self.target.pop(key.member_id, None)
+                self.target_metadata.pop(key.member_id, None)
             case wire.ConsumerGroupCurrentMemberAssignmentKey(), wire.ConsumerGroupCurrentMemberAssignmentValue():
                 self._set_current(key.member_id, _read_current(value))
             case wire.ConsumerGroupCurrentMemberAssignmentKey(), _:
@@ -310,6 +340,12 @@ class ConsumerGroup:
             member.is_reconciled_to(self.target_epoch) for member in self.members.values()
         )
         assert self._sorted_ids == sorted(self.members)
+
+    def _set_target_metadata(self, member_id: str, metadata: AssignmentMetadata) -> None:
+        if metadata is NO_METADATA:
+            self.target_metadata.pop(member_id, None)
+        else:
+            self.target_metadata[member_id] = metadata
 
     def _set_member(self, member: GroupMember) -> None:
         before = self.members.get(member.member_id)
@@ -397,6 +433,8 @@ class ConsumerGroup:
             self._subscribed = None
         if metadata.server_assignor is not None:
             _count(self.assignor_votes, metadata.server_assignor, change)
+        for assignor in metadata.client_assignors:
+            _count(self.client_assignors, assignor.name, change)
 
     def _damaged(self, what: str) -> IllegalStateError:
         return IllegalStateError(f"log of group {self.group_id!r} is damaged: {what}")
@@ -425,4 +463,5 @@ def _read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> Curr
         state=state,
         assigned=read_partition_epochs(value.assigned_partitions, member_epoch=value.member_epoch),
         pending_revocation=read_partition_epochs(value.partitions_pending_revocation, member_epoch=value.member_epoch),
+        metadata=read_assignment_metadata(value),
     )

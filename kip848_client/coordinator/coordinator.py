@@ -48,14 +48,18 @@ from uuid import UUID
 
 from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
 from kip848_client.coordinator import (
+    client_assignment,
     deletion,
     departure,
     describe,
     heartbeat,
+    install_assignment,
     offset_commit,
     offset_fetch,
     subscriptions,
 )
+from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.events import GroupEvent
@@ -82,6 +86,7 @@ from kip848_client.coordinator.result import (
     Reply,
     ResolutionEnded,
     ResolutionStarted,
+    RoundChanged,
     SoftChange,
     TargetComputed,
     TopicsReplaced,
@@ -90,13 +95,15 @@ from kip848_client.coordinator.snapshot import GroupSnapshot, snapshot_of
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicsImage
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -123,6 +130,8 @@ class GroupCoordinator:
     API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(
         {
             ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
+            ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
             ApiKey.CONSUMER_GROUP_DESCRIBE,
             ApiKey.OFFSET_COMMIT,
             ApiKey.OFFSET_FETCH,
@@ -264,6 +273,10 @@ class GroupCoordinator:
         group = self._state.groups.get(group_id)
         return None if group is None else snapshot_of(group)
 
+    def round_in_flight(self, group_id: str) -> AssignmentRound | None:
+        """Which member is to compute the target of a group; None if none is."""
+        return self._state.rounds.get(group_id)
+
     def group(self, group_id: str) -> ConsumerGroup | None:
         """The living group, for reading only: what a checker compares after every event without copying it."""
         return self._state.groups.get(group_id)
@@ -279,8 +292,13 @@ class GroupCoordinator:
 
     def check_invariants(self) -> None:
         """Assert what must hold between two events; for tests and simulation. See `ConsumerGroup.check_invariants`."""
-        for group in self._state.groups.values():
+        state = self._state
+        for group in state.groups.values():
             group.check_invariants()
+        for group_id, flying in state.rounds.items():
+            group = state.groups[group_id]
+            assert flying.member_id in group.members, f"{flying.member_id!r} shall compute a target and is no member"
+            assert group.group_epoch > group.target_epoch, f"a round is in flight and {group_id!r} has its target"
 
     # Inside
 
@@ -291,7 +309,11 @@ class GroupCoordinator:
                 try:
                     return heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
                 except Refused as refused:
-                    return _refuse_heartbeat(request, message, refused)
+                    return _refuse_heartbeat(state, request, message, refused)
+            case ConsumerGroupPrepareAssignmentRequest():
+                return install_assignment.handle_prepare(state, request, message, now_ms=now_ms)
+            case ConsumerGroupInstallAssignmentRequest():
+                return install_assignment.handle_install(state, request, message, now_ms=now_ms)
             case OffsetCommitRequest():
                 return offset_commit.handle_offset_commit(state, request, message)
             case OffsetFetchRequest():
@@ -337,6 +359,11 @@ class GroupCoordinator:
                 state.metadata_check_due.update(group_ids)
             case TargetComputed(group_id, now_ms):
                 state.target_computed_ms[group_id] = now_ms
+            case RoundChanged(group_id, None):
+                state.rounds.pop(group_id, None)
+            case RoundChanged(group_id, flying):
+                assert flying is not None
+                state.rounds[group_id] = flying
             case ResolutionStarted(group_id):
                 state.regex_check_due.discard(group_id)
                 state.resolutions_running.add(group_id)
@@ -354,7 +381,7 @@ class GroupCoordinator:
 
 
 def _refuse_heartbeat(
-    request: ApiRequest, message: ConsumerGroupHeartbeatRequest, refused: Refused
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, refused: Refused
 ) -> CoordinatorResult:
     response = ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
     event = GroupEvent(
@@ -364,4 +391,9 @@ def _refuse_heartbeat(
         client_id=request.client_id,
         fields={"error": refused.code.name, "sent_epoch": message.member_epoch},
     )
-    return CoordinatorResult(replies=(Reply(request.request_id, response),), events=(event,))
+    batch = Batch(message.group_id)
+    batch.events.append(event)
+    group = state.groups.get(message.group_id)
+    if group is not None and refused.code is ErrorCode.FENCED_MEMBER_EPOCH:
+        client_assignment.member_failed(state, group, batch, member_id=message.member_id, reason="member_fenced")
+    return batch.result(Reply(request.request_id, response))

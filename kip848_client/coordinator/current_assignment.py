@@ -13,7 +13,14 @@ from typing import assert_never
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator.group_member import NO_PARTITIONS, CurrentAssignment, MemberState, PartitionEpochs
+from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    NO_PARTITIONS,
+    AssignmentMetadata,
+    CurrentAssignment,
+    MemberState,
+    PartitionEpochs,
+)
 
 OwnedPartitions = Mapping[UUID, AbstractSet[int]]
 """Topic id -> partitions that a member says it owns."""
@@ -28,12 +35,14 @@ class Target:
         partitions: the member's part of it.
         subscribed_topic_ids: topics that exist and that the member subscribes to; the rest of *partitions* is ignored.
         is_free: whether nobody, or only this member, holds a partition: (topic id, partition) -> bool.
+        metadata: what the member's client-side assignor hears once it is at *epoch*.
     """
 
     epoch: int
     partitions: TopicPartitions
     subscribed_topic_ids: AbstractSet[UUID]
     is_free: Callable[[UUID, int], bool]
+    metadata: AssignmentMetadata = NO_METADATA
 
 
 class MustRejoinError(Exception):
@@ -100,6 +109,7 @@ def _next(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions 
             state=MemberState.UNREVOKED_PARTITIONS,
             assigned=keep,
             pending_revocation=revoke,
+            metadata=current.metadata,
         )
     # want = target - keep, free ⊆ want, blocked = want - free
     free, blocked = _find_free(wanted, keep=keep, target=target)
@@ -109,6 +119,7 @@ def _next(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions 
         state=MemberState.UNRELEASED_PARTITIONS if blocked else MemberState.STABLE,
         assigned=_merge(keep, free) if free else keep,
         pending_revocation=NO_PARTITIONS,
+        metadata=target.metadata,
     )
     return current if step == current else step
 
@@ -130,6 +141,7 @@ def _unsubscribe(current: CurrentAssignment, target: Target, *, owned: OwnedPart
         state=state,
         assigned=keep,
         pending_revocation=pending,
+        metadata=current.metadata,
     )
 
 

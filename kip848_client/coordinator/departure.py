@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kip848_client.coordinator import records, subscriptions
+from kip848_client.coordinator import client_assignment, records, subscriptions
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.consumer_group import ConsumerGroup, derive_state
 from kip848_client.coordinator.group_member import (
@@ -37,7 +37,7 @@ def leave(state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHe
     member = _leaving_member(group, message)
     batch = Batch(group.group_id)
     if message.member_epoch == STATIC_LEAVE_EPOCH:
-        _leave_for_a_while(group, batch, member=member)
+        _leave_for_a_while(state, group, batch, member=member)
     else:
         remove_member(state, group, batch, member=member, reason="leave", wall_ms=request.wall_ms)
     response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
@@ -53,7 +53,7 @@ def _leaving_member(group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest
     return member
 
 
-def _leave_for_a_while(group: ConsumerGroup, batch: Batch, *, member: GroupMember) -> None:
+def _leave_for_a_while(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member: GroupMember) -> None:
     """Keep a static member's partitions for its return; its session timer runs on from its last heartbeat.
 
     Every assignment epoch becomes 0, so that the process that takes its place may commit with any epoch (KIP-1251).
@@ -64,9 +64,11 @@ def _leave_for_a_while(group: ConsumerGroup, batch: Batch, *, member: GroupMembe
         state=member.current.state,
         assigned=_epochs_zeroed(member.current.assigned),
         pending_revocation=NO_PARTITIONS,
+        metadata=member.current.metadata,
     )
     batch.records.append(records.current_record(group.group_id, member_id=member.member_id, current=away))
     batch.soft.append(CancelTimer(TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id)))
+    client_assignment.member_away(state, group, batch, member_id=member.member_id)
     gone = replace(member, current=away)
     batch.happened("member_left", member=gone, group_epoch=group.group_epoch, fields={"reason": "static_leave"})
     batch.state_changed(
@@ -104,6 +106,7 @@ def remove_member(
     if is_empty:
         batch.records.append(records.target_epoch_record(group_id, epoch=epoch, timestamp_ms=wall_ms))
     batch.cancel_timers(member_id)
+    client_assignment.member_gone(state, group, batch, member_id=member_id, group_epoch=epoch)
     batch.happened("member_left", member=member, group_epoch=group.group_epoch, fields={"reason": reason})
     batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": f"member_left ({reason})"})
     batch.state_changed(
@@ -131,6 +134,8 @@ def time_is_up(state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, wal
                 remove_member(state, group, batch, member=member, reason="rebalance_timeout", wall_ms=wall_ms)
             case TimerKind.REBALANCE:
                 pass
+            case TimerKind.CLIENT_ASSIGNMENT:
+                client_assignment.member_failed(state, group, batch, member_id=key.member_id, reason="timeout")
     if not batch.records:
         batch.soft.append(CancelTimer(key))
     return batch.result()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from kip848_client.coordinator.client_assignment import client_assignor
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.group_member import GroupMember
 from kip848_client.coordinator.requests import ApiRequest
@@ -104,9 +105,14 @@ def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe
         group_state=str(group.state),
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=choose_assignor(group, assignors=state.assignors).name,
+        assignor_name=_assignor_name(state, group),
         members=tuple(_member(state, group, group.members[member_id]) for member_id in group.sorted_member_ids),
     )
+
+
+def _assignor_name(state: CoordinatorState, group: ConsumerGroup) -> str:
+    choice = client_assignor(state, group)
+    return choose_assignor(group, assignors=state.assignors).name if choice is None else choice.assignor_name
 
 
 def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) -> consumer_group_describe.Member:

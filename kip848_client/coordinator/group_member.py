@@ -43,6 +43,43 @@ class MemberState(enum.IntEnum):
 
 
 @value
+class ClientAssignor:
+    """A client-side assignor that a member offers to run, and what it told about itself for it.
+
+    Args:
+        minimum_version: least version of the metadata that it reads; -1 is what a member on the classic protocol has.
+        maximum_version: greatest version that it reads.
+        reason: why the metadata changed, the assignor's own number; 0: it did not.
+        metadata_version: version of *metadata_bytes*, within the other two.
+    """
+
+    name: str
+    minimum_version: int = 0
+    maximum_version: int = 0
+    reason: int = 0
+    metadata_version: int = 0
+    metadata_bytes: bytes = b""
+
+
+@value
+class AssignmentMetadata:
+    """What a client-side assignor is told beside its member's partitions.
+
+    Args:
+        error: the assignor's own number if it could not compute the target; 0 if it could.
+        version: version of *data*.
+    """
+
+    error: int = 0
+    version: int = 0
+    data: bytes = b""
+
+
+NO_METADATA: Final = AssignmentMetadata()
+"""What goes with a target of a server-side assignor."""
+
+
+@value
 class MemberMetadata:
     """What a member told about itself.
 
@@ -50,6 +87,7 @@ class MemberMetadata:
         subscribed_topic_names: ascending, each once.
         subscribed_topic_regex: RE2 pattern, or None.
         server_assignor: the server-side assignor it prefers, or None.
+        client_assignors: the client-side assignors it offers, the most preferred first.
     """
 
     instance_id: str | None = None
@@ -60,6 +98,7 @@ class MemberMetadata:
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
+    client_assignors: tuple[ClientAssignor, ...] = ()
 
     def subscribes_like(self, other: MemberMetadata) -> bool:
         """Whether both have the same names and the same pattern."""
@@ -78,6 +117,7 @@ class CurrentAssignment:
         previous_member_epoch: the epoch before; a heartbeat that lost its answer still carries it.
         assigned: what it may use now.
         pending_revocation: what it must give up and has not confirmed; still its own.
+        metadata: what its client-side assignor was told with the target of *member_epoch*.
     """
 
     member_epoch: int = 0
@@ -85,6 +125,7 @@ class CurrentAssignment:
     state: MemberState = MemberState.STABLE
     assigned: PartitionEpochs = field(default_factory=dict)
     pending_revocation: PartitionEpochs = field(default_factory=dict)
+    metadata: AssignmentMetadata = NO_METADATA
 
 
 @value

@@ -13,6 +13,8 @@ from dataclasses import replace
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator import records, subscriptions
 from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
+from kip848_client.coordinator.client_assignors import Choice, asks_for_a_target, check_versions, read_offers
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.current_assignment import (
     MustRejoinError,
@@ -23,13 +25,15 @@ from kip848_client.coordinator.current_assignment import (
 from kip848_client.coordinator.departure import leave
 from kip848_client.coordinator.group_member import (
     JOIN_EPOCH,
+    NO_METADATA,
     STATIC_LEAVE_EPOCH,
+    ClientAssignor,
     CurrentAssignment,
     GroupMember,
     MemberMetadata,
     MemberState,
-    PartitionEpochs,
 )
+from kip848_client.coordinator.heartbeat_answer import extended_assignment, plain_assignment
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.membership import FoundMember, fenced, find_member, returned
 from kip848_client.coordinator.refusal import Refused
@@ -51,9 +55,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-)
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    TopicPartitions as WireTopicPartitions,
 )
 
 
@@ -99,18 +100,22 @@ class _Heartbeat:
         self._message = message
         self._now_ms = now_ms
         self._batch = Batch(message.group_id)
+        self._offers = _offers(message, enabled=state.config.client_assignors)
         self._group = self._find_group()
         self._owned = _owned_partitions(message)
         self._group_epoch = self._group.group_epoch
         self._target_epoch = self._group.target_epoch
+        self._target_metadata = NO_METADATA
+        self._planner: RoundPlanner | None = None
 
     def run(self) -> CoordinatorResult:
-        group, message = self._group, self._message
-        found = find_member(self._state, group, message, owned=self._owned)
+        group = self._group
+        found = find_member(self._state, group, self._message, owned=self._owned)
         member = found.member
         if found.replaced is not None:
             self._write_replacement(found.replaced, member)
         metadata = self._updated_metadata(member.metadata)
+        self._check_versions(found, metadata)
         subscription_changed = not metadata.subscribes_like(member.metadata)
         updated = member
         if metadata is not member.metadata or found.is_new:
@@ -125,12 +130,12 @@ class _Heartbeat:
         updated = replace(updated, current=current) if current is not updated.current else updated
         self._arm_timers(updated, changed=current is not member.current)
         self._note(found, updated)
-        has_new_assignment = not _same_partitions(current.assigned, member.current.assigned)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=current.member_epoch,
             heartbeat_interval_ms=self._state.group_config(group.group_id).heartbeat_interval_ms,
-            assignment=_assignment(current.assigned) if has_new_assignment or _asks_for_assignment(message) else None,
+            assignment=self._answered_assignment(updated, before=member.current, target=target),
+            should_compute_assignment=self._planner is not None and self._planner.notify(updated, now_ms=self._now_ms),
         )
         return self._batch.result(Reply(self._request.request_id, response))
 
@@ -165,6 +170,7 @@ class _Heartbeat:
             and message.rack_id is None
             and message.rebalance_timeout_ms == -1
             and message.instance_id in (None, before.instance_id)
+            and (self._offers is None or self._offers == before.client_assignors)
             and request.client_id == before.client_id
             and request.client_host == before.client_host
         ):
@@ -180,8 +186,19 @@ class _Heartbeat:
             subscribed_topic_names=before.subscribed_topic_names if names is None else tuple(sorted(set(names))),
             subscribed_topic_regex=before.subscribed_topic_regex if regex is None else regex or None,
             server_assignor=before.server_assignor if message.server_assignor is None else message.server_assignor,
+            client_assignors=before.client_assignors if self._offers is None else self._offers,
         )
         return before if after == before else after
+
+    def _check_versions(self, found: FoundMember, metadata: MemberMetadata) -> None:
+        if metadata.client_assignors and self._offers is not None:
+            check_versions(
+                self._group,
+                member_id=found.member.member_id,
+                replaced_id=found.replaced_id,
+                old=found.counted,
+                new=metadata,
+            )
 
     def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
         """Look after the patterns of the group, with those of this member."""
@@ -214,6 +231,8 @@ class _Heartbeat:
         if reason is None:
             return
         self._group_epoch = group.group_epoch + 1
+        if not group.group_epoch and self._client_assignor(found, updated.metadata) is not None:
+            self._group_epoch += 1  # epoch 1 is a target in which nobody has anything: a join is not answered with 0
         self._batch.records.append(
             records.group_epoch_record(group.group_id, epoch=self._group_epoch, metadata_hash=metadata_hash)
         )
@@ -230,6 +249,8 @@ class _Heartbeat:
         regex = after.subscribed_topic_regex
         if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
             return "subscription_changed"  # for a pattern that nobody had before, the bump comes with its topics
+        if self._state.config.client_assignors and self._asks_for_other_client_assignor(found, after):
+            return "client_assignors_changed"
         assignors = self._state.assignors
         if choose_assignor(group, assignors=assignors) is not choose_assignor(
             group, assignors=assignors, old=found.counted, new=after
@@ -237,13 +258,30 @@ class _Heartbeat:
             return "assignor_changed"
         return None
 
+    def _asks_for_other_client_assignor(self, found: FoundMember, after: MemberMetadata) -> bool:
+        """Whether the member offers something else, or its coming changes what all have in common."""
+        if asks_for_a_target(old=found.member.metadata.client_assignors, new=after.client_assignors):
+            return True
+        before, now = client_assignor(self._state, self._group), self._client_assignor(found, after)
+        return (before and before.assignor_name) != (now and now.assignor_name)
+
+    def _client_assignor(self, found: FoundMember, after: MemberMetadata) -> Choice | None:
+        return client_assignor(
+            self._state, self._group, gone=found.replaced_id, joined=found.member.member_id, metadata=after
+        )
+
     # Step 2
 
     def _move_target(self, found: FoundMember, updated: GroupMember) -> TopicPartitions:
         """Compute a new target if the group epoch is ahead of it; the member's own target after that."""
         group, state = self._group, self._state
         own_before = group.target_of((found.replaced or updated).member_id)
-        if self._group_epoch <= group.target_epoch or not self._may_compute():
+        self._target_metadata = group.target_metadata_of((found.replaced or updated).member_id)
+        if self._group_epoch <= group.target_epoch:
+            return own_before
+        if state.config.client_assignors and self._ask_a_member(found, updated):
+            return own_before
+        if not self._may_compute():
             return own_before
         computed = compute_target(state, group, member=updated, replaced=found.replaced)
         batch = self._batch
@@ -261,7 +299,36 @@ class _Heartbeat:
             fields={"assignor": computed.assignor_name, "members": computed.assignment},
         )
         self._target_epoch = self._group_epoch
+        self._target_metadata = NO_METADATA
         return computed.assignment[updated.member_id]
+
+    def _ask_a_member(self, found: FoundMember, updated: GroupMember) -> bool:
+        """Leave the target to a member if all have a client-side assignor in common; False if not."""
+        group, batch = self._group, self._batch
+        planner = RoundPlanner(self._state, group, batch, group_epoch=self._group_epoch, speaker=updated)
+        counted, offered = found.counted, updated.metadata.client_assignors
+        if planner.round is None or found.replaced or counted is None or counted.client_assignors != offered:
+            choice = self._client_assignor(found, updated.metadata)
+            if choice is None:
+                planner.end()
+                return False
+            told_first = self._group_epoch > group.group_epoch or found.replaced is not None
+            planner.go_on(
+                choice,
+                gone=found.replaced_id,
+                first=updated.member_id if told_first else None,
+                may_start=self._may_compute(),
+            )
+        self._planner = planner
+        if not self._target_epoch:
+            self._target_epoch = self._group_epoch - 1
+            batch.records += [
+                records.target_record(group.group_id, member_id=updated.member_id, target={}),
+                records.target_epoch_record(
+                    group.group_id, epoch=self._target_epoch, timestamp_ms=self._request.wall_ms
+                ),
+            ]
+        return True
 
     def _may_compute(self) -> bool:
         """Whether the assignment interval has passed; the first target of a group never waits."""
@@ -295,6 +362,7 @@ class _Heartbeat:
                     partitions=target,
                     subscribed_topic_ids=frozenset(self._state.topic_ids(group, updated.metadata)),
                     is_free=is_free,
+                    metadata=self._target_metadata,
                 ),
                 owned=self._owned,
                 subscription_changed=subscription_changed,
@@ -310,6 +378,19 @@ class _Heartbeat:
             )
         return current
 
+    def _answered_assignment(
+        self, member: GroupMember, *, before: CurrentAssignment, target: TopicPartitions
+    ) -> Assignment | None:
+        if not member.metadata.client_assignors or not self._state.config.client_assignors:
+            return plain_assignment(self._message, before=before, after=member.current)
+        return extended_assignment(
+            self._message,
+            before=before,
+            after=member.current,
+            target=target,
+            subscribed=frozenset(self._state.topic_ids(self._group, member.metadata)),
+        )
+
     # Around it
 
     def _write_replacement(self, replaced: GroupMember, member: GroupMember) -> None:
@@ -321,7 +402,10 @@ class _Heartbeat:
             records.member_metadata_tombstone(group.group_id, member_id=replaced.member_id),
             records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=member.metadata),
             records.target_record(
-                group.group_id, member_id=member.member_id, target=group.target_of(replaced.member_id)
+                group.group_id,
+                member_id=member.member_id,
+                target=group.target_of(replaced.member_id),
+                metadata=group.target_metadata_of(replaced.member_id),
             ),
             records.current_record(group.group_id, member_id=member.member_id, current=member.current),
         ]
@@ -395,25 +479,8 @@ def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions
     return {topic.topic_id: frozenset(topic.partitions) for topic in message.topic_partitions}
 
 
-def _asks_for_assignment(message: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the answer must repeat the assignment: a join, or a request with every field."""
-    return message.member_epoch == JOIN_EPOCH or (
-        message.rebalance_timeout_ms != -1
-        and message.topic_partitions is not None
-        and (message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None)
-    )
-
-
-def _same_partitions(one: PartitionEpochs, other: PartitionEpochs) -> bool:
-    return one is other or (
-        one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
-    )
-
-
-def _assignment(assigned: PartitionEpochs) -> Assignment:
-    return Assignment(
-        topic_partitions=tuple(
-            WireTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(assigned[topic_id])))
-            for topic_id in sorted(assigned)
-        )
-    )
+def _offers(message: ConsumerGroupHeartbeatRequest, *, enabled: bool) -> tuple[ClientAssignor, ...] | None:
+    """The client-side assignors that the member offers; None: as before. Whoever joins without any has none."""
+    if message.client_assignors is not None and enabled:
+        return read_offers(message)
+    return () if message.member_epoch == JOIN_EPOCH else None

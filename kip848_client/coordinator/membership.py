@@ -41,6 +41,11 @@ class FoundMember:
     replaced: GroupMember | None = None
 
     @property
+    def replaced_id(self) -> str | None:
+        """Id of the static member whose place it takes."""
+        return None if self.replaced is None else self.replaced.member_id
+
+    @property
     def counted(self) -> MemberMetadata | None:
         """The metadata that the group's counts hold for it; None if it is new."""
         return None if self.is_new else (self.replaced or self.member).metadata

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator.group_member import CurrentAssignment, MemberMetadata, PartitionEpochs
+from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    AssignmentMetadata,
+    ClientAssignor,
+    CurrentAssignment,
+    MemberMetadata,
+    PartitionEpochs,
+)
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord
 
@@ -27,6 +34,19 @@ def member_metadata_record(group_id: str, *, member_id: str, metadata: MemberMet
             subscribed_topic_regex=metadata.subscribed_topic_regex,
             rebalance_timeout_ms=metadata.rebalance_timeout_ms,
             server_assignor=metadata.server_assignor,
+            client_assignors=tuple(
+                [
+                    wire.Assignor(
+                        name=assignor.name,
+                        minimum_version=assignor.minimum_version,
+                        maximum_version=assignor.maximum_version,
+                        reason=assignor.reason,
+                        metadata_version=assignor.metadata_version,
+                        metadata_bytes=assignor.metadata_bytes,
+                    )
+                    for assignor in metadata.client_assignors
+                ]
+            ),
         ),
     )
 
@@ -54,11 +74,13 @@ def partition_metadata_tombstone(group_id: str) -> GroupRecord:
     return GroupRecord(wire.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
-def target_epoch_record(group_id: str, *, epoch: int, timestamp_ms: int) -> GroupRecord:
-    """Type 6: the target's epoch, after all its members' records."""
+def target_epoch_record(group_id: str, *, epoch: int, timestamp_ms: int, client_assignor: str = "") -> GroupRecord:
+    """Type 6: the target's epoch, after all its members' records; and who computed it if it was a member."""
     return GroupRecord(
         wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-        wire.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
+        wire.ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=epoch, assignment_timestamp=timestamp_ms, assignor_name=client_assignor
+        ),
     )
 
 
@@ -67,14 +89,19 @@ def target_epoch_tombstone(group_id: str) -> GroupRecord:
     return GroupRecord(wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
 
 
-def target_record(group_id: str, *, member_id: str, target: TopicPartitions) -> GroupRecord:
-    """Type 7: what the member shall own."""
+def target_record(
+    group_id: str, *, member_id: str, target: TopicPartitions, metadata: AssignmentMetadata = NO_METADATA
+) -> GroupRecord:
+    """Type 7: what the member shall own, and what its client-side assignor shall hear."""
     return GroupRecord(
         wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         wire.ConsumerGroupTargetAssignmentMemberValue(
             topic_partitions=tuple(
                 wire.TopicPartition(topic_id=topic_id, partitions=target[topic_id]) for topic_id in sorted(target)
-            )
+            ),
+            error=metadata.error,
+            metadata_version=metadata.version,
+            metadata_bytes=metadata.data,
         ),
     )
 
@@ -94,6 +121,9 @@ def current_record(group_id: str, *, member_id: str, current: CurrentAssignment)
             state=int(current.state),
             assigned_partitions=_with_epochs(current.assigned),
             partitions_pending_revocation=_with_epochs(current.pending_revocation),
+            error=current.metadata.error,
+            metadata_version=current.metadata.version,
+            metadata_bytes=current.metadata.data,
         ),
     )
 
@@ -132,7 +162,29 @@ def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> Member
         subscribed_topic_names=tuple(sorted(set(value.subscribed_topic_names))),
         subscribed_topic_regex=value.subscribed_topic_regex or None,
         server_assignor=value.server_assignor,
+        client_assignors=tuple(
+            [
+                ClientAssignor(
+                    name=assignor.name,
+                    minimum_version=assignor.minimum_version,
+                    maximum_version=assignor.maximum_version,
+                    reason=assignor.reason,
+                    metadata_version=assignor.metadata_version,
+                    metadata_bytes=assignor.metadata_bytes,
+                )
+                for assignor in value.client_assignors
+            ]
+        ),
     )
+
+
+def read_assignment_metadata(
+    value: wire.ConsumerGroupTargetAssignmentMemberValue | wire.ConsumerGroupCurrentMemberAssignmentValue,
+) -> AssignmentMetadata:
+    """What goes with a target, or with what a member has reached."""
+    if not value.error and not value.metadata_version and not value.metadata_bytes:
+        return NO_METADATA
+    return AssignmentMetadata(error=value.error, version=value.metadata_version, data=value.metadata_bytes)
 
 
 def read_target(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> TopicPartitions:

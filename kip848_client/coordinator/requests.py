@@ -9,6 +9,8 @@ from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
@@ -18,6 +20,8 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 
 GroupMessage: TypeAlias = (
     ConsumerGroupHeartbeatRequest
+    | ConsumerGroupPrepareAssignmentRequest
+    | ConsumerGroupInstallAssignmentRequest
     | ConsumerGroupDescribeRequest
     | OffsetCommitRequest
     | OffsetFetchRequest

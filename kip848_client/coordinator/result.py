@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import GroupConfig
 from kip848_client.coordinator.timers import TimerKey
@@ -102,12 +103,21 @@ class ResolutionEnded:
     group_id: str
 
 
+@value
+class RoundChanged:
+    """The round of a group that is in flight is now this one; None: none is."""
+
+    group_id: str
+    round: AssignmentRound | None
+
+
 SoftChange: TypeAlias = (
     ArmTimer
     | CancelTimer
     | MetadataChecked
     | MetadataCheckDue
     | TargetComputed
+    | RoundChanged
     | ResolutionStarted
     | ResolutionEnded
     | TopicsReplaced

@@ -8,7 +8,13 @@ from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState, ResolvedRegex
-from kip848_client.coordinator.group_member import MemberMetadata, MemberState, PartitionEpochs
+from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    AssignmentMetadata,
+    MemberMetadata,
+    MemberState,
+    PartitionEpochs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,8 @@ class MemberSnapshot:
         assigned: topic id -> partition -> assignment epoch; what it may use.
         pending_revocation: the same; what it must give up.
         target: topic id -> partitions; what it shall own in the end.
+        metadata_told: what its client-side assignor was told at *member_epoch*.
+        target_metadata: what it will be told with *target*.
     """
 
     member_id: str
@@ -29,6 +37,8 @@ class MemberSnapshot:
     assigned: PartitionEpochs
     pending_revocation: PartitionEpochs
     target: TopicPartitions
+    metadata_told: AssignmentMetadata = NO_METADATA
+    target_metadata: AssignmentMetadata = NO_METADATA
 
     @property
     def assigned_partitions(self) -> frozenset[tuple[UUID, int]]:
@@ -59,6 +69,8 @@ class GroupSnapshot:
     static_members: Mapping[str, str]
     resolved_regexes: Mapping[str, ResolvedRegex]
     subscribed_topics: frozenset[str]
+    target_assignor: str = ""
+    """The client-side assignor that computed the target; empty if the server did."""
 
 
 def snapshot_of(group: ConsumerGroup) -> GroupSnapshot:
@@ -73,6 +85,7 @@ def snapshot_of(group: ConsumerGroup) -> GroupSnapshot:
         static_members=dict(sorted(group.static_members.items())),
         resolved_regexes=dict(sorted(group.resolved_regexes.items())),
         subscribed_topics=group.subscribed_topics,
+        target_assignor=group.target_assignor,
     )
 
 
@@ -88,6 +101,8 @@ def _member(group: ConsumerGroup, member_id: str) -> MemberSnapshot:
         assigned={topic_id: dict(epochs) for topic_id, epochs in current.assigned.items()},
         pending_revocation={topic_id: dict(epochs) for topic_id, epochs in current.pending_revocation.items()},
         target=dict(group.target_of(member_id)),
+        metadata_told=current.metadata,
+        target_metadata=group.target_metadata_of(member_id),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from kip848_client.assignors import ServerAssignor
+from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_configs import GroupConfig
@@ -49,6 +50,8 @@ class CoordinatorState:
         self.topics_created_version = 0
         """`TopicsImage.version` at which the last topic was created."""
         self.target_computed_ms: Final[dict[str, int]] = {}
+        self.rounds: Final[dict[str, AssignmentRound]] = {}
+        """Groups whose target a member is to compute."""
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._image = TopicsImage()
@@ -95,6 +98,7 @@ class CoordinatorState:
         self.metadata_check_due.discard(group_id)
         self.regex_check_due.discard(group_id)
         self.target_computed_ms.pop(group_id, None)
+        self.rounds.pop(group_id, None)
 
     def topic_ids(self, group: ConsumerGroup, metadata: MemberMetadata) -> tuple[UUID, ...]:
         """Ids of the topics that exist and that a member subscribes to, ascending. Equal results are one object."""

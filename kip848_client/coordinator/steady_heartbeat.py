@@ -37,6 +37,7 @@ def steady_member(
         and message.subscribed_topic_names is None
         and message.subscribed_topic_regex is None
         and message.server_assignor is None
+        and message.client_assignors is None
         and message.rack_id is None
         and message.rebalance_timeout_ms == -1
         and (

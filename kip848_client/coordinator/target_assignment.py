@@ -19,7 +19,7 @@ class ComputedTarget:
 
     Args:
         assignment: of every member.
-        changed: ids of members whose target differs or that had none, ascending.
+        changed: ids of members whose target differs, or that had none or one of a client-side assignor, ascending.
     """
 
     assignor_name: str
@@ -89,17 +89,17 @@ def compute_target(
         before = group.members[updated_id].metadata
     assignor = choose_assignor(group, assignors=state.assignors, old=before, new=member.metadata)
     assignment = _run(assignor, spec)
-    return ComputedTarget(
-        assignor_name=assignor.name,
-        assignment=assignment,
-        changed=tuple(
-            [
-                member_id
-                for member_id in member_ids
-                if (new := assignment[member_id]) is not (old := target.get(member_id)) and new != old
-            ]
-        ),
-    )
+    changed = [
+        member_id
+        for member_id in member_ids
+        if (new := assignment[member_id]) is not (old := target.get(member_id)) and new != old
+    ]
+    if group.target_metadata:
+        # A client-side assignor computed the target before; what it told its members ends with it.
+        renamed = {} if replaced is None else {replaced.member_id: updated_id}
+        told = {renamed.get(member_id, member_id) for member_id in group.target_metadata}
+        changed = sorted({*changed, *told})
+    return ComputedTarget(assignor_name=assignor.name, assignment=assignment, changed=tuple(changed))
 
 
 def _instance_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None) -> Mapping[str, str]:

@@ -19,6 +19,8 @@ class TimerKind(enum.StrEnum):
     """The member sent no heartbeat: it is removed."""
     REBALANCE = "rebalance"
     """The member did not give up its partitions: it is removed."""
+    CLIENT_ASSIGNMENT = "client assignment"
+    """The member did not compute the target that it was asked for: another one is asked."""
 
 
 class TimerKey(NamedTuple):

@@ -37,6 +37,7 @@ from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.steady_heartbeat import steady_member
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
+    Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -137,6 +138,7 @@ class Harness:
         rack: str | None = None,
         version: int = 1,
         client_id: str = "client",
+        offers: Iterable[Assignor] | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
         """Send the full heartbeat with epoch 0 that starts a membership."""
         return self.heartbeat(
@@ -151,6 +153,7 @@ class Harness:
             rack=rack,
             version=version,
             client_id=client_id,
+            offers=offers,
         )
 
     def heartbeat(
@@ -167,6 +170,7 @@ class Harness:
         rack: str | None = None,
         version: int = 1,
         client_id: str = "client",
+        offers: Iterable[Assignor] | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
         """Send a heartbeat with exactly these fields; what is not given is null."""
         message = ConsumerGroupHeartbeatRequest(
@@ -185,6 +189,7 @@ class Harness:
                 TopicPartitions(topic_id=self.topic_id(name), partitions=tuple(sorted(partitions)))
                 for name, partitions in owned.items()
             ),
+            client_assignors=None if offers is None else tuple(offers),
         )
         response = self.send(message, version=version, client_id=client_id)
         assert isinstance(response, ConsumerGroupHeartbeatResponse)

@@ -253,7 +253,10 @@ class TopicPartitions:
 
 @value
 class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
-    """How far the member has come. `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions."""
+    """How far the member has come. `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions.
+
+    The tags are what its client-side assignor hears at `member_epoch`, as KIP-848 keeps it here.
+    """
 
     WIRE: ClassVar[MessageSpec] = record(8, "0", flexible="0+")
 
@@ -262,6 +265,9 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
     state: int = wire(INT8, "0+")
     assigned_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
     partitions_pending_revocation: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
+    error: int = wire(INT8, "0+", tag=10000)
+    metadata_version: int = wire(INT16, "0+", tag=10001)
+    metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
 
 
 @value

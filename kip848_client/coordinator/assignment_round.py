@@ -1,0 +1,46 @@
+"""The round in flight: which member computes the target of a group, and what it was told. Values only.
+
+Soft state: lost with the process, and started anew by the first heartbeat after a load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from uuid import UUID
+
+from kip848_client.values import value
+
+
+@value
+class PreparedGroup:
+    """The group as the chosen member was told it; what it hands in is checked against this and nothing else.
+
+    Args:
+        group_epoch: the epoch that the target will be of.
+        subscriptions: member id -> ids of the topics that it subscribes to and that exist.
+        instance_ids: member id -> instance id, static members only.
+        topics: id of every subscribed topic -> number of its partitions.
+    """
+
+    group_epoch: int
+    subscriptions: Mapping[str, tuple[UUID, ...]]
+    instance_ids: Mapping[str, str]
+    topics: Mapping[UUID, int]
+
+
+@value
+class AssignmentRound:
+    """One member was chosen to compute the target. There is at most one round per group.
+
+    Args:
+        is_notified: an answer told the member, and its time runs.
+        tried: members that were chosen before and did not deliver.
+        prepared: what its last ConsumerGroupPrepareAssignment was answered; None before the first one.
+    """
+
+    assignor_name: str
+    member_id: str
+    is_notified: bool = False
+    tried: frozenset[str] = field(default_factory=frozenset)
+    prepared: PreparedGroup | None = None

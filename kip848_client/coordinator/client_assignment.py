@@ -1,0 +1,202 @@
+"""Client-side mode of a group: when a member is asked to compute the target, which one, and when another one is.
+
+One round per group is in flight at most. It starts when the group epoch moved past the target and every member offers a
+common assignor, and it ends with an accepted target (`install_assignment`), with a member that offers nothing (the
+server computes again), or with the last member. It moves on to another member if the chosen one leaves, is fenced or
+takes too long; the slow one is not fenced.
+
+A round is soft state: what is decided here becomes `RoundChanged` and timers in a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.client_assignors import Choice, can_be_common, choose, offers_after, pick_member
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, GroupMember, MemberMetadata
+from kip848_client.coordinator.result import ArmTimer, CancelTimer, RoundChanged
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+
+
+def client_assignor(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    *,
+    gone: str | None = None,
+    joined: str | None = None,
+    metadata: MemberMetadata | None = None,
+) -> Choice | None:
+    """The client-side assignor in use; None in server mode. Arguments as of `client_assignors.offers_after`."""
+    if not state.config.client_assignors or not can_be_common(group):
+        return None
+    return choose(offers_after(group, gone=gone, joined=joined, metadata=metadata))
+
+
+class RoundPlanner:
+    """What becomes of a group's round with one event.
+
+    Args:
+        group_epoch: after the event.
+        speaker: the member as its heartbeat leaves it, which *group* may not know yet.
+    """
+
+    def __init__(
+        self,
+        state: CoordinatorState,
+        group: ConsumerGroup,
+        batch: Batch,
+        *,
+        group_epoch: int,
+        speaker: GroupMember | None = None,
+    ) -> None:
+        self._state: Final = state
+        self._group: Final = group
+        self._batch: Final = batch
+        self._group_epoch: Final = group_epoch
+        self._speaker: Final = speaker
+        self.round = state.rounds.get(group.group_id)
+
+    def end(self) -> None:
+        """Nobody shall compute a target any more."""
+        if self.round is not None:
+            self._cancel_timer(self.round.member_id)
+            self._set(None)
+
+    def go_on(self, choice: Choice, *, gone: str | None, first: str | None, may_start: bool) -> None:
+        """Keep the round if it is still as good as any; else start one, if *may_start* or one was in flight.
+
+        Args:
+            gone: a member whose place another one takes.
+            first: see `client_assignors.pick_member`.
+        """
+        flying = self.round
+        if flying is None:
+            if may_start:
+                self._start(choice, first=first, gone=gone, tried=frozenset(), reason="group_epoch_bumped")
+        elif flying.member_id == gone:
+            self._start(choice, first=first, gone=gone, tried=flying.tried, reason="member_left")
+        elif flying.prepared is None and not (
+            flying.assignor_name == choice.assignor_name and choice.can_run(flying.member_id)
+        ):
+            # What is computed already will be installed, whatever the group has become; what is not, starts right.
+            self._start(choice, first=first, gone=gone, tried=flying.tried, reason="assignor_changed")
+
+    def move_on(self, choice: Choice | None, *, failed: str, gone: str | None, reason: str) -> None:
+        """Choose another member in the place of *failed*, if it is the chosen one."""
+        flying = self.round
+        if flying is None or flying.member_id != failed:
+            return
+        if choice is None:
+            self.end()
+        else:
+            self._start(choice, first=None, gone=gone, tried=flying.tried | {failed}, reason=reason)
+
+    def start_next(self, choice: Choice | None) -> None:
+        """The round ended with a target; start another one if *choice* is given."""
+        self.end()
+        if choice is not None:
+            self._start(choice, first=None, gone=None, tried=frozenset(), reason="group_epoch_bumped")
+
+    def renew(self, choice: Choice | None, *, member_id: str) -> str | None:
+        """The assignor for a new snapshot, as the group is now; None if *member_id* shall not run it."""
+        flying = self.round
+        if flying is None or choice is None:
+            self.end()
+            return None
+        if not choice.can_run(member_id):
+            self._start(choice, first=None, gone=None, tried=flying.tried | {member_id}, reason="assignor_changed")
+            return None
+        if flying.assignor_name != choice.assignor_name:
+            self._set(replace(flying, assignor_name=choice.assignor_name, prepared=None))
+        return choice.assignor_name
+
+    def prepared(self, member: GroupMember, group: PreparedGroup, *, now_ms: int) -> None:
+        """Remember what the chosen member was told; its time runs from now on if it does not yet."""
+        self.notify(member, now_ms=now_ms)
+        if self.round is not None:
+            self._set(replace(self.round, prepared=group))
+
+    def notify(self, member: GroupMember, *, now_ms: int) -> bool:
+        """Whether *member* shall be told to compute the target; its time runs from the first time on."""
+        flying = self.round
+        if flying is None or flying.member_id != member.member_id:
+            return False
+        if not flying.is_notified:
+            self._set(replace(flying, is_notified=True))
+            timeout_ms = self._state.config.client_assignment_timeout_ms or member.metadata.rebalance_timeout_ms
+            self._batch.soft.append(
+                ArmTimer(
+                    self._key(member.member_id),
+                    deadline_ms=now_ms + timeout_ms,
+                    member_epoch=member.current.member_epoch,
+                )
+            )
+        return True
+
+    def _start(
+        self, choice: Choice, *, first: str | None, gone: str | None, tried: frozenset[str], reason: str
+    ) -> None:
+        if self.round is not None:
+            self._cancel_timer(self.round.member_id)
+        away = {
+            member_id
+            for member_id in self._group.static_members.values()
+            if self._group.members[member_id].current.member_epoch == STATIC_LEAVE_EPOCH and member_id != first
+        }
+        if gone is not None:
+            away.add(gone)
+        picked = pick_member(choice, first=first, tried=tried, away=away)
+        if picked is None:
+            self._set(None)
+            return
+        member_id, still_tried = picked
+        self._set(AssignmentRound(choice.assignor_name, member_id, tried=still_tried))
+        speaker = self._speaker
+        self._batch.happened(
+            "assignment_requested",
+            member=speaker if speaker and speaker.member_id == member_id else self._group.members.get(member_id),
+            group_epoch=self._group_epoch,
+            fields={"assignor": choice.assignor_name, "reason": reason},
+        )
+
+    def _set(self, round_: AssignmentRound | None) -> None:
+        self.round = round_
+        self._batch.soft.append(RoundChanged(self._group.group_id, round_))
+
+    def _cancel_timer(self, member_id: str) -> None:
+        self._batch.soft.append(CancelTimer(self._key(member_id)))
+
+    def _key(self, member_id: str) -> TimerKey:
+        return TimerKey(TimerKind.CLIENT_ASSIGNMENT, self._group.group_id, member_id)
+
+
+def member_gone(
+    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str, group_epoch: int
+) -> None:
+    """A member leaves the group for good: if it was to compute the target, another one does."""
+    if group.group_id not in state.rounds:
+        return
+    planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
+    choice = client_assignor(state, group, gone=member_id)
+    if choice is None:
+        planner.end()
+    else:
+        planner.move_on(choice, failed=member_id, gone=member_id, reason="member_left")
+
+
+def member_away(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str) -> None:
+    """A static member leaves and will be back: the target is not left waiting for it."""
+    if group.group_id in state.rounds:
+        planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
+        planner.move_on(client_assignor(state, group), failed=member_id, gone=member_id, reason="member_left")
+
+
+def member_failed(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str, reason: str) -> None:
+    """The chosen member was fenced, or took too long. It stays a member."""
+    planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
+    planner.move_on(client_assignor(state, group), failed=member_id, gone=None, reason=reason)

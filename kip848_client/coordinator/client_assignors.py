@@ -1,0 +1,239 @@
+"""Choosing a client-side assignor for a group, and the members that can run it. Pure functions of what members offer.
+
+A client-side assignor is used if every member offers it and some member reads the metadata of all. Otherwise the group
+is in server mode. The versions are first-class here so that no assignor ever has to ask the others to step down
+(KIP-268).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import TypeAlias
+
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import ClientAssignor, MemberMetadata
+from kip848_client.coordinator.refusal import Refused, invalid_request
+from kip848_client.errors import ErrorCode
+from kip848_client.values import value
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
+"""Member id -> client-side assignors that it offers, the most preferred first."""
+
+_NO_OFFERS: Offers = {}
+
+
+@value
+class Choice:
+    """The client-side assignor that a group uses.
+
+    Args:
+        spanning: members whose range of versions holds the whole range of every member, ascending.
+        able: the other members whose range holds the version of every member's metadata, ascending.
+    """
+
+    assignor_name: str
+    spanning: tuple[str, ...]
+    able: tuple[str, ...]
+
+    def can_run(self, member_id: str) -> bool:
+        """Whether the member reads the metadata of all."""
+        return member_id in self.spanning or member_id in self.able
+
+
+def read_offers(message: ConsumerGroupHeartbeatRequest) -> tuple[ClientAssignor, ...]:
+    """The assignors that a heartbeat offers.
+
+    Raises:
+        Refused: INVALID_REQUEST; a name is empty or there twice, or versions make no sense.
+
+    Source:
+        KIP-848 "ConsumerGroupHeartbeat API", request validation. That names are unique is ours.
+    """
+    offers = message.client_assignors or ()
+    if offers and message.server_assignor is not None:
+        raise invalid_request("ServerAssignor and ClientAssignors can't be used together.")
+    names: set[str] = set()
+    for assignor in offers:
+        name, low, high = assignor.name, assignor.minimum_version, assignor.maximum_version
+        if not name.strip():
+            raise invalid_request("The name of a client assignor can't be empty.")
+        if name in names:
+            raise invalid_request(f"Client assignor {name} is offered twice.")
+        names.add(name)
+        if low < -1:
+            raise invalid_request(f"MinimumVersion of client assignor {name} is {low}; it must be -1 or more.")
+        if high < 0 or high < low:
+            raise invalid_request(
+                f"MaximumVersion of client assignor {name} is {high}; it must be 0 or more, and {low} or more."
+            )
+        if not low <= assignor.metadata_version <= high:
+            raise invalid_request(
+                f"MetadataVersion of client assignor {name} is {assignor.metadata_version}; "
+                f"it must be within [{low}, {high}]."
+            )
+    return tuple(
+        ClientAssignor(
+            name=assignor.name,
+            minimum_version=assignor.minimum_version,
+            maximum_version=assignor.maximum_version,
+            reason=assignor.reason,
+            metadata_version=assignor.metadata_version,
+            metadata_bytes=assignor.metadata_bytes,
+        )
+        for assignor in offers
+    )
+
+
+def offers_after(
+    group: ConsumerGroup, *, gone: str | None = None, joined: str | None = None, metadata: MemberMetadata | None = None
+) -> Offers:
+    """What members offer once *gone* is no member any more and *joined* (new or not) has *metadata*.
+
+    Returns:
+        Empty also if no assignor can be common to all; that is told by counts, so a group in server mode costs nothing.
+    """
+    if not can_be_common(group):
+        return _NO_OFFERS
+    offers = {member_id: member.metadata.client_assignors for member_id, member in group.members.items()}
+    if gone is not None:
+        offers.pop(gone, None)
+    if joined is not None and metadata is not None:
+        offers[joined] = metadata.client_assignors
+    return offers
+
+
+def can_be_common(group: ConsumerGroup) -> bool:
+    """Whether all members but at most one offer the same assignor; if not, one member's change does not matter."""
+    return len(group.members) <= 1 + max(group.client_assignors.values(), default=0)
+
+
+def choose(offers: Offers) -> Choice | None:
+    """The assignor that every member offers and some member can run for all; None means server mode.
+
+    If there are several, the one with the lowest sum of positions in the members' lists; if equal, by name. KIP-848
+    says that the members' precedence decides, and not what is done when they differ: the sum is ours.
+    """
+    if not offers:
+        return None
+    ranks: dict[str, int] = {}
+    common: set[str] | None = None
+    for offered in offers.values():
+        names = {assignor.name for assignor in offered}
+        common = names if common is None else common & names
+        if not common:
+            return None
+        for position, assignor in enumerate(offered):
+            ranks[assignor.name] = ranks.get(assignor.name, 0) + position
+    for name in sorted(common or (), key=lambda name: (ranks[name], name)):
+        choice = _choose_members(name, offers)
+        if choice is not None:
+            return choice
+    return None
+
+
+def pick_member(
+    choice: Choice, *, first: str | None, tried: AbstractSet[str], away: AbstractSet[str]
+) -> tuple[str, frozenset[str]] | None:
+    """The member that shall compute the target.
+
+    Members that read every version that anybody may come to use go before those that only read today's.
+
+    Args:
+        first: goes before all others of its kind: it is being answered, and can be told at once.
+        tried: members that had their chance; once all had it, everybody may be chosen again.
+        away: static members that left for a while; never chosen.
+
+    Returns:
+        The member, and who counts as tried from now on; None if all that could are away.
+    """
+    for excluded in (frozenset(tried), frozenset[str]()):
+        for members in (choice.spanning, choice.able):
+            left = [member_id for member_id in members if member_id not in excluded and member_id not in away]
+            if left:
+                return (first if first is not None and first in left else left[0]), excluded
+    return None
+
+
+def check_versions(
+    group: ConsumerGroup, *, member_id: str, replaced_id: str | None, old: MemberMetadata | None, new: MemberMetadata
+) -> None:
+    """Refuse versions with which nobody could compute a target for all.
+
+    Only assignors whose versions are new or changed are looked at: a member must not be refused because somebody else
+    left.
+
+    Raises:
+        Refused: UNSUPPORTED_ASSIGNOR; for some assignor no member, this one included, reads the metadata of all members
+            that offer it.
+
+    Source:
+        KIP-848 "Metadata Version Handling": a joining member whose range overlaps with nobody's is rejected.
+    """
+    before = {} if old is None else {assignor.name: _versions(assignor) for assignor in old.client_assignors}
+    for assignor in new.client_assignors:
+        if before.get(assignor.name) == _versions(assignor) or assignor.name not in group.client_assignors:
+            continue
+        same = [
+            offered
+            for other_id, other in group.members.items()
+            if other_id not in (member_id, replaced_id)
+            for offered in other.metadata.client_assignors
+            if offered.name == assignor.name
+        ]
+        same.append(assignor)
+        low = min(offered.metadata_version for offered in same)
+        high = max(offered.metadata_version for offered in same)
+        if not any(offered.minimum_version <= low and high <= offered.maximum_version for offered in same):
+            raise Refused(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"Client assignor {assignor.name} with versions [{assignor.minimum_version}, "
+                f"{assignor.maximum_version}] and metadata of version {assignor.metadata_version} does not fit the "
+                f"group: its members use versions {low} to {high}, and none of them reads all of these.",
+            )
+
+
+def asks_for_a_target(*, old: tuple[ClientAssignor, ...], new: tuple[ClientAssignor, ...]) -> bool:
+    """Whether a changed offer is a reason for a new target. A reason that is only taken back is not.
+
+    So a member asks again for the same reason by taking it back in between, which moves nothing.
+    """
+    if len(old) != len(new):
+        return True
+    return any(
+        before != after and not (after.reason == 0 and replace(before, reason=0) == after)
+        for before, after in zip(old, new, strict=True)
+    )
+
+
+def _choose_members(name: str, offers: Offers) -> Choice | None:
+    offered = {
+        member_id: next(assignor for assignor in assignors if assignor.name == name)
+        for member_id, assignors in sorted(offers.items())
+    }
+    low = min(assignor.metadata_version for assignor in offered.values())
+    high = max(assignor.metadata_version for assignor in offered.values())
+    lowest = min(assignor.minimum_version for assignor in offered.values())
+    highest = max(assignor.maximum_version for assignor in offered.values())
+    spanning = _within(offered.items(), low=lowest, high=highest)
+    able = _within(offered.items(), low=low, high=high)
+    if not able:
+        return None
+    others = able if not spanning else tuple(sorted(set(able).difference(spanning)))
+    return Choice(name, spanning=spanning, able=others)
+
+
+def _within(offered: Iterable[tuple[str, ClientAssignor]], *, low: int, high: int) -> tuple[str, ...]:
+    return tuple(
+        [
+            member_id
+            for member_id, assignor in offered
+            if assignor.minimum_version <= low and high <= assignor.maximum_version
+        ]
+    )
+
+
+def _versions(assignor: ClientAssignor) -> tuple[int, int, int]:
+    return assignor.minimum_version, assignor.maximum_version, assignor.metadata_version

@@ -1,0 +1,83 @@
+"""The assignment in the answer to a heartbeat: whether there is one, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator.group_member import JOIN_EPOCH, CurrentAssignment, MemberState, PartitionEpochs
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as WireTopicPartitions
+
+
+def plain_assignment(
+    message: ConsumerGroupHeartbeatRequest, *, before: CurrentAssignment, after: CurrentAssignment
+) -> Assignment | None:
+    """For a member without client-side assignors: what it may use, if that changed or it asks."""
+    if _same_partitions(after.assigned, before.assigned) and not _asks_for_assignment(message):
+        return None
+    return Assignment(topic_partitions=_topics(after.assigned))
+
+
+def extended_assignment(
+    message: ConsumerGroupHeartbeatRequest,
+    *,
+    before: CurrentAssignment,
+    after: CurrentAssignment,
+    target: TopicPartitions,
+    subscribed: AbstractSet[UUID],
+) -> Assignment | None:
+    """For a member with client-side assignors: also what it must wait for, and what its assignor hears.
+
+    It is in the answer also if only one of these changed. What the member waits for can change with its epoch alone.
+
+    Args:
+        target: the member's part of the target.
+        subscribed: ids of the topics that it subscribes to.
+    """
+    waits = MemberState.UNRELEASED_PARTITIONS in (before.state, after.state)
+    if (
+        _same_partitions(after.assigned, before.assigned)
+        and after.metadata == before.metadata
+        and not (waits and after.member_epoch != before.member_epoch)
+        and not _asks_for_assignment(message)
+    ):
+        return None
+    pending: dict[UUID, list[int]] = {}
+    if after.state is MemberState.UNRELEASED_PARTITIONS:
+        for topic_id, partitions in target.items():
+            held = after.assigned.get(topic_id, {})
+            missing = [partition for partition in partitions if partition not in held]
+            if missing and topic_id in subscribed:
+                pending[topic_id] = missing
+    return Assignment(
+        topic_partitions=_topics(after.assigned),
+        error=after.metadata.error,
+        pending_topic_partitions=_topics(pending),
+        metadata_version=after.metadata.version,
+        metadata_bytes=after.metadata.data,
+    )
+
+
+def _asks_for_assignment(message: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the answer must repeat the assignment: a join, or a request with every field."""
+    return message.member_epoch == JOIN_EPOCH or (
+        message.rebalance_timeout_ms != -1
+        and message.topic_partitions is not None
+        and (message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None)
+    )
+
+
+def _same_partitions(one: PartitionEpochs, other: PartitionEpochs) -> bool:
+    return one is other or (
+        one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
+    )
+
+
+def _topics(partitions: Mapping[UUID, Mapping[int, int] | list[int]]) -> tuple[WireTopicPartitions, ...]:
+    return tuple(
+        WireTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions[topic_id])))
+        for topic_id in sorted(partitions)
+    )

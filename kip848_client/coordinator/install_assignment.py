@@ -1,0 +1,325 @@
+"""ConsumerGroupPrepareAssignment and ConsumerGroupInstallAssignment: the chosen member asks, computes and hands in.
+
+What is handed in is checked against the group as the member was told it, and is installed although the group has moved
+on since: a group must make progress however often it changes. The next round then starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator import records
+from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata, GroupMember
+from kip848_client.coordinator.membership import unknown_member
+from kip848_client.coordinator.refusal import Refused, invalid_request
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorResult, Reply, TargetComputed
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.errors import ErrorCode
+from kip848_client.values import value
+from kip848_client.wire.messages import consumer_group_install_assignment as install_wire
+from kip848_client.wire.messages import consumer_group_prepare_assignment as prepare_wire
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+
+
+@value
+class HandedIn:
+    """The part of one member in a target that was handed in."""
+
+    partitions: TopicPartitions
+    metadata: AssignmentMetadata
+
+
+_NOTHING = HandedIn({}, NO_METADATA)
+
+
+def handle_prepare(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupPrepareAssignmentRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one ConsumerGroupPrepareAssignment with the group as it is now; the last answer is what counts."""
+    batch = Batch(message.group_id)
+    try:
+        group, member, _ = _find_round(state, message)
+        planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
+        assignor_name = planner.renew(client_assignor(state, group), member_id=member.member_id)
+        if assignor_name is None:
+            raise _not_chosen(group, member_id=member.member_id)
+    except Refused as refused:
+        refusal = ConsumerGroupPrepareAssignmentResponse(error_code=refused.code, error_message=refused.message)
+        return batch.result(Reply(request.request_id, refusal))
+    subscriptions = {
+        member_id: state.topic_ids(group, group.members[member_id].metadata) for member_id in group.sorted_member_ids
+    }
+    subscribed = sorted({topic_id for topic_ids in subscriptions.values() for topic_id in topic_ids})
+    prepared = PreparedGroup(
+        group_epoch=group.group_epoch,
+        subscriptions=subscriptions,
+        instance_ids={member_id: instance_id for instance_id, member_id in group.static_members.items()},
+        topics={topic_id: state.image.partition_counts[topic_id] for topic_id in subscribed},
+    )
+    planner.prepared(member, prepared, now_ms=now_ms)
+    response = ConsumerGroupPrepareAssignmentResponse(
+        group_epoch=prepared.group_epoch,
+        assignor_name=assignor_name,
+        members=tuple(
+            [
+                _described(group, group.members[member_id], topic_ids, assignor_name=assignor_name)
+                for member_id, topic_ids in subscriptions.items()
+            ]
+        ),
+        topics=tuple(
+            [
+                prepare_wire.TopicMetadata(
+                    topic_id=topic_id, topic_name=state.image.by_id[topic_id].name, num_partitions=count
+                )
+                for topic_id, count in prepared.topics.items()
+            ]
+        ),
+    )
+    return batch.result(Reply(request.request_id, response))
+
+
+def handle_install(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupInstallAssignmentRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one ConsumerGroupInstallAssignment. What is refused changes nothing; the member may try again."""
+    batch = Batch(message.group_id)
+    try:
+        group, member, flying = _find_round(state, message)
+        prepared = _prepared(flying, message)
+        handed_in = None if message.error else read_assignment(prepared, message.members)
+    except Refused as refused:
+        if refused.code is ErrorCode.INVALID_ASSIGNMENT:
+            _note_refusal(state, batch, message, refused)
+        refusal = ConsumerGroupInstallAssignmentResponse(error_code=refused.code, error_message=refused.message)
+        return batch.result(Reply(request.request_id, refusal))
+    epoch = prepared.group_epoch
+    if handed_in is None:
+        _write(group, batch, _target_kept(group, error=message.error))
+    else:
+        _write(group, batch, _target_of_members(group, prepared, handed_in))
+    batch.records.append(
+        records.target_epoch_record(
+            group.group_id, epoch=epoch, timestamp_ms=request.wall_ms, client_assignor=flying.assignor_name
+        )
+    )
+    if handed_in is None:
+        batch.happened(
+            "assignor_failed",
+            member=member,
+            group_epoch=group.group_epoch,
+            fields={"assignor": flying.assignor_name, "error": message.error},
+        )
+    else:
+        batch.happened(
+            "target_assignment_computed",
+            member=member,
+            group_epoch=epoch,
+            fields={
+                "assignor": flying.assignor_name,
+                "members": {member_id: part.partitions for member_id, part in handed_in.items()},
+            },
+        )
+    batch.soft.append(TargetComputed(group.group_id, now_ms))
+    batch.state_changed(
+        old=group.state,
+        new=group.state_with_target(epoch),
+        group_epoch=group.group_epoch,
+    )
+    waits = state.group_config(group.group_id).assignment_interval_ms > 0
+    is_behind = group.group_epoch > epoch and not waits
+    planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
+    planner.start_next(client_assignor(state, group) if is_behind else None)
+    return batch.result(Reply(request.request_id, ConsumerGroupInstallAssignmentResponse()))
+
+
+def read_assignment(prepared: PreparedGroup, members: tuple[install_wire.Member, ...]) -> Mapping[str, HandedIn]:
+    """What each member shall own, if it is a legal target for the group as it was prepared.
+
+    Returns:
+        Member id -> its part; a member that was left out is left out here, too.
+
+    Raises:
+        Refused: INVALID_ASSIGNMENT; names the member and the partition.
+
+    Source:
+        KIP-848 "Assignment Validation": all partitions are assigned, each once, all members are known. That topics and
+        partitions must exist, and that the member subscribes to them, is ours: nobody would ever own them.
+    """
+    owner: dict[tuple[UUID, int], str] = {}
+    handed_in: dict[str, HandedIn] = {}
+    for member in members:
+        subscribed = prepared.subscriptions.get(member.member_id)
+        if subscribed is None:
+            raise _invalid(f"{member.member_id!r} is no member of the group at epoch {prepared.group_epoch}.")
+        if member.member_id in handed_in:
+            raise _invalid(f"member {member.member_id!r} is there twice.")
+        partitions: dict[UUID, list[int]] = {}
+        for topic in member.partitions:
+            count = prepared.topics.get(topic.topic_id)
+            if count is None:
+                raise _invalid(f"topic id {topic.topic_id} of member {member.member_id!r} is none of the group's.")
+            if topic.topic_id not in subscribed:
+                raise _invalid(f"member {member.member_id!r} does not subscribe to topic id {topic.topic_id}.")
+            for partition in topic.partitions:
+                if not 0 <= partition < count:
+                    raise _invalid(
+                        f"partition {partition} of topic id {topic.topic_id} (member {member.member_id!r}) does not "
+                        f"exist; the topic has {count}."
+                    )
+                if (topic.topic_id, partition) in owner:
+                    raise _invalid(
+                        f"partition {partition} of topic id {topic.topic_id} is given twice: to "
+                        f"{owner[topic.topic_id, partition]!r} and to {member.member_id!r}."
+                    )
+                owner[topic.topic_id, partition] = member.member_id
+                partitions.setdefault(topic.topic_id, []).append(partition)
+        handed_in[member.member_id] = HandedIn(
+            {topic_id: tuple(sorted(held)) for topic_id, held in partitions.items()},
+            AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes),
+        )
+    for topic_id, count in prepared.topics.items():
+        missing = [partition for partition in range(count) if (topic_id, partition) not in owner]
+        if missing:
+            shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+            raise _invalid(f"{len(missing)} partitions of topic id {topic_id} are given to nobody: {shown}.")
+    return handed_in
+
+
+def _find_round(
+    state: CoordinatorState, message: ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest
+) -> tuple[ConsumerGroup, GroupMember, AssignmentRound]:
+    """The group, the member and the round that it was chosen for.
+
+    Raises:
+        Refused: INVALID_REQUEST, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH; UNKNOWN_MEMBER_ID also if another member, or
+            none, was chosen.
+    """
+    if not message.group_id.strip():
+        raise invalid_request("GroupId can't be empty.")
+    if not message.member_id.strip():
+        raise invalid_request("MemberId can't be empty.")
+    if message.member_epoch < 0:
+        raise invalid_request(f"MemberEpoch is invalid: {message.member_epoch}.")
+    group = state.existing_group(message.group_id)
+    member = group.members.get(message.member_id)
+    if member is None:
+        raise unknown_member(group, member_id=message.member_id)
+    if message.member_epoch != member.current.member_epoch:
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"Member {member.member_id} is at epoch {member.current.member_epoch}, not {message.member_epoch}; "
+            "try again after the next heartbeat.",
+        )
+    flying = state.rounds.get(group.group_id)
+    if flying is None or flying.member_id != member.member_id:
+        raise _not_chosen(group, member_id=member.member_id)
+    return group, member, flying
+
+
+def _not_chosen(group: ConsumerGroup, *, member_id: str) -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"Member {member_id} was not chosen to compute the assignment of group {group.group_id}, or is not any more.",
+    )
+
+
+def _prepared(flying: AssignmentRound, message: ConsumerGroupInstallAssignmentRequest) -> PreparedGroup:
+    prepared = flying.prepared
+    if prepared is None:
+        raise _invalid("it was not prepared; send ConsumerGroupPrepareAssignment first.")
+    if message.group_epoch != prepared.group_epoch:
+        raise _invalid(f"it was prepared for group epoch {prepared.group_epoch}, not {message.group_epoch}.")
+    return prepared
+
+
+def _described(
+    group: ConsumerGroup, member: GroupMember, topic_ids: tuple[UUID, ...], *, assignor_name: str
+) -> prepare_wire.Member:
+    metadata, target = member.metadata, group.target_of(member.member_id)
+    offered = next(item for item in metadata.client_assignors if item.name == assignor_name)
+    return prepare_wire.Member(
+        member_id=member.member_id,
+        member_epoch=member.current.member_epoch,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        subscribed_topic_ids=topic_ids,
+        assignor=prepare_wire.Assignor(
+            reason=offered.reason,
+            metadata_version=offered.metadata_version,
+            metadata_bytes=offered.metadata_bytes,
+        ),
+        topic_partitions=tuple(
+            [prepare_wire.TopicPartition(topic_id=topic_id, partitions=target[topic_id]) for topic_id in sorted(target)]
+        ),
+    )
+
+
+def _target_of_members(
+    group: ConsumerGroup, prepared: PreparedGroup, handed_in: Mapping[str, HandedIn]
+) -> dict[str, HandedIn]:
+    """The target of the members there are: who left is dropped, who came since gets nothing.
+
+    A static member that came back under a new id meanwhile has the part of its old one.
+    """
+    parts = {}
+    for member_id, part in handed_in.items():
+        if member_id in group.members:
+            parts[member_id] = part
+        elif (instance_id := prepared.instance_ids.get(member_id)) is not None:
+            successor = group.static_members.get(instance_id)
+            if successor is not None and successor not in prepared.subscriptions:
+                parts[successor] = part
+    return {member_id: parts.get(member_id, _NOTHING) for member_id in group.sorted_member_ids}
+
+
+def _target_kept(group: ConsumerGroup, *, error: int) -> dict[str, HandedIn]:
+    return {
+        member_id: HandedIn(group.target_of(member_id), replace(group.target_metadata_of(member_id), error=error))
+        for member_id in group.sorted_member_ids
+    }
+
+
+def _write(group: ConsumerGroup, batch: Batch, target: Mapping[str, HandedIn]) -> None:
+    """Records for the members whose part is new."""
+    for member_id, part in target.items():
+        if (
+            member_id not in group.target
+            or group.target[member_id] != part.partitions
+            or group.target_metadata_of(member_id) != part.metadata
+        ):
+            batch.records.append(
+                records.target_record(
+                    group.group_id, member_id=member_id, target=part.partitions, metadata=part.metadata
+                )
+            )
+
+
+def _note_refusal(
+    state: CoordinatorState, batch: Batch, message: ConsumerGroupInstallAssignmentRequest, refused: Refused
+) -> None:
+    group = state.existing_group(message.group_id)
+    batch.happened(
+        "assignment_refused",
+        member=group.members[message.member_id],
+        group_epoch=group.group_epoch,
+        fields={"error": refused.code.name, "reason": refused.message},
+    )
+
+
+def _invalid(what: str) -> Refused:
+    return Refused(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is not valid: {what}")
