@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
-from kip848_client.config_keys import DATA_PLANE_KEYS, is_secret
+from kip848_client.config_keys import DATA_PLANE_KEYS
+from kip848_client.config_reader import ConfigReader, ConfigValue
+from kip848_client.config_security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
+from kip848_client.model import SecuritySettings
 
-ConfigValue: TypeAlias = str | int | float | bool | Callable[..., object] | object
-"""What a configuration mapping may hold: as confluent-kafka accepts it."""
+__all__ = ["BootstrapServer", "ConfigValue", "ConsumerConfig", "nearest_key", "parse_consumer_config"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class ConsumerConfig:
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
         rebalance_timeout_ms: equal to max.poll.interval.ms; sent to the coordinator.
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
+        security: TLS and SASL of the control plane; made from the same keys that the data plane is given.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
     """
 
@@ -59,6 +62,7 @@ class ConsumerConfig:
     retry_backoff_max_ms: int
     connection_setup_timeout_ms: int
     data_plane: Mapping[str, ConfigValue] = field(repr=False)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
     on_commit: Callable[..., object] | None = field(repr=False, default=None)
 
     @property
@@ -81,6 +85,7 @@ _RESET: Final[Mapping[str, str]] = {
 }
 
 _ALIASES: Final[Mapping[str, str]] = {"metadata.broker.list": "bootstrap.servers"}
+"""Other names, and the key that they stand for."""
 
 _REFUSED: Final[Mapping[str, str]] = {
     "session.timeout.ms": (
@@ -99,8 +104,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "get_watermark_offsets(), or use lag()",
     "group.local.assignors": "is not available in this version; choose a server-side one with group.remote.assignor",
 }
-
-_SECURITY_KEYS: Final = ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
 
 _OWN_KEYS: Final = frozenset(
     {
@@ -127,17 +130,20 @@ _OWN_KEYS: Final = frozenset(
 )
 """Keys that the control plane reads."""
 
-_NOT_FOR_DATA_PLANE: Final = frozenset(
-    {
-        "group.protocol",
-        "group.instance.id",
-        "group.remote.assignor",
-        "auto.commit.interval.ms",
-        "max.poll.interval.ms",
-        "request.timeout.ms",
-        "default.api.timeout.ms",
-        "on_commit",
-    }
+_NOT_FOR_DATA_PLANE: Final = (
+    frozenset(
+        {
+            "group.protocol",
+            "group.instance.id",
+            "group.remote.assignor",
+            "auto.commit.interval.ms",
+            "max.poll.interval.ms",
+            "request.timeout.ms",
+            "default.api.timeout.ms",
+            "on_commit",
+        }
+    )
+    | OWN_SECURITY_KEYS
 )
 
 
@@ -153,9 +159,12 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     Raises:
         ConfigError: a key is missing, refused or out of range. The message names the key and the way out.
     """
-    reader = _Reader(conf)
-    reader.refuse()
-    servers = _parse_bootstrap(reader.text("bootstrap.servers"))
+    reader = ConfigReader(conf, aliases=_ALIASES)
+    for key, reason in _REFUSED.items():
+        if key in reader.conf:
+            raise ConfigError(f"{key} {reason}")
+    servers = _parse_bootstrap(reader.text("bootstrap.servers"), protocol=security_protocol(reader))
+    security, secured = read_security(reader, hosts=[server.host for server in servers])
     group_id = reader.text("group.id")
     if not group_id.strip():
         raise ConfigError("group.id is blank; name the group that this consumer belongs to")
@@ -189,7 +198,8 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         connection_setup_timeout_ms=reader.integer(
             "socket.connection.setup.timeout.ms", default=30_000, low=1_000, high=_INT32_MAX
         ),
-        data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id),
+        data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id) | secured,
+        security=security,
         on_commit=reader.callback("on_commit"),
     )
 
@@ -198,7 +208,7 @@ def nearest_key(key: str) -> str | None:
     """Name the known key that *key* most resembles, or None if none is near."""
     import difflib  # here: only a mistake needs it
 
-    known = sorted(DATA_PLANE_KEYS | _OWN_KEYS)
+    known = sorted(DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS)
     found = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -227,7 +237,7 @@ def _host_port(server: BootstrapServer) -> str:
     return f"{host}:{server.port}"
 
 
-def _parse_bootstrap(text: str) -> tuple[BootstrapServer, ...]:
+def _parse_bootstrap(text: str, *, protocol: str) -> tuple[BootstrapServer, ...]:
     servers = []
     for entry in text.split(","):
         address = entry.strip()
@@ -235,8 +245,8 @@ def _parse_bootstrap(text: str) -> tuple[BootstrapServer, ...]:
             continue
         scheme, separator, rest = address.partition("://")
         if separator:
-            if scheme.upper() != "PLAINTEXT":
-                raise ConfigError(f"bootstrap.servers entry {address!r}: only PLAINTEXT:// is supported")
+            if scheme.lower() != protocol:
+                raise ConfigError(f"bootstrap.servers entry {address!r}: security.protocol is {protocol}")
             address = rest
         if address.startswith("["):
             host, bracket, port_text = address[1:].partition("]")
@@ -255,89 +265,3 @@ def _parse_bootstrap(text: str) -> tuple[BootstrapServer, ...]:
     if not servers:
         raise ConfigError("bootstrap.servers is blank; give host:port, separated by commas")
     return tuple(servers)
-
-
-class _Reader:
-    """Typed access to a raw mapping; every refusal is a `ConfigError` that names the key."""
-
-    def __init__(self, conf: Mapping[str, ConfigValue]) -> None:
-        if not isinstance(conf, Mapping):
-            raise ConfigError(f"configuration must be a mapping of property names, got {type(conf).__name__}")
-        self.conf: dict[str, ConfigValue] = {}
-        for key, value in conf.items():
-            if not isinstance(key, str):
-                raise ConfigError(f"configuration keys are strings, got {key!r}")
-            self.conf[_ALIASES.get(key, key)] = value
-
-    def refuse(self) -> None:
-        for key, reason in _REFUSED.items():
-            if key in self.conf:
-                raise ConfigError(f"{key} {reason}")
-        protocol = self.conf.get("security.protocol", "plaintext")
-        if str(protocol).lower() != "plaintext" or any(key in self.conf for key in _SECURITY_KEYS[1:]):
-            raise ConfigError(
-                "security.protocol: the control plane of this version is plaintext only; see docs/not-implemented.md"
-            )
-
-    def text(self, key: str) -> str:
-        value = self.optional_text(key)
-        if value is None:
-            raise ConfigError(f"{key} is missing")
-        return value
-
-    def optional_text(self, key: str) -> str | None:
-        value = self.conf.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise ConfigError(f"{key} must be a string, got {self._show(key, value)}")
-        return value
-
-    def not_blank(self, key: str) -> str | None:
-        value = self.optional_text(key)
-        if value is not None and not value.strip():
-            raise ConfigError(f"{key} is blank; leave it out, or give a value")
-        return value
-
-    def integer(self, key: str, *, default: int, low: int, high: int) -> int:
-        value = self.conf.get(key)
-        if value is None:
-            return default
-        try:
-            if isinstance(value, bool) or not isinstance(value, (int, str)):
-                raise ValueError
-            number = int(value)
-        except ValueError:
-            raise ConfigError(f"{key} must be an integer, got {self._show(key, value)}") from None
-        if not low <= number <= high:
-            raise ConfigError(f"{key}={number} is outside {low}..{high}")
-        return number
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        value = self.conf.get(key, default)
-        if isinstance(value, bool):
-            return value
-        text = str(value).strip().lower()
-        if text in {"true", "1", "yes", "on"}:
-            return True
-        if text in {"false", "0", "no", "off"}:
-            return False
-        raise ConfigError(f"{key} must be true or false, got {self._show(key, value)}")
-
-    def one_of(self, key: str, allowed: Mapping[str, str], *, default: str) -> str:
-        value = self.conf.get(key)
-        if value is None:
-            return default
-        found = allowed.get(str(value).lower())
-        if found is None:
-            raise ConfigError(f"{key} must be one of {', '.join(allowed)}, got {self._show(key, value)}")
-        return found
-
-    def callback(self, key: str) -> Callable[..., object] | None:
-        value = self.conf.get(key)
-        if value is not None and not callable(value):
-            raise ConfigError(f"{key} must be callable, got {self._show(key, value)}")
-        return value
-
-    def _show(self, key: str, value: object) -> str:
-        return "a value that is not shown" if is_secret(key) else repr(value)

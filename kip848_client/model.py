@@ -6,7 +6,8 @@ and a tuple hashes and compares in C.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import field
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -104,6 +105,85 @@ class BrokerNode:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} (node {self.node_id})"
+
+
+@value
+class TlsSettings:
+    """How connections are encrypted, who is trusted, and who we are. Paths and texts as given; nothing is read here.
+
+    Attributes:
+        ca_location: PEM file, or folder of certificates, that is trusted; if `ca_pem` is None too,
+            what the machine trusts.
+        ca_pem: certificates that are trusted, as PEM text.
+        crl_location: PEM file of revoked certificates.
+        certificate_location, certificate_pem: our own certificate and the chain above it.
+        key_location, key_pem: its private key; in the file of the certificate if absent.
+        key_password: of the private key.
+        cipher_suites: OpenSSL's list for TLS 1.2.
+        verify_certificate: False trusts whoever answers.
+        verify_host_name: False takes any trusted certificate, whatever names are in it.
+    """
+
+    ca_location: str | None = None
+    ca_pem: str | None = field(default=None, repr=False)
+    crl_location: str | None = None
+    certificate_location: str | None = None
+    certificate_pem: str | None = field(default=None, repr=False)
+    key_location: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    cipher_suites: str | None = None
+    verify_certificate: bool = True
+    verify_host_name: bool = True
+
+
+@value
+class OAuthToken:
+    """A bearer token, as an ``oauth_cb`` returned it.
+
+    Attributes:
+        value: what the broker is shown.
+        expires_s: seconds since 1970.
+        principal: whom librdkafka takes it for; the broker reads the token itself.
+        extensions: SASL extensions, in order (KIP-342).
+    """
+
+    value: str = field(repr=False)
+    expires_s: float
+    principal: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+@value
+class SaslSettings:
+    """As whom we log in.
+
+    Attributes:
+        mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
+        username: of PLAIN and SCRAM.
+        password: of PLAIN and SCRAM.
+        token: of OAUTHBEARER: a token that is good for a while; may block.
+    """
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token: Callable[[], OAuthToken] | None = field(default=None, repr=False)
+
+
+@value
+class SecuritySettings:
+    """What every connection to a broker begins with. None of both is plaintext."""
+
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name of the combination: ``plaintext``, ``ssl``, ``sasl_plaintext`` or ``sasl_ssl``."""
+        if self.sasl is None:
+            return "plaintext" if self.tls is None else "ssl"
+        return "sasl_plaintext" if self.tls is None else "sasl_ssl"
 
 
 def describe_partitions(partitions: Iterable[TopicPartition | TopicIdPartition]) -> str:

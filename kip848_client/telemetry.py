@@ -45,6 +45,10 @@ class LogEvent(enum.StrEnum):
     """error: a bug of this library."""
     NOT_CLOSED = "consumer.not_closed"
     """The consumer was dropped, or the interpreter ended, without close()."""
+    OAUTH_FAILED = "consumer.oauth_failed"
+    """error: oauth_cb raised, took too long, or returned what is no token."""
+    NOT_VERIFIED = "consumer.tls_not_verified"
+    """key: the setting that turned a check of the broker's certificate off."""
     DATA_PLANE_ERROR = "consumer.data_plane_error"
     """error: reported by librdkafka, and not raised."""
 

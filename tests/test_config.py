@@ -106,7 +106,7 @@ def test_a_bad_value_is_refused_by_name(key: str, value: object) -> None:
 
 def test_secrets_are_not_in_the_repr() -> None:
     """A configuration that is logged must not leak a password."""
-    config = parse_consumer_config({**BASE, "ssl.key.password": "hunter2"})
+    config = parse_consumer_config({**BASE, "security.protocol": "ssl", "ssl.key.password": "hunter2"})
     assert "hunter2" not in repr(config)
 
 

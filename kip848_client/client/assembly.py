@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 from collections.abc import Callable, Sized
@@ -11,6 +12,7 @@ import anyio.abc
 
 from kip848_client.client.app_thread import AppThread, RecordSource
 from kip848_client.client.commit_manager import CommitCallback, CommitManager
+from kip848_client.client.credentials import Credentials
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.heartbeat_manager import AppEffect, HeartbeatRequestManager
 from kip848_client.client.listener_invoker import ListenerInvoker
@@ -26,6 +28,8 @@ from kip848_client.journal import Journal, NullJournal
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.model import TlsSettings
+from kip848_client.telemetry import LogEvent, log_event
 from kip848_client.wire.connection import connect
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
@@ -63,10 +67,12 @@ def build_group_member(
     commits = CommitManager(on_commit)
     presence = AppPresence(buffer)
 
+    opener = ConnectionOpener(config)
+
     def make_performer(tasks: anyio.abc.TaskGroup, report: Callable[[MemberEvent], None]) -> RequestPerformer:
         sender = RequestSender(
             bootstrap=[(server.host, server.port) for server in config.bootstrap_servers],
-            open_connection=_Opener(config.client_id),
+            open_connection=opener,
             tasks=tasks,
             clock=clock,
             rng=random.Random(system_random.random()),
@@ -121,12 +127,43 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
     )
 
 
-class _Opener:
-    """One attempt to open a connection of the control plane."""
+class ConnectionOpener:
+    """One attempt to open a connection of the control plane, with the security that the data plane has too.
 
-    def __init__(self, client_id: str) -> None:
-        self._client_id = client_id
+    Raises:
+        ConfigError: a certificate, key or authority cannot be read.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        security = config.security
+        self._client_id = config.client_id
+        self._ssl_context = None
+        self._credentials = None
+        if security.tls is not None:
+            from kip848_client.wire.tls import client_context  # here: plaintext needs nothing of it
+
+            self._ssl_context = client_context(security.tls)
+            _warn_if_unverified(security.tls)
+        if security.sasl is not None:
+            self._credentials = Credentials(security.sasl, token_timeout_ms=config.request_timeout_ms)
 
     async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
-        """Dial, and agree on versions."""
-        return await connect(host, port, client_id=self._client_id, task_group=tasks, connect_timeout_ms=timeout_ms)
+        """Dial, agree on versions, log in."""
+        return await connect(
+            host,
+            port,
+            client_id=self._client_id,
+            task_group=tasks,
+            ssl_context=self._ssl_context,
+            sasl_client=self._credentials,
+            connect_timeout_ms=timeout_ms,
+        )
+
+
+def _warn_if_unverified(tls: TlsSettings) -> None:
+    if not tls.verify_certificate:
+        key = "enable.ssl.certificate.verification=false"
+        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="whoever answers is taken for the broker")
+    elif not tls.verify_host_name:
+        key = "ssl.endpoint.identification.algorithm=none"
+        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="any trusted certificate is taken")

@@ -10,8 +10,8 @@ wake-ups: the reader's, and that of the task that waits for the answer. Another 
 
 from __future__ import annotations
 
-import functools
 import math
+import random
 import ssl
 import struct
 from collections.abc import AsyncIterator, Mapping
@@ -21,22 +21,25 @@ from typing import Final, NoReturn, TypeVar, cast
 
 import anyio
 import anyio.abc
+from anyio.streams.tls import TLSStream
 
 from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
-    ErrorCode,
+    Kip848Error,
     MessageValueError,
     ProtocolError,
     RequestTimeoutError,
     UnsupportedVersionError,
-    error_name,
 )
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.authentication import MakeSaslClient, log_in
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
 from kip848_client.wire.connection_end import ConnectionEnd, told
-from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kip848_client.wire.dialling import agree_on_versions, dial
+from kip848_client.wire.sasl import SaslClient
 from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.tls import explain_alert
 
 __all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
 
@@ -46,9 +49,14 @@ RESPONSE_SIZE_MAX_DEFAULT: Final = 64 * 1024 * 1024
 """Bytes; a larger claim is taken for damage or for another protocol, not for an answer."""
 
 _CONNECT_TIMEOUT_MS_DEFAULT: Final = 10_000
+_LOGIN_TIMEOUT_MS: Final = 30_000
+"""For each request of authenticating again."""
+_SESSION_LEFT_MIN_S: Final = 0.05
+"""With less than this left of a session, a new connection comes sooner than a login on the old one."""
 _RECEIVE_SIZE: Final = 65536
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _INT32: Final = struct.Struct(">i")
+_random: Final = random.SystemRandom()
 
 
 class Connection:
@@ -74,6 +82,12 @@ class Connection:
         self._reader_scope: Final = anyio.CancelScope()
         self._watch_scope = anyio.CancelScope()
         self._versions: Final[dict[tuple[type, int | None], int]] = {}
+        self._encrypted: Final = isinstance(stream, TLSStream)
+        self._logging_in: anyio.Event | None = None
+        """While this connection authenticates again: requests wait, because the broker takes none in between."""
+        self._last_of_opening = 0
+        """Correlation id after the last request that agreeing on versions sent."""
+        self._logged_in = False
 
     @property
     def closed(self) -> bool:
@@ -109,9 +123,11 @@ class Connection:
             ProtocolError: the answer is not one. The connection is closed.
         """
         version = self.version_for(cast("type[Request[Response]]", type(request)), max_version=max_version)
+        if self._logging_in is not None:
+            timeout_ms = await self._await_login(timeout_ms)
         if request.WIRE.api_key == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
             raise MessageValueError("a ProduceRequest with acks=0 is never answered; send it with acks 1 or -1")
-        return await self._exchange(request, version, timeout_ms)
+        return await self.exchange(request, version, timeout_ms)
 
     def version_for(self, request_class: type[Request[Response]], *, max_version: int | None = None) -> int:
         """The version in which `send` sends a *request_class*.
@@ -150,9 +166,68 @@ class Connection:
             tasks.start_soon(self._watch_deadlines)
             await self._read_until_end()
 
+    def agreed(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        """ApiVersions was answered with *versions*."""
+        self.api_versions = MappingProxyType(versions)
+        self._last_of_opening = self._next_correlation_id
+
+    async def log_in(self, client: SaslClient, *, timeout_ms: int) -> int:
+        """Authenticate; see `kip848_client.wire.authentication.log_in`."""
+        session_ms = await log_in(self, client, timeout_ms=timeout_ms)
+        self._logged_in = True
+        return session_ms
+
+    async def keep_logged_in(self, make_client: MakeSaslClient, session_ms: int) -> None:
+        """Authenticate again before each session ends (KIP-368), as long as the connection lives.
+
+        While *make_client* fails for a passing reason it is asked again, until the session is almost over.
+        """
+        ends = anyio.current_time() + session_ms / 1000
+        while (left := ends - anyio.current_time()) > _SESSION_LEFT_MIN_S:
+            # Not all at the same part of the session: connections that were opened together would do it together.
+            with anyio.move_on_after(left * _random.uniform(0.75, 0.85)):
+                await self._ended.wait()
+                return
+            try:
+                client = await make_client()
+            except (ConnectionLostError, RequestTimeoutError) as failure:
+                if not isinstance(failure, AuthenticationError):
+                    continue
+                await self._lost_login(failure)
+                return
+            self._logging_in = anyio.Event()
+            try:
+                session_ms = await log_in(self, client, timeout_ms=_LOGIN_TIMEOUT_MS)
+            except Kip848Error as failure:
+                await self._lost_login(failure)
+                return
+            finally:
+                self._logging_in.set()
+                self._logging_in = None
+            if session_ms == 0:
+                return
+            ends = anyio.current_time() + session_ms / 1000
+        await self._lost_login(ConnectionLostError("the session with the broker is over"))
+
+    async def _lost_login(self, failure: Kip848Error) -> None:
+        refused = isinstance(failure, AuthenticationError)
+        self._finish(ConnectionEnd(f"authenticating again failed: {failure}", refused=refused, cause=failure))
+        await self.aclose()
+
+    async def _await_login(self, timeout_ms: int) -> int:
+        """Wait while the connection authenticates again; returns what is left of *timeout_ms*."""
+        deadline = anyio.current_time() + timeout_ms / 1000
+        with anyio.CancelScope(deadline=deadline) as scope:
+            while self._logging_in is not None:
+                await self._logging_in.wait()
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(f"{self.peer} took more than {timeout_ms} ms to authenticate again")
+        return max(1, int((deadline - anyio.current_time()) * 1000))
+
     # One request
 
-    async def _exchange(self, request: Request[ResponseT], version: int, timeout_ms: int) -> ResponseT:
+    async def exchange(self, request: Request[ResponseT], version: int, timeout_ms: int) -> ResponseT:
+        """As `send`, in this very version, and also while the connection is being opened or authenticates again."""
         self._raise_if_ended()
         correlation_id = self._next_correlation_id
         payload = encode_request(request, api_version=version, correlation_id=correlation_id, client_id=self._client_id)
@@ -199,7 +274,7 @@ class Connection:
                     batch, self._outgoing = self._outgoing, []
                     await self._stream.send(batch[0] if len(batch) == 1 else b"".join(batch))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}", cause=failure))
+            self._finish(self._broken(failure))
             self._reader_scope.cancel()
         finally:
             self._writing = False
@@ -220,6 +295,23 @@ class Connection:
         for pending in self._pending.values():
             pending.answered.set()
         self._pending.clear()
+
+    def _broken(self, failure: BaseException) -> ConnectionEnd:
+        refusal = explain_alert(failure, peer=self.peer) or explain_alert(failure.__cause__, peer=self.peer)
+        if refusal is not None:  # TLS 1.3 says only after the handshake what it thinks of our certificate
+            return ConnectionEnd(str(refusal), refused=True, cause=failure)
+        return ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}{self._hint()}", cause=failure)
+
+    def _hint(self) -> str:
+        """What an end without a reason may mean, by how far the conversation came."""
+        if not self._heard:
+            if self._encrypted:
+                return " without a word; it may demand a certificate from us (ssl.certificate.location)"
+            return " without a word; it may expect TLS, or not be a Kafka broker"
+        answered = self._next_correlation_id - len(self._pending)
+        if self._pending and answered <= self._last_of_opening and not self._logged_in:
+            return " instead of answering the first request; it may demand SASL (security.protocol, sasl.mechanism)"
+        return ""
 
     async def _violated(self, reason: str, cause: BaseException | None = None) -> NoReturn:
         end = ConnectionEnd(reason, violation=True, cause=cause)
@@ -259,10 +351,9 @@ class Connection:
         except ProtocolError as failure:
             self._finish(ConnectionEnd(str(failure), violation=True, cause=failure))
         except anyio.EndOfStream as failure:
-            hint = "" if self._heard else " without a word; it may expect TLS, or not be a Kafka broker"
-            self._finish(ConnectionEnd(f"{self.peer} closed the connection{hint}", cause=failure))
+            self._finish(ConnectionEnd(f"{self.peer} closed the connection{self._hint()}", cause=failure))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}", cause=failure))
+            self._finish(self._broken(failure))
         finally:
             self._finish(ConnectionEnd(f"the connection to {self.peer} was closed here"))
             with anyio.CancelScope(shield=True):
@@ -319,6 +410,7 @@ async def connect(
     client_id: str | None,
     task_group: anyio.abc.TaskGroup,
     ssl_context: ssl.SSLContext | None = None,
+    sasl_client: MakeSaslClient | None = None,
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
     response_size_max: int = RESPONSE_SIZE_MAX_DEFAULT,
 ) -> Connection:
@@ -332,23 +424,28 @@ async def connect(
         client_id: sent with every request; brokers log it and count quotas by it.
         task_group: where the connection's tasks run.
         ssl_context: given, the connection is TLS.
-        connect_timeout_ms: for dialling, TLS and ApiVersions together.
+        sasl_client: given, the connection is authenticated, and again before each session ends.
+        connect_timeout_ms: for dialling, TLS, ApiVersions and SASL together.
         response_size_max: bytes; a longer answer is refused.
 
     Raises:
         ConnectionLostError: no connection, or it ended before ApiVersions was answered.
-        AuthenticationError: TLS refused the certificate or the peer.
+        AuthenticationError: TLS refused the certificate or the peer, or SASL did.
         RequestTimeoutError: *connect_timeout_ms* passed.
         UnsupportedVersionError: no common version of ApiVersions itself.
         ProtocolError: the peer does not speak Kafka's protocol.
     """
     peer = f"{host}:{port}"
     with anyio.move_on_after(connect_timeout_ms / 1000) as scope:
-        stream = await _dial(host, port, peer, ssl_context)
+        stream = await dial(host, port, peer=peer, context=ssl_context)
         connection = Connection(stream, peer=peer, client_id=client_id, response_size_max=response_size_max)
         task_group.start_soon(connection.run, name=f"connection to {peer}")
         try:
-            await _agree_on_versions(connection, connect_timeout_ms)
+            connection.agreed(await agree_on_versions(connection, timeout_ms=connect_timeout_ms))
+            if sasl_client is not None:
+                session_ms = await connection.log_in(await sasl_client(), timeout_ms=connect_timeout_ms)
+                if session_ms > 0:
+                    task_group.start_soon(connection.keep_logged_in, sasl_client, session_ms, name=f"login at {peer}")
         except BaseException:
             await connection.aclose()
             raise
@@ -364,6 +461,7 @@ async def open_connection(
     *,
     client_id: str | None,
     ssl_context: ssl.SSLContext | None = None,
+    sasl_client: MakeSaslClient | None = None,
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
     response_size_max: int = RESPONSE_SIZE_MAX_DEFAULT,
 ) -> AsyncIterator[Connection]:
@@ -377,6 +475,7 @@ async def open_connection(
                 client_id=client_id,
                 task_group=task_group,
                 ssl_context=ssl_context,
+                sasl_client=sasl_client,
                 connect_timeout_ms=connect_timeout_ms,
                 response_size_max=response_size_max,
             )
@@ -388,48 +487,3 @@ async def open_connection(
             failure = caught
     if failure is not None:
         raise failure
-
-
-async def _dial(host: str, port: int, peer: str, context: ssl.SSLContext | None) -> anyio.abc.ByteStream:
-    try:
-        if context is None:
-            return await anyio.connect_tcp(host, port)
-        return await anyio.connect_tcp(host, port, ssl_context=context, tls_standard_compatible=False)
-    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as failure:
-        raise ConnectionLostError(f"{peer} closed the connection during the TLS handshake") from failure
-    except ssl.SSLError as failure:
-        raise AuthenticationError(
-            f"TLS with {peer} failed: {told(failure)}; check ssl.ca.location, the host name and the port"
-        ) from failure
-    except (OSError, anyio.BrokenResourceError, anyio.EndOfStream) as failure:
-        raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
-
-
-async def _agree_on_versions(connection: Connection, timeout_ms: int) -> None:
-    """Ask in our highest version, and once more in the broker's if that was too high (KIP-511)."""
-    own = ApiVersionsRequest.WIRE.versions
-    version = own.last
-    request = ApiVersionsRequest(client_software_name="kip848-client", client_software_version=_own_version())
-    response = await connection._exchange(request, version, timeout_ms)
-    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        version = min(_served_versions(response).get(ApiKey.API_VERSIONS, (0, 0))[1], own.last - 1)
-        response = await connection._exchange(request, max(version, 0), timeout_ms)
-    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        raise UnsupportedVersionError(f"{connection.peer} refuses ApiVersions in version {version} as well")
-    if response.error_code:
-        raise ProtocolError(f"{connection.peer} answers ApiVersions with {error_name(response.error_code)}")
-    connection.api_versions = MappingProxyType(_served_versions(response))
-
-
-def _served_versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
-    return {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
-
-
-@functools.cache
-def _own_version() -> str:
-    import importlib.metadata  # here: it doubles what importing this module costs, and is needed once a connection
-
-    try:
-        return importlib.metadata.version("kip848_client")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"  # run from a checkout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-from kip848_client.errors import ConnectionLostError, ProtocolError
+from kip848_client.errors import AuthenticationError, ConnectionLostError, ProtocolError
 
 __all__ = ["ConnectionEnd", "told"]
 
@@ -13,18 +13,23 @@ __all__ = ["ConnectionEnd", "told"]
 class ConnectionEnd:
     """Why a connection ended; makes a new exception for each who asks."""
 
-    __slots__ = ("cause", "reason", "violation")
+    __slots__ = ("cause", "reason", "refused", "violation")
 
-    def __init__(self, reason: str, *, violation: bool = False, cause: BaseException | None = None) -> None:
+    def __init__(
+        self, reason: str, *, violation: bool = False, refused: bool = False, cause: BaseException | None = None
+    ) -> None:
         self.reason = reason
+        self.refused = refused
+        """The peer refused our certificate or credentials, or we refused its."""
         self.violation = violation
         """The peer broke the protocol, as against the network or us closing."""
         self.cause = cause
 
     def throw(self) -> NoReturn:
-        """Raise ProtocolError or ConnectionLostError, new each time: they may be caught by several tasks."""
-        failure = ProtocolError(self.reason) if self.violation else ConnectionLostError(self.reason)
-        raise failure from self.cause
+        """Raise what the end means to a caller, new each time: several tasks may catch it."""
+        if self.refused:
+            raise AuthenticationError(self.reason) from self.cause
+        raise (ProtocolError if self.violation else ConnectionLostError)(self.reason) from self.cause
 
 
 def told(failure: BaseException) -> str:

@@ -1,0 +1,92 @@
+"""What each new connection is given to log in with: a fresh SASL conversation, made from the settings.
+
+A token is fetched on a thread of its own, because ``oauth_cb`` may block: heartbeats go on meanwhile. A callback that
+does not return is given up, and its thread, a daemon, is left behind. Runs on the background thread otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from kip848_client.errors import Kip848Error, RequestTimeoutError
+from kip848_client.model import OAuthToken, SaslSettings
+from kip848_client.telemetry import LogEvent, log_event
+from kip848_client.wire.sasl import SaslClient
+from kip848_client.wire.sasl_oauthbearer import OAuthBearerClient
+from kip848_client.wire.sasl_plain import PlainClient
+from kip848_client.wire.sasl_scram import ScramClient
+
+__all__ = ["Credentials"]
+
+_NONCE_BYTES: Final = 24
+
+
+class Credentials:
+    """Called for every login; see `kip848_client.wire.authentication.MakeSaslClient`.
+
+    Args:
+        settings: as whom to log in.
+        token_timeout_ms: for ``oauth_cb``.
+    """
+
+    def __init__(self, settings: SaslSettings, *, token_timeout_ms: int) -> None:
+        self._settings = settings
+        self._token_timeout_ms = token_timeout_ms
+
+    async def __call__(self) -> SaslClient:
+        """Make one conversation.
+
+        Raises:
+            ConnectionLostError, RequestTimeoutError: ``oauth_cb`` raised, or did not return in time.
+            AuthenticationError: it returned what is no token.
+        """
+        settings = self._settings
+        if settings.token is not None:
+            return OAuthBearerClient(await self._fetch_token(settings.token))
+        if settings.mechanism == PlainClient.mechanism:
+            return PlainClient(username=settings.username, password=settings.password)
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        return ScramClient(settings.mechanism, username=settings.username, password=settings.password, nonce=nonce)
+
+    async def _fetch_token(self, fetch: Callable[[], OAuthToken]) -> OAuthToken:
+        try:
+            async with asyncio.timeout(self._token_timeout_ms / 1_000):
+                return await _on_a_thread(fetch)
+        except Kip848Error as error:
+            log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=error)
+            raise
+        except TimeoutError as error:
+            late = RequestTimeoutError(f"oauth_cb did not return in {self._token_timeout_ms} ms")
+            log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=late)
+            raise late from error
+
+
+async def _on_a_thread(fetch: Callable[[], OAuthToken]) -> OAuthToken:
+    loop = asyncio.get_running_loop()
+    fetched: asyncio.Future[OAuthToken] = loop.create_future()
+
+    def tell(token: OAuthToken | None, error: BaseException | None) -> None:
+        if fetched.done():  # given up meanwhile
+            return
+        if error is not None:
+            fetched.set_exception(error)
+        elif token is not None:
+            fetched.set_result(token)
+
+    def run() -> None:
+        token, failure = None, None
+        try:
+            token = fetch()
+        except BaseException as error:  # noqa: BLE001  whoever waits gets it
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(tell, token, failure)
+
+    threading.Thread(target=run, name="kip848-oauth-cb", daemon=True).start()
+    return await fetched

@@ -1,0 +1,249 @@
+"""The security keys: ``security.protocol``, ``sasl.*``, ``ssl.*`` and ``oauth_cb``, as librdkafka spells them.
+
+One reading serves both planes, so that they cannot differ: what the control plane cannot do as librdkafka would do it
+is refused here, before either plane exists. What is checked, and what is refused: docs/security.md.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from kip848_client.config_reader import ConfigReader, ConfigValue
+from kip848_client.errors import ConfigError
+from kip848_client.model import SaslSettings, SecuritySettings, TlsSettings
+from kip848_client.oauth_tokens import OAuthTokens
+
+__all__ = ["OWN_SECURITY_KEYS", "read_security", "security_protocol"]
+
+ALLOW_UNENCRYPTED: Final = "kip848.allow.unencrypted.credentials"
+"""Ours: passwords and tokens may cross a network that anybody can read."""
+
+OWN_SECURITY_KEYS: Final = frozenset({ALLOW_UNENCRYPTED})
+"""Keys that librdkafka does not know."""
+
+_PROTOCOLS: Final[Mapping[str, tuple[bool, bool]]] = {
+    "plaintext": (False, False),
+    "ssl": (True, False),
+    "sasl_plaintext": (False, True),
+    "sasl_ssl": (True, True),
+}
+"""security.protocol -> (TLS, SASL)."""
+
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_SENT_AS_IT_IS: Final = frozenset({"PLAIN", "OAUTHBEARER"})
+"""Mechanisms that show the secret itself to whoever listens."""
+
+_OTHER_MECHANISMS: Final[Mapping[str, str]] = {
+    "GSSAPI": "Kerberos is not offered by the control plane",
+    "AWS_MSK_IAM": "make the token with aws-msk-iam-sasl-signer and return it from oauth_cb, with OAUTHBEARER",
+}
+
+_PEM_INSTEAD: Final = (
+    "is not read by the control plane; convert it (openssl pkcs12 -in store.p12 -out client.pem) and set "
+    "ssl.certificate.location and ssl.key.location"
+)
+_BY_OPENSSL: Final = "is not offered by the control plane; leave it out, or set it in OpenSSL's own file"
+_FETCH_IT: Final = "is not offered by the control plane; fetch the token yourself and return it from oauth_cb"
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "ssl.keystore.location": _PEM_INSTEAD,
+    "ssl.keystore.password": _PEM_INSTEAD,
+    "ssl_key": "is not read by the control plane; set ssl.key.pem or ssl.key.location",
+    "ssl_certificate": "is not read by the control plane; set ssl.certificate.pem or ssl.certificate.location",
+    "ssl_ca": "is not read by the control plane; set ssl.ca.pem or ssl.ca.location",
+    "ssl.truststore.location": "is a key of Java's client; set ssl.ca.location to a PEM file",
+    "ssl.truststore.password": "is a key of Java's client; set ssl.ca.location to a PEM file",
+    "sasl.jaas.config": "is a key of Java's client; set sasl.username and sasl.password",
+    "sasl.login.callback.handler.class": "is a key of Java's client; set oauth_cb",
+    "ssl.ca.certificate.stores": "is for Windows only; set ssl.ca.location or ssl.ca.pem",
+    "ssl.curves.list": _BY_OPENSSL,
+    "ssl.sigalgs.list": _BY_OPENSSL,
+    "ssl.providers": _BY_OPENSSL,
+    "ssl.engine.id": _BY_OPENSSL,
+    "ssl.engine.location": _BY_OPENSSL,
+    "sasl.oauthbearer.client.id": _FETCH_IT,
+    "sasl.oauthbearer.client.secret": _FETCH_IT,
+    "sasl.oauthbearer.scope": _FETCH_IT,
+    "sasl.oauthbearer.token.endpoint.url": _FETCH_IT,
+    "sasl.oauthbearer.extensions": "is for the OIDC method; return the extensions from oauth_cb",
+}
+
+_REFUSED_IF_TRUE: Final[Mapping[str, str]] = {
+    "enable.sasl.oauthbearer.unsecure.jwt": (
+        "is not offered: an unsigned token proves nothing. For a test broker that takes one, return it from oauth_cb"
+    ),
+}
+
+
+def security_protocol(reader: ConfigReader) -> str:
+    """security.protocol in lower case.
+
+    Raises:
+        ConfigError: there is no such protocol.
+    """
+    return reader.one_of("security.protocol", {name: name for name in _PROTOCOLS}, default="plaintext")
+
+
+def read_security(reader: ConfigReader, *, hosts: Iterable[str]) -> tuple[SecuritySettings, dict[str, ConfigValue]]:
+    """Read every security key.
+
+    Args:
+        hosts: of bootstrap.servers.
+
+    Returns:
+        What the control plane does, and what to put over the user's keys so that the data plane does the same.
+
+    Raises:
+        ConfigError: a key is missing, does not fit the others, or asks for what the control plane cannot do.
+    """
+    protocol = security_protocol(reader)
+    encrypted, authenticated = _PROTOCOLS[protocol]
+    _refuse(reader, protocol=protocol)
+    if protocol == "plaintext":
+        return SecuritySettings(), {}
+    data_plane: dict[str, ConfigValue] = {"security.protocol": protocol}
+    tls = _read_tls(reader, data_plane) if encrypted else None
+    sasl = _read_sasl(reader, data_plane) if authenticated else None
+    if sasl is not None and tls is None:
+        _refuse_open_secrets(reader, sasl, hosts)
+    return SecuritySettings(tls, sasl), data_plane
+
+
+def _refuse(reader: ConfigReader, *, protocol: str) -> None:
+    for key, reason in _REFUSED.items():
+        if key in reader.conf:
+            raise ConfigError(f"{key} {reason}")
+    for key, reason in _REFUSED_IF_TRUE.items():
+        if reader.flag(key, default=False):
+            raise ConfigError(f"{key} {reason}")
+    method = reader.optional_text("sasl.oauthbearer.method")
+    if method is not None and method.lower() != "default":
+        raise ConfigError(f"sasl.oauthbearer.method={method} {_FETCH_IT}")
+    if protocol == "plaintext" and "security.protocol" not in reader.conf:
+        # Who sets these and forgets the protocol would send everything in the open, and never log in.
+        for prefix, wanted in (("sasl.", "sasl_ssl"), ("ssl.", "ssl")):
+            forgotten = sorted(key for key in reader.conf if key.startswith(prefix))
+            if forgotten:
+                raise ConfigError(f"{forgotten[0]} is set, but security.protocol is not; set it, to {wanted} perhaps")
+
+
+def _read_tls(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> TlsSettings:
+    from kip848_client.wire.tls import client_context  # here: plaintext needs nothing of it
+
+    settings = TlsSettings(
+        ca_location=_ca_location(reader),
+        ca_pem=_one_of_two(reader, "ssl.ca.pem", other="ssl.ca.location"),
+        crl_location=reader.not_blank("ssl.crl.location"),
+        certificate_location=reader.not_blank("ssl.certificate.location"),
+        certificate_pem=_one_of_two(reader, "ssl.certificate.pem", other="ssl.certificate.location"),
+        key_location=reader.not_blank("ssl.key.location"),
+        key_pem=_one_of_two(reader, "ssl.key.pem", other="ssl.key.location"),
+        key_password=reader.optional_text("ssl.key.password"),
+        cipher_suites=reader.not_blank("ssl.cipher.suites"),
+        verify_certificate=reader.flag("enable.ssl.certificate.verification", default=True),
+        verify_host_name=reader.one_of(
+            "ssl.endpoint.identification.algorithm", {"https": "https", "none": "none"}, default="https"
+        )
+        == "https",
+    )
+    has_key = settings.key_location is not None or settings.key_pem is not None
+    has_certificate = settings.certificate_location is not None or settings.certificate_pem is not None
+    if has_key != has_certificate:
+        given, missing = ("ssl.key", "ssl.certificate") if has_key else ("ssl.certificate", "ssl.key")
+        raise ConfigError(f"{given}.* is set without {missing}.*; set {missing}.location or {missing}.pem as well")
+    client_context(settings)  # a file that cannot be read is found here and not at the first connection
+    if settings.ca_location is None and settings.ca_pem is None and settings.verify_certificate:
+        trusted = _trusted_by_the_machine()
+        if trusted is not None:  # librdkafka would look for a bundle of its own choice
+            data_plane["ssl.ca.location"] = trusted
+    return settings
+
+
+def _ca_location(reader: ConfigReader) -> str | None:
+    location = reader.not_blank("ssl.ca.location")
+    return None if location == "probe" else location
+
+
+def _one_of_two(reader: ConfigReader, key: str, *, other: str) -> str | None:
+    text = reader.not_blank(key)
+    if text is not None and other in reader.conf:
+        raise ConfigError(f"{key} and {other} are both set; keep one")
+    return text
+
+
+def _trusted_by_the_machine() -> str | None:
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is not None and Path(paths.cafile).is_file():
+        return paths.cafile
+    return paths.capath
+
+
+def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> SaslSettings:
+    mechanism = _read_mechanism(reader)
+    data_plane["sasl.mechanism"] = data_plane["sasl.mechanisms"] = mechanism
+    if mechanism == "OAUTHBEARER":
+        callback = reader.callback("oauth_cb")
+        if callback is None:
+            raise ConfigError(
+                "oauth_cb is missing: sasl.mechanism=OAUTHBEARER needs a callable that takes "
+                "sasl.oauthbearer.config and returns (token, expiry in seconds since 1970)"
+            )
+        tokens = OAuthTokens(callback, reader.optional_text("sasl.oauthbearer.config"))
+        data_plane["oauth_cb"] = tokens
+        return SaslSettings(mechanism, token=tokens.token)
+    if "oauth_cb" in reader.conf:
+        raise ConfigError(f"oauth_cb is for sasl.mechanism=OAUTHBEARER; the mechanism is {mechanism}")
+    username, password = reader.text("sasl.username"), reader.text("sasl.password")
+    for key, value in (("sasl.username", username), ("sasl.password", password)):
+        if not value or "\0" in value or not _is_utf8(value):
+            raise ConfigError(f"{key} is {'not usable: it cannot be sent as UTF-8 text' if value else 'empty'}")
+    return SaslSettings(mechanism, username=username, password=password)
+
+
+def _read_mechanism(reader: ConfigReader) -> str:
+    # librdkafka has both spellings for one setting.
+    given = {key: reader.optional_text(key) for key in ("sasl.mechanism", "sasl.mechanisms") if key in reader.conf}
+    named = {text.strip().upper() for text in given.values() if text is not None}
+    if len(named) > 1:
+        raise ConfigError("sasl.mechanism and sasl.mechanisms differ; keep one")
+    if not named:
+        raise ConfigError(
+            f"sasl.mechanism is missing; the protocol {security_protocol(reader)} needs one of {', '.join(_MECHANISMS)}"
+        )
+    mechanism = named.pop()
+    if mechanism in _MECHANISMS:
+        return mechanism
+    hint = _OTHER_MECHANISMS.get(mechanism, "it is not known here")
+    raise ConfigError(f"sasl.mechanism={mechanism}: {hint}; choose one of {', '.join(_MECHANISMS)}")
+
+
+def _refuse_open_secrets(reader: ConfigReader, sasl: SaslSettings, hosts: Iterable[str]) -> None:
+    if sasl.mechanism not in _SENT_AS_IT_IS or reader.flag(ALLOW_UNENCRYPTED, default=False):
+        return
+    remote = sorted({host for host in hosts if not _is_loopback(host)})
+    if remote:
+        raise ConfigError(
+            f"sasl.mechanism={sasl.mechanism} over security.protocol=sasl_plaintext shows the secret to everybody "
+            f"between here and {remote[0]}; use sasl_ssl or a SCRAM mechanism, or set {ALLOW_UNENCRYPTED}=true if that "
+            "network is trusted"
+        )
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

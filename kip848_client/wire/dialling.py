@@ -1,0 +1,88 @@
+"""How a connection begins: TCP, TLS, and which versions both sides speak. What comes after is in `connection`."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from typing import Protocol, TypeVar
+
+import anyio
+import anyio.abc
+
+from kip848_client.errors import ConnectionLostError, ErrorCode, ProtocolError, UnsupportedVersionError, error_name
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.connection_end import told
+from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.tls import explain_handshake
+
+__all__ = ["agree_on_versions", "dial"]
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Asker(Protocol):
+    """What is needed of a connection."""
+
+    @property
+    def peer(self) -> str:
+        """``host:port``."""
+        ...
+
+    async def exchange(self, request: Request[ResponseT], version: int, timeout_ms: int) -> ResponseT:
+        """Send at once and wait for the answer."""
+        ...
+
+
+async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | None) -> anyio.abc.ByteStream:
+    """Open a stream, with TLS if there is a *context*.
+
+    Raises:
+        ConnectionLostError: nobody there, or they hung up.
+        AuthenticationError: TLS refused the certificate or the peer.
+    """
+    try:
+        if context is None:
+            return await anyio.connect_tcp(host, port)
+        return await anyio.connect_tcp(host, port, ssl_context=context, tls_standard_compatible=False)
+    except ssl.SSLError as failure:
+        raise explain_handshake(failure, peer=peer) from failure
+    except (OSError, anyio.BrokenResourceError, anyio.EndOfStream) as failure:
+        raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
+
+
+async def agree_on_versions(connection: Asker, *, timeout_ms: int) -> dict[int, tuple[int, int]]:
+    """API key -> (lowest, highest) version that the broker speaks.
+
+    Asked in our highest version, and once more in the broker's if that was too high (KIP-511).
+
+    Raises:
+        UnsupportedVersionError: no common version of ApiVersions itself.
+        ProtocolError: the peer does not speak Kafka's protocol.
+    """
+    own = ApiVersionsRequest.WIRE.versions
+    version = own.last
+    request = ApiVersionsRequest(client_software_name="kip848-client", client_software_version=_own_version())
+    response = await connection.exchange(request, version, timeout_ms)
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        version = min(_served_versions(response).get(ApiKey.API_VERSIONS, (0, 0))[1], own.last - 1)
+        response = await connection.exchange(request, max(version, 0), timeout_ms)
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        raise UnsupportedVersionError(f"{connection.peer} refuses ApiVersions in version {version} as well")
+    if response.error_code:
+        raise ProtocolError(f"{connection.peer} answers ApiVersions with {error_name(response.error_code)}")
+    return _served_versions(response)
+
+
+def _served_versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+
+
+@functools.cache
+def _own_version() -> str:
+    import importlib.metadata  # here: it doubles what importing this module costs, and is needed once a connection
+
+    try:
+        return importlib.metadata.version("kip848_client")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"  # run from a checkout

@@ -1,0 +1,68 @@
+"""SASL: what every mechanism has in common. The mechanisms are beside: `sasl_plain`, `sasl_scram`, `sasl_oauthbearer`.
+
+Pure: a mechanism is told bytes and says bytes. Who carries them is `authentication` here and the embedded broker there.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kip848_client.errors import AuthenticationError
+
+__all__ = ["SaslClient", "SaslServer", "SaslRefusal", "without_secret"]
+
+
+class SaslClient(Protocol):
+    """The client's side of one authentication; good for one only."""
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism's registered name."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Who logs in, for messages."""
+        ...
+
+    def without_secret(self, text: str) -> str:
+        """*text* that a peer sent, fit to be shown: it may repeat what it was told."""
+        ...
+
+    def first(self) -> bytes:
+        """What the client says without being asked."""
+        ...
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """Answer the server; None when the server has proved what it must and nothing is left to say.
+
+        Raises:
+            AuthenticationError: the server is not who it should be, or refused us.
+        """
+        ...
+
+
+class SaslServer(Protocol):
+    """The server's side of one authentication; good for one only."""
+
+    @property
+    def user(self) -> str | None:
+        """Who was authenticated; None before the end."""
+        ...
+
+    def answer(self, message: bytes) -> bytes:
+        """Answer the client; `user` is set when this is the last thing to say.
+
+        Raises:
+            SaslRefusal: the client did not prove who it is, or broke the mechanism's rules.
+        """
+        ...
+
+
+def without_secret(text: str, secret: str) -> str:
+    """*text*, unless it repeats *secret*."""
+    return "its reason repeats the secret and is not shown" if secret in text else text
+
+
+class SaslRefusal(AuthenticationError):
+    """The client is refused. The message says nothing that helps to guess."""

@@ -1,0 +1,50 @@
+"""Certificates for tests: an authority of our own, and what it signs. Good and bad ones, as PEM files in one folder."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trustme
+
+DAY: Final = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate (with its chain) and its private key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """One certificate authority; `ca_file` is what its clients trust.
+
+    Args:
+        folder: where the files go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder: Final = folder
+        self._authority: Final = trustme.CA()
+        self.ca_file: Final = folder / "ca.pem"
+        self._authority.cert_pem.write_to_path(str(self.ca_file))
+
+    def issue(self, name: str, *hosts: str, lasted_days: int | None = None) -> Identity:
+        """Sign a certificate for *hosts* (names or addresses).
+
+        Args:
+            name: of the files.
+            lasted_days: given, it expired that many days ago.
+        """
+        until = None if lasted_days is None else dt.datetime.now(dt.UTC) - lasted_days * DAY
+        issued = self._authority.issue_cert(*hosts, common_name=name, not_after=until)
+        made = Identity(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        certificates = b"".join(part.bytes() for part in issued.cert_chain_pems)
+        made.certificate.write_bytes(certificates)
+        issued.private_key_pem.write_to_path(str(made.key))
+        return made
