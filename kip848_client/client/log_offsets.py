@@ -1,0 +1,152 @@
+"""Where partitions begin and end, and which offset belongs to a time: questions of programs that are no consumer.
+
+One request for each broker, whatever the number of partitions. One of the few homes of confluent_kafka: it asks with
+its AdminClient, which takes the same security settings as the data plane.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from kip848_client.client.data_plane import LIBRDKAFKA_LOGGER, KafkaError, PublicTopicPartition, public, translate
+from kip848_client.config import ConfigValue
+from kip848_client.errors import ConfigError, Kip848Error, RequestTimeoutError
+from kip848_client.model import TopicPartition
+
+_CONSUMER_KEYS: Final = (
+    "auto.offset.reset",
+    "check.crcs",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "fetch.",
+    "group.id",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "queued.",
+)
+"""What an AdminClient would warn about."""
+
+_GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+
+
+class LogOffsets:
+    """Asks the leaders of partitions.
+
+    Args:
+        conf: a data plane's configuration; isolation.level decides what the end is.
+        timeout_ms: of one question.
+        retries, retry_interval_ms: after one that failed for a passing reason.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, ConfigValue], *, timeout_ms: int, retries: int = 3, retry_interval_ms: int = 10
+    ) -> None:
+        self._timeout_s: Final = timeout_ms / 1_000
+        self._retries: Final = retries
+        self._retry_interval_s: Final = retry_interval_ms / 1_000
+        uncommitted = str(conf.get("isolation.level", "read_committed")).lower() == "read_uncommitted"
+        self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        settings = {key: conf[key] for key in conf if not key.startswith(_CONSUMER_KEYS)}
+        try:
+            self._admin = AdminClient({"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **settings})
+        except KafkaException as error:
+            raise ConfigError(str(translate(error, what="looking up offsets"))) from error
+
+    def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition; those that do not exist are absent.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        return self._list(dict.fromkeys(partitions, OffsetSpec.earliest()))
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset of each partition, as far as it may be read; those that do not exist are absent.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        return self._list(dict.fromkeys(partitions, OffsetSpec.latest()))
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record, of transactions that are still open too.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        specs = dict.fromkeys(partitions, OffsetSpec.latest())
+        return self._list(specs, isolation=IsolationLevel.READ_UNCOMMITTED)
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time, ms since 1970; None where there is no such record.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        found = self._list({partition: OffsetSpec.for_timestamp(at) for partition, at in times_ms.items()})
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    def partition_counts(self, topics: Iterable[str] | None) -> dict[str, int]:
+        """How many partitions each topic has, of all topics if None; topics that do not exist are absent.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        counts: dict[str, int] = {}
+        for topic in [None] if topics is None else sorted(topics):
+            described = self._retry("topics", lambda topic=topic: self._describe(topic))
+            for name, found in described.items():
+                if found.error is None:
+                    counts[name] = len(found.partitions)
+                elif found.error.code() not in _GONE:
+                    raise translate(found.error, what=f"metadata of {name}")
+        return counts
+
+    def _describe(self, topic: str | None):  # type: ignore[no-untyped-def]
+        if topic is None:
+            return self._admin.list_topics(timeout=self._timeout_s).topics
+        return self._admin.list_topics(topic, timeout=self._timeout_s).topics
+
+    def _list(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, int]:
+        if not specs:
+            return {}
+        return self._retry("offsets", lambda: self._list_once(specs, isolation or self._isolation))
+
+    def _list_once(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        asked: dict[PublicTopicPartition, OffsetSpec] = {public(name): spec for name, spec in specs.items()}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=isolation, request_timeout=max(0.001, self._timeout_s)
+        )
+        listed: dict[TopicPartition, int] = {}
+        for partition, answer in answers.items():
+            try:
+                listed[TopicPartition(partition.topic, partition.partition)] = answer.result(self._timeout_s + 1).offset
+            except KafkaException as error:
+                if error.args[0].code() not in _GONE:
+                    raise
+        return listed
+
+    def _retry(self, what, ask):  # type: ignore[no-untyped-def]
+        for attempt in range(self._retries + 1):
+            try:
+                return ask()
+            except KafkaException as error:
+                failure: Kip848Error = translate(error, what=f"looking up {what}")
+                failure.__cause__ = error
+            except TimeoutError as error:
+                failure = RequestTimeoutError(f"looking up {what}: no answer in {self._timeout_s:.0f} s")
+                failure.__cause__ = error
+            if attempt < self._retries:
+                time.sleep(self._retry_interval_s)
+        raise failure

@@ -1,0 +1,35 @@
+"""Spark: a streaming and batch source that is a member of a consumer group, and the session to run it in.
+
+PySpark is an extra (``pip install 'kip848_client[spark]'``). Importing this package loads none of it; the names below
+load what they need when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kip848_client.spark.session import JavaMissingError, SparkMissingError, spark_session
+    from kip848_client.spark.source import FORMAT, register
+
+__all__ = ["register", "spark_session", "FORMAT", "JavaMissingError", "SparkMissingError"]
+
+_HOMES: Final = {
+    "register": "source",
+    "FORMAT": "source",
+    "spark_session": "session",
+    "JavaMissingError": "session",
+    "SparkMissingError": "session",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home == "source":
+        from kip848_client.spark.session import require_pyspark  # says how to install what is missing
+
+        require_pyspark()
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,92 @@
+"""Which ranges a batch read covers: from the place where it begins to the place where it ends. Joins no group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.errors import ConfigError
+from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.spark.data_loss import data_loss
+from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, data_plane
+from kip848_client.spark.group_offsets import GroupOffsets
+from kip848_client.spark.offsets import OffsetRange
+from kip848_client.spark.options import SourceOptions
+from kip848_client.spark.places import find_place
+from kip848_client.spark.planner import Task, cut_tasks
+from kip848_client.spark.starting import Edge
+
+
+def plan_batch(options: SourceOptions) -> list[Task]:
+    """Find the ranges, and cut them into tasks.
+
+    Raises:
+        ConfigError: the options name partitions that do not exist.
+        DataLossError: records to be read are gone, and failOnDataLoss is on.
+        Kip848Error: no answer.
+    """
+    log = LogOffsets(
+        data_plane(options),
+        timeout_ms=LOOKUP_TIMEOUT_MS,
+        retries=options.retries,
+        retry_interval_ms=options.retry_interval_ms,
+    )
+    partitions = _partitions(options, log)
+    begins, ends = log.begins(partitions), log.ends(partitions)
+    missing = partitions - ends.keys()
+    if missing:
+        raise ConfigError(f"{describe_partitions(missing)} cannot be read: no such partition")
+    assert options.ending is not None
+    starts = _starts(options, partitions, log)
+    stops = ends if options.ending is Edge.LATEST else find_place(options.ending, partitions, log)
+    ranges = []
+    for partition in sorted(partitions):
+        start, stop = starts[partition], min(stops[partition], ends[partition])
+        if start < begins[partition] or max(start, stops[partition]) > ends[partition]:
+            if options.fail_on_data_loss:
+                raise data_loss(
+                    f"{partition} was to be read from {start} to {stops[partition]}, and holds {begins[partition]} "
+                    f"to {ends[partition]}"
+                )
+            start = max(start, begins[partition])
+        if start < stop:
+            ranges.append(OffsetRange(partition, start, stop))
+    return cut_tasks(
+        ranges, tasks_min=options.tasks_min, tasks_max=options.tasks_max, task_rows_max=options.task_rows_max
+    )
+
+
+def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicPartition]:
+    if options.assigned:
+        return options.assigned
+    pattern = options.subscription.pattern
+    topics: Iterable[str] | None = options.subscription.topics
+    if pattern is not None:
+        # There is no coordinator to ask: without a group the pattern is matched here, in Python's syntax.
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error as error:
+            raise ConfigError(f"subscribePattern: {pattern!r} is no regular expression: {error}") from error
+        topics = None
+    counts = log.partition_counts(topics)
+    if pattern is not None:
+        counts = {topic: count for topic, count in counts.items() if matches(topic)}
+    missing = (options.subscription.topics or frozenset()) - counts.keys()
+    if missing:
+        raise ConfigError(f"subscribe: no such topic: {', '.join(sorted(missing))}")
+    return frozenset(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+
+
+def _starts(
+    options: SourceOptions, partitions: frozenset[TopicPartition], log: LogOffsets
+) -> dict[TopicPartition, int]:
+    if options.starting is not Edge.COMMITTED:
+        return find_place(options.starting, partitions, log)
+    group = GroupOffsets(options.client)
+    try:
+        committed = group.committed(partitions)
+    finally:
+        group.close()
+    reset = Edge.LATEST if options.client["auto.offset.reset"] == "latest" else Edge.EARLIEST
+    return {**committed, **find_place(reset, partitions - committed.keys(), log)}

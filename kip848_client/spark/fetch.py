@@ -1,0 +1,103 @@
+"""Executor side: ranges of partitions as Arrow record batches. Knows neither group nor query."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kip848_client.client.data_plane import Message
+from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.client.range_reader import RangeReader, RecordsGoneError
+from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.spark.data_loss import data_loss
+from kip848_client.spark.offsets import OffsetRange
+from kip848_client.spark.options import SourceOptions
+from kip848_client.spark.schema import arrow_records
+
+LOOKUP_TIMEOUT_MS: Final = 10_000
+NO_GROUP: Final = "kip848-spark-batch"
+"""librdkafka wants a group.id even of a consumer that is in no group."""
+
+_readers: dict[tuple[int, frozenset[tuple[str, object]]], RangeReader] = {}
+"""One for each configuration; worker processes live longer than tasks. The process id guards against forks."""
+
+
+def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
+    """librdkafka's configuration for *options*.
+
+    Raises:
+        ConfigError: a key or value is wrong.
+    """
+    return parse_consumer_config({"group.id": NO_GROUP, **options.client}).data_plane
+
+
+def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Read *ranges*, one after the other.
+
+    Raises:
+        DataLossError: records are gone, and failOnDataLoss is on.
+        Kip848Error: they could not be read.
+    """
+    reader = _reader(options)
+    schema = arrow_records(include_headers=options.include_headers)
+    for each in ranges:
+        for messages in _read_range(reader, each, options):
+            yield to_arrow(messages, each, schema)
+
+
+def to_arrow(messages: list[Message], source: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
+    """One Arrow batch of records of one partition, in Spark's columns."""
+    count = len(messages)
+    kinds, times_ms = zip(*map(Message.timestamp, messages), strict=True)
+    columns: list[Any] = [
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        pa.repeat(pa.scalar(source.partition.topic, pa.string()), count),
+        pa.repeat(pa.scalar(source.partition.partition, pa.int32()), count),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(schema.field("timestamp").type),
+        # confluent_kafka counts from 0 = none, Kafka and Spark from -1 = none.
+        pa.array([kind - 1 for kind in kinds], pa.int32()),
+    ]
+    if len(schema) > len(columns):
+        columns.append(pa.array([_headers(message) for message in messages], schema.field("headers").type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _headers(message: Message) -> list[dict[str, object]] | None:
+    headers = message.headers()
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [{"key": key, "value": content} for key, content in pairs]
+
+
+def _read_range(reader: RangeReader, each: OffsetRange, options: SourceOptions) -> Iterator[list[Message]]:
+    start = each.start
+    while start < each.end:
+        try:
+            for messages in reader.read(each.partition, start=start, end=each.end):
+                yield messages
+                last = messages[-1].offset()
+                assert last is not None
+                start = last + 1
+            return
+        except RecordsGoneError as error:
+            if options.fail_on_data_loss:
+                raise data_loss(str(error)) from error
+            begin = LogOffsets(data_plane(options), timeout_ms=LOOKUP_TIMEOUT_MS).begins([each.partition])
+            if begin.get(each.partition, each.end) <= start:
+                return  # the topic is gone, or was made anew: nothing of this range is left
+            start = begin[each.partition]
+
+
+def _reader(options: SourceOptions) -> RangeReader:
+    conf = data_plane(options)
+    key = (os.getpid(), frozenset(conf.items()))
+    reader = _readers.get(key)
+    if reader is None:
+        reader = _readers[key] = RangeReader(conf, poll_timeout_ms=options.poll_timeout_ms)
+    return reader

@@ -1,0 +1,108 @@
+"""Partitions that options name one by one (``assign``): the same calls as a membership has, without a group to ask.
+
+With ``commit=group`` finished batches are committed under the group's name, which a group accepts only while it has no
+members.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.errors import Kip848Error
+from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.spark.data_loss import data_loss
+from kip848_client.spark.gate import Gate
+from kip848_client.spark.group_offsets import GroupOffsets
+from kip848_client.spark.offsets import OffsetRange, StreamOffset
+from kip848_client.spark.options import SourceOptions
+from kip848_client.spark.places import find_place
+from kip848_client.spark.starting import Edge
+
+_log = logging.getLogger("kip848_client.spark")
+
+
+class FixedPartitions:
+    """Partitions that nobody takes away. See `Membership` for what the calls mean.
+
+    Raises:
+        Kip848Error: where to begin could not be found out.
+    """
+
+    rebalance_timeout_ms: Final = None
+    topic_ids: Final[Mapping[str, UUID]] = {}
+    counts: Final[Mapping[str, int]] = {}
+
+    def __init__(self, options: SourceOptions, restored: StreamOffset, log: LogOffsets) -> None:
+        self._options = options
+        self._gate = Gate()
+        self._gate.restore(restored.positions)
+        self._group = GroupOffsets(options.client) if "group.id" in options.client else None
+        new = options.assigned - restored.positions.keys()
+        kept = {partition: restored.positions[partition] for partition in options.assigned - new}
+        self._gate.assign({**kept, **self._begin(new, log)})
+        self._gate.owe(kept)
+
+    def check(self) -> None:
+        """Nothing can go wrong here."""
+
+    def await_assignment(self, timeout_s: float) -> bool:
+        """Everything is there from the start."""
+        return True
+
+    def await_change(self, timeout_s: float) -> None:
+        """Nothing changes."""
+
+    def readable(self) -> dict[TopicPartition, int]:
+        """See `Membership`."""
+        return self._gate.readable
+
+    def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """See `Membership`."""
+        return self._gate.plan(ranges)
+
+    def progress(self) -> dict[TopicPartition, int]:
+        """See `Membership`."""
+        return self._gate.progress
+
+    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+        """See `Membership`."""
+        self._gate.rewind(positions)
+
+    def finish(self) -> None:
+        """Commit the batch, if that was asked for."""
+        self._gate.finish()
+        due = self._gate.uncommitted
+        if not self._options.commit or self._group is None or not due:
+            return
+        try:
+            self._group.commit(due)
+            self._gate.committed(due)
+        except Kip848Error as error:
+            _log.warning("offsets were not committed: %s", error)
+
+    def abandon(self) -> None:
+        """See `Membership`."""
+        self._gate.abandon()
+
+    def close(self) -> None:
+        """Close connections."""
+        if self._group is not None:
+            self._group.close()
+
+    def _begin(self, partitions: Iterable[TopicPartition], log: LogOffsets) -> dict[TopicPartition, int]:
+        new = frozenset(partitions)
+        found: dict[TopicPartition, int] = {}
+        place = self._options.starting
+        if place is Edge.COMMITTED:
+            assert self._group is not None, "options are checked"
+            found = self._group.committed(new)
+            place = Edge.EARLIEST if self._options.client["auto.offset.reset"] == "earliest" else Edge.LATEST
+        found.update(find_place(place, new - found.keys(), log))
+        missing = new - found.keys()
+        if missing and self._options.fail_on_data_loss:
+            raise data_loss(f"partitions to read do not exist: {describe_partitions(missing)}")
+        return found

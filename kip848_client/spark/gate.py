@@ -1,0 +1,168 @@
+"""Between membership and batches: what may be planned, what is being read, what may be let go. Pure; no locks.
+
+A revocation waits for the batch that reads the partition; what a finished batch has read is to be committed before the
+partition goes. `membership` calls this under its lock, from the thread of the query and from the thread of the member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kip848_client.model import TopicPartition
+from kip848_client.spark.offsets import OffsetRange
+
+
+class Gate:
+    """What one query owns, reads and has read.
+
+    At any time ``readable = owned - revoking``, and what is in flight was readable when it was planned.
+    """
+
+    def __init__(self) -> None:
+        self._positions: dict[TopicPartition, int] = {}
+        """Next offset of every partition that was ever read or assigned here."""
+        self._owned: set[TopicPartition] = set()
+        self._revoking: set[TopicPartition] = set()
+        self._in_flight: dict[TopicPartition, OffsetRange] = {}
+        self._lost_in_flight: set[TopicPartition] = set()
+        """Lost while they were read: the batch goes on, but what it reads is not ours to commit."""
+        self._read: set[TopicPartition] = set()
+        """Partitions of which this query, or an earlier run of it, read something."""
+        self._uncommitted: dict[TopicPartition, int] = {}
+
+    # --------------------------------------------------------------------------------------------------------- state
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """What the group gave us, with what is being revoked."""
+        return frozenset(self._owned)
+
+    @property
+    def readable(self) -> dict[TopicPartition, int]:
+        """Next offset of every partition that a new batch may read."""
+        return {
+            partition: self._positions[partition]
+            for partition in self._owned
+            if partition not in self._revoking and partition not in self._in_flight
+        }
+
+    @property
+    def in_flight(self) -> tuple[OffsetRange, ...]:
+        """What the current batch reads, sorted."""
+        return tuple(self._in_flight[partition] for partition in sorted(self._in_flight))
+
+    @property
+    def may_let_go(self) -> bool:
+        """Whether no batch reads what is being revoked."""
+        return not (self._revoking & self._in_flight.keys())
+
+    @property
+    def progress(self) -> dict[TopicPartition, int]:
+        """Next offset of every partition that was read, as if the batch in flight were finished: for the checkpoint."""
+        return {
+            partition: self._in_flight[partition].end if partition in self._in_flight else self._positions[partition]
+            for partition in self._read | self._in_flight.keys()
+        }
+
+    def floor(self, partition: TopicPartition) -> int | None:
+        """Up to where this query has read *partition*; it never reads below that again."""
+        return self._positions[partition] if partition in self._read else None
+
+    # ------------------------------------------------------------------------------------------------------- batches
+
+    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Take over what a checkpoint says that the query has read. Positions only move forward."""
+        for partition, position in positions.items():
+            self._advance(partition, position)
+
+    def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """Begin a batch with those of *ranges* that may still be read.
+
+        Returns:
+            What was accepted; the rest was revoked or lost since its positions were asked for.
+        """
+        assert not self._in_flight, "the batch before has not ended"
+        accepted = [
+            each
+            for each in ranges
+            if each.partition in self._owned
+            and each.partition not in self._revoking
+            and self._positions[each.partition] <= each.start
+        ]
+        self._in_flight = {each.partition: each for each in accepted}
+        return tuple(accepted)
+
+    def finish(self) -> None:
+        """The batch is complete: what it read counts, and what is ours of it is to be committed."""
+        for partition, each in self._in_flight.items():
+            self._advance(partition, each.end)
+            if partition in self._owned and partition not in self._lost_in_flight:
+                self._uncommitted[partition] = each.end
+        self._in_flight.clear()
+        self._lost_in_flight.clear()
+
+    def abandon(self) -> None:
+        """The batch was never run, or nobody will hear of its end: its ranges are to be planned anew."""
+        self._in_flight.clear()
+        self._lost_in_flight.clear()
+
+    # ----------------------------------------------------------------------------------------------------- ownership
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """The group gave us partitions, to be read from here on; never below what was read already."""
+        for partition, position in positions.items():
+            self._owned.add(partition)
+            self._revoking.discard(partition)
+            floor = self.floor(partition)
+            self._positions[partition] = position if floor is None else max(position, floor)
+
+    def owe(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The group is behind what an earlier run of this query finished: commit these once they are ours."""
+        self._uncommitted.update(offsets)
+
+    def begin_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group wants partitions back: nothing new is planned for them."""
+        self._revoking.update(set(partitions) & self._owned)
+
+    def end_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are handed over."""
+        self._remove(set(partitions))
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """They may belong to somebody else already: nothing of them is committed any more."""
+        gone = set(partitions)
+        self._lost_in_flight |= gone & self._in_flight.keys()
+        self._remove(gone)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Topics are gone, or were made anew under their old name: what was read of them means nothing now."""
+        names = set(topics)
+        self._read = {partition for partition in self._read if partition.topic not in names}
+
+    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on elsewhere although it was read: only where records were lost, and that is allowed."""
+        for partition, position in positions.items():
+            self._positions[partition] = position
+
+    # ------------------------------------------------------------------------------------------------------- commits
+
+    @property
+    def uncommitted(self) -> dict[TopicPartition, int]:
+        """Finished and not committed, of partitions that are ours."""
+        return {partition: offset for partition, offset in self._uncommitted.items() if partition in self._owned}
+
+    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The group has these."""
+        for partition, offset in offsets.items():
+            if self._uncommitted.get(partition) == offset:
+                del self._uncommitted[partition]
+
+    def _advance(self, partition: TopicPartition, position: int) -> None:
+        self._read.add(partition)
+        self._positions[partition] = max(position, self._positions.get(partition, position))
+
+    def _remove(self, partitions: set[TopicPartition]) -> None:
+        self._owned -= partitions
+        self._revoking -= partitions
+        for partition in partitions:
+            self._uncommitted.pop(partition, None)

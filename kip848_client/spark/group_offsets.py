@@ -1,0 +1,69 @@
+"""Committed offsets of a group, for those that are not in it: read for a batch, written for fixed partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kip848_client.client.assembly import build_group_member
+from kip848_client.config import parse_consumer_config
+from kip848_client.member.events import LeaveMode
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+
+TIMEOUT_MS: Final = 10_000
+
+
+class GroupOffsets:
+    """The offsets of one group. Joins nothing.
+
+    Args:
+        client: configuration with a group.id.
+    """
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._member = build_group_member(parse_consumer_config(client), records=_Nothing())
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The committed offsets; partitions without one are absent.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        found = self._member.committed(partitions, timeout_ms=TIMEOUT_MS)
+        return {partition: at.offset for partition, at in found.items()}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit, as somebody who is not a member: accepted only while the group is empty.
+
+        Raises:
+            Kip848Error: refused, or no answer.
+        """
+        named = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        self._member.commit_sync(named, timeout_ms=TIMEOUT_MS)
+
+    def close(self) -> None:
+        """Close connections."""
+        self._member.close(timeout_ms=1_000, mode=LeaveMode.DEFAULT, release=lambda: None)
+
+
+class _Nothing:
+    """There are no records here."""
+
+    def warm(self, topics: Iterable[str]) -> None:
+        """Nothing to do."""
+
+    def start(self, positions: object) -> None:
+        """Nothing to do."""
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do."""
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do."""
+
+    def let_go_all(self) -> None:
+        """Nothing to do."""
+
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """None."""
+        return {}

@@ -1,0 +1,378 @@
+"""The query's membership: a `GroupMember` on a thread of its own, and the gate between it and the batches.
+
+Lives in the process that Spark keeps for one query on the driver's machine. The query's thread asks what may be read
+and tells which batch is finished; the member's thread takes part in rebalances and commits. Both meet in the `Gate`,
+under one lock. What a batch reads is decided in `stream`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from kip848_client.client.assembly import build_group_member
+from kip848_client.client.group_member import GroupMember
+from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.config import parse_consumer_config
+from kip848_client.errors import (
+    AuthenticationError,
+    BrokerError,
+    CommitFailedError,
+    ConnectionLostError,
+    FencedError,
+    Kip848Error,
+    ListenerError,
+    MaxPollExceededError,
+    RequestTimeoutError,
+)
+from kip848_client.member.events import LeaveMode
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.spark.data_loss import data_loss
+from kip848_client.spark.gate import Gate
+from kip848_client.spark.offsets import OffsetRange, StreamOffset
+from kip848_client.spark.options import SourceOptions
+from kip848_client.spark.places import find_place
+from kip848_client.spark.starting import EARLIEST_OFFSET, Edge
+
+_log = logging.getLogger("kip848_client.spark")
+
+POLL_S: Final = 0.02
+"""How long the member waits for the group before it looks for batches that were finished."""
+
+COMMIT_TIMEOUT_MS: Final = 5_000
+COMMIT_PAUSE_S: Final = 1.0
+"""After a commit that failed."""
+
+LEAVE_TIMEOUT_MS: Final = 3_000
+LOOKUP_TIMEOUT_MS: Final = 10_000
+
+
+class Membership:
+    """One member of the group, for one query.
+
+    Args:
+        options: of the query; has a subscription.
+        restored: where an earlier run of the query came to, from the checkpoint.
+        log: asks brokers about offsets.
+    """
+
+    def __init__(self, options: SourceOptions, restored: StreamOffset, log: LogOffsets) -> None:
+        config = parse_consumer_config({"client.id": "kip848-spark", **options.client})
+        self._options = options
+        self._log = log
+        self._rebalance_timeout_ms: Final = config.rebalance_timeout_ms
+        self._changed = threading.Condition()
+        self._gate = Gate()
+        self._gate.restore(restored.positions)
+        self._topic_ids: dict[str, UUID] = dict(restored.topic_ids)
+        self._counts: dict[str, int] = dict(restored.counts)
+        self._departed: set[str] = set()
+        self._fresh = not restored.counts
+        """Whether the query never planned a batch: only then does startingOffsets apply."""
+        self._closing = False
+        self._failure: Kip848Error | None = None
+        self._next_commit_s = 0.0
+        self._member: GroupMember = build_group_member(config, records=_NoRecords(self._begin_reading))
+        self._thread = threading.Thread(target=self._run, name="kip848-spark-member", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------ for the query's thread
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the group waits for a revocation."""
+        return self._rebalance_timeout_ms
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID]:
+        """Of every topic that the query ever had some of."""
+        return dict(self._topic_ids)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many partitions topics had when the query first saw them."""
+        return dict(self._counts)
+
+    def check(self) -> None:
+        """Raise what makes it useless to go on.
+
+        Raises:
+            Kip848Error: the group refuses us for good, or records are gone.
+        """
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+        gone = self._topics_gone()
+        if gone and self._options.fail_on_data_loss:
+            raise data_loss(f"topics that this query has read do not exist any more: {', '.join(sorted(gone))}")
+        with self._changed:
+            self._gate.forget(gone)
+
+    def await_assignment(self, timeout_s: float) -> bool:
+        """Wait until there is something to read, or the member failed. Returns whether it owns anything."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._gate.readable or self._failure is not None, timeout_s)
+            if self._failure is not None:
+                raise self._failure
+            return bool(self._gate.owned)
+
+    def await_change(self, timeout_s: float) -> None:
+        """Wait until what is owned changes, for at most *timeout_s*."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def readable(self) -> dict[TopicPartition, int]:
+        """Next offset of each partition that a batch may read."""
+        with self._changed:
+            return self._gate.readable
+
+    def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """Begin a batch with those of *ranges* that are still ours. From now on a revocation of these waits."""
+        owned_now = self._member.view.readable  # the coordinator's word; a loss shows here first
+        with self._changed:
+            accepted = self._gate.plan([each for each in ranges if each.partition in owned_now])
+            if accepted:
+                self._fresh = False
+            return accepted
+
+    def progress(self) -> dict[TopicPartition, int]:
+        """For the checkpoint."""
+        with self._changed:
+            return self._gate.progress
+
+    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on elsewhere: records between were lost, and that is allowed."""
+        with self._changed:
+            self._gate.rewind(positions)
+
+    def finish(self) -> None:
+        """The batch that was planned is complete: commit it, and let go of what is wanted back."""
+        with self._changed:
+            self._gate.finish()
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """The batch that was planned was never run."""
+        with self._changed:
+            self._gate.abandon()
+            self._changed.notify_all()
+
+    def close(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
+        """Leave the group; a batch in flight is not waited for, and not committed."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_ms / 1_000 + 1)
+
+    def _topics_gone(self) -> set[str]:
+        """Topics that partitions were taken of, and that do not exist any more."""
+        with self._changed:
+            asked, self._departed = self._departed, set()
+            read = {partition.topic for partition in self._gate.progress}
+        asked &= read
+        return asked - self._log.partition_counts(asked).keys() if asked else set()
+
+    # ----------------------------------------------------------------------------------------- on the member's thread
+
+    def _run(self) -> None:
+        try:
+            # Topics of an earlier run that are gone are noticed by the first check().
+            self._departed.update(partition.topic for partition in self._gate.progress)
+            self._member.subscribe(self._options.subscription, self)
+            while not self._closing and self._failure is None:
+                self._take_part()
+        except Exception as error:  # noqa: BLE001  the query's thread must hear of it
+            _log.exception("the member's thread failed")
+            failure = error if isinstance(error, Kip848Error) else Kip848Error(f"the member's thread failed: {error!r}")
+            self._fail(failure)
+        finally:
+            left = self._member.close(timeout_ms=LEAVE_TIMEOUT_MS, mode=LeaveMode.DEFAULT, release=lambda: None)
+            for raised in left:
+                _log.info("while leaving the group: %s", raised)
+
+    def _take_part(self) -> None:
+        try:
+            self._member.poll(POLL_S)
+        except (ListenerError, MaxPollExceededError) as error:
+            _log.warning("%s", error)  # the step is tried again by the next poll
+        except Kip848Error as error:
+            if self._member.thread.fatal is not None or not passing(error):
+                self._fail(error)
+                return
+            _log.warning("%s", error)
+        if time.monotonic() >= self._next_commit_s:
+            self._commit()
+
+    def _fail(self, error: Kip848Error) -> None:
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            self._changed.notify_all()
+
+    def _commit(self, only: frozenset[TopicPartition] | None = None) -> None:
+        """Commit what finished batches have read."""
+        if not self._options.commit:
+            return
+        with self._changed:
+            due = {
+                partition: OffsetAndMetadata(offset)
+                for partition, offset in self._gate.uncommitted.items()
+                if only is None or partition in only
+            }
+        if not due:
+            return
+        try:
+            self._member.commit_sync(due, timeout_ms=COMMIT_TIMEOUT_MS)
+        except Kip848Error as error:
+            # The query goes by its checkpoint; the group hears of the next batch, or of this one a second later.
+            _log.warning("offsets were not committed: %s", error)
+            self._next_commit_s = time.monotonic() + COMMIT_PAUSE_S
+            return
+        with self._changed:
+            self._gate.committed({partition: at.offset for partition, at in due.items()})
+
+    # ---------------------------------------------------------------------- rebalance callbacks, on the same thread
+
+    def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """Say where to begin, unless the group's committed offset, or auto.offset.reset, is right."""
+        if not partitions:
+            return
+        try:
+            self._check_incarnations(partitions)
+            names = [tip.topic_partition for tip in partitions]
+            self._count(names)
+            committed = self._member.committed(names, timeout_ms=LOOKUP_TIMEOUT_MS)
+            known = {partition: at.offset for partition, at in committed.items()}
+            for partition, offset in self._starts(names, known).items():
+                self._member.seek(partition, OffsetAndMetadata(offset))
+        except Kip848Error as error:
+            if not passing(error):
+                self._fail(error)
+            raise
+
+    def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """Wait for the batch that reads them, commit it, and only then let the group have them."""
+        names = frozenset(tip.topic_partition for tip in partitions)
+        began_s = time.monotonic()
+        with self._changed:
+            self._gate.begin_revocation(names)
+            while not (self._gate.may_let_go or self._closing or self._failure is not None or self._removed()):
+                self._changed.wait(POLL_S)
+            waited = time.monotonic() - began_s
+        self._commit(names)
+        with self._changed:
+            self._gate.end_revocation(names)
+            self._departed.update(partition.topic for partition in names)
+            self._changed.notify_all()
+        if names:
+            _log.info("handed over %s after %.3f s", describe_partitions(names), waited)
+
+    def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """They may be somebody else's already: read no more of them, and commit nothing."""
+        with self._changed:
+            names = [tip.topic_partition for tip in partitions]
+            self._gate.lose(names)
+            self._departed.update(partition.topic for partition in names)
+            self._changed.notify_all()
+        _log.warning("lost %s", describe_partitions(names))
+
+    def _removed(self) -> bool:
+        """Whether the group has given up on us meanwhile, so that there is nothing to wait for."""
+        return self._member.view.member_epoch <= 0
+
+    def _begin_reading(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        with self._changed:
+            self._gate.assign({tip.topic_partition: at.offset for tip, at in positions.items()})
+            self._changed.notify_all()
+
+    def _starts(
+        self, names: Iterable[TopicPartition], committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where partitions begin that the member itself would begin elsewhere."""
+        starts: dict[TopicPartition, int] = {}
+        explicit = self._options.starting
+        asked = []
+        with self._changed:
+            for partition in names:
+                floor = self._gate.floor(partition)
+                if floor is not None:
+                    starts[partition] = max(floor, committed.get(partition, 0))
+                    if floor > committed.get(partition, -1):
+                        self._gate.owe({partition: floor})
+                elif explicit is not Edge.COMMITTED and self._fresh:
+                    asked.append(partition)
+                elif partition in committed:
+                    starts[partition] = committed[partition]
+                elif explicit is not Edge.COMMITTED or partition.partition >= self._counts.get(partition.topic, 0):
+                    starts[partition] = EARLIEST_OFFSET
+        if asked:
+            starts.update(find_place(explicit, asked, self._log))
+        return starts
+
+    def _check_incarnations(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Notice topics that were deleted and made again under their old name."""
+        ids = {tip.topic: tip.topic_id for tip in partitions}
+        with self._changed:
+            read = {partition.topic for partition in self._gate.progress}
+            anew = sorted(
+                topic for topic, found in ids.items() if topic in read and self._topic_ids.get(topic, found) != found
+            )
+        if anew and self._options.fail_on_data_loss:
+            error = data_loss(f"topics that this query has read were deleted and made anew: {', '.join(anew)}")
+            self._fail(error)
+            raise error
+        with self._changed:
+            self._gate.forget(anew)
+            self._topic_ids.update(ids)
+            self._counts.update(dict.fromkeys(anew, 0))  # all of their partitions are new, and begin at their beginning
+
+    def _count(self, names: Iterable[TopicPartition]) -> None:
+        """Remember how many partitions there are, so that those which come later are read from their beginning."""
+        fresh = not self._counts
+        topics = {partition.topic for partition in names}
+        if fresh:
+            topics |= self._options.subscription.topics
+        unknown = topics - self._counts.keys()
+        if unknown:
+            counts = self._log.partition_counts(unknown) if fresh else {}
+            self._counts.update({topic: counts.get(topic, 0) for topic in unknown})
+
+
+def passing(error: Kip848Error) -> bool:
+    """Whether *error* may go away by itself, so that a query should go on."""
+    if isinstance(error, BrokerError):
+        return error.retriable or isinstance(error, FencedError)
+    return isinstance(error, (RequestTimeoutError, ConnectionLostError, CommitFailedError)) and not isinstance(
+        error, AuthenticationError
+    )
+
+
+class _NoRecords:
+    """Stands where a consumer has its fetcher: records are read elsewhere, only positions are of interest."""
+
+    def __init__(self, begin: Callable[[Mapping[TopicIdPartition, OffsetAndMetadata]], None]) -> None:
+        self._begin = begin
+
+    def warm(self, topics: Iterable[str]) -> None:
+        """Nothing to do."""
+
+    def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        """These may be read from here on."""
+        self._begin(positions)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do: `revoked` follows."""
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do: `revoked` or `lost` did it."""
+
+    def let_go_all(self) -> None:
+        """Nothing to do."""
+
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """None: offsets are committed explicitly."""
+        return {}

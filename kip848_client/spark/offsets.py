@@ -1,0 +1,101 @@
+"""A stream's offset: what is in a checkpoint, as a value and as JSON. Pure.
+
+Spark keeps one offset for each batch and hands it back after a restart. Ours carries the ranges of that very batch,
+because who owns which partition changes between batches: a difference of positions could not be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, Final
+from uuid import UUID
+
+from kip848_client.errors import Kip848Error
+from kip848_client.model import TopicPartition
+from kip848_client.values import value
+
+VERSION: Final = 1
+
+
+class OffsetFormatError(Kip848Error):
+    """An offset in a checkpoint that this version cannot read."""
+
+
+@value
+class OffsetRange:
+    """Records of one partition from `start` up to, and without, `end`."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets; fewer records if some were compacted away or belong to aborted transactions."""
+        return self.end - self.start
+
+
+@value
+class StreamOffset:
+    """What a batch read, and how far the query has come.
+
+    Args:
+        ranges: of this batch, sorted by partition.
+        positions: next offset of every partition that the query ever read; those of `ranges` are at their ends.
+        topic_ids: of the topics in `positions`, so that a topic that was deleted and made again is noticed.
+        counts: partitions that each topic had when the query first had some of it; later ones begin at their beginning.
+    """
+
+    ranges: tuple[OffsetRange, ...] = ()
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as what `json` writes; equal values give equal text, because Spark compares texts."""
+        return {
+            "version": VERSION,
+            "ranges": _by_topic((each.partition, [each.start, each.end]) for each in self.ranges),
+            "positions": _by_topic(self.positions.items()),
+            "topic_ids": {topic: str(self.topic_ids[topic]) for topic in sorted(self.topic_ids)},
+            "counts": {topic: self.counts[topic] for topic in sorted(self.counts)},
+        }
+
+    @staticmethod
+    def from_json(parsed: Mapping[str, Any]) -> StreamOffset:
+        """Read what `to_json` made.
+
+        Raises:
+            OffsetFormatError: it was made by another source or a newer version.
+        """
+        if parsed.get("version") != VERSION:
+            raise OffsetFormatError(
+                f"the checkpoint holds an offset of version {parsed.get('version')!r}, this source reads version "
+                f"{VERSION}: use a checkpoint of this source, or a new one with startingOffsets"
+            )
+        try:
+            return StreamOffset(
+                ranges=tuple(OffsetRange(partition, start, end) for partition, (start, end) in _flat(parsed["ranges"])),
+                positions=dict(_flat(parsed["positions"])),
+                topic_ids={topic: UUID(text) for topic, text in parsed.get("topic_ids", {}).items()},
+                counts=dict(parsed.get("counts", {})),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OffsetFormatError(f"the checkpoint holds a damaged offset: {parsed!r}") from error
+
+
+def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for partition, content in sorted(entries, key=lambda entry: entry[0]):
+        nested.setdefault(partition.topic, {})[str(partition.partition)] = content
+    return nested
+
+
+def _flat(nested: Mapping[str, Mapping[str, Any]]) -> list[tuple[TopicPartition, Any]]:
+    entries = [
+        (TopicPartition(topic, int(number)), content)
+        for topic, of_topic in nested.items()
+        for number, content in of_topic.items()
+    ]
+    return sorted(entries, key=lambda entry: entry[0])

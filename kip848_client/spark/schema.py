@@ -1,0 +1,54 @@
+"""The columns of the tables that this package makes, for Spark and for Arrow. No rows.
+
+The record columns are those of Spark's own Kafka source, names, types and order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+__all__ = ["RECORDS", "RECORDS_WITH_HEADERS", "arrow_records", "record_schema"]
+
+RECORDS: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+"""One row for each record, as Spark's Kafka source has it."""
+
+_HEADERS: Final = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
+
+RECORDS_WITH_HEADERS: Final = StructType([*RECORDS.fields, _HEADERS])
+"""The same with ``includeHeaders``; headers are null for a record without any."""
+
+
+def record_schema(*, include_headers: bool) -> StructType:
+    """The schema of the source."""
+    return RECORDS_WITH_HEADERS if include_headers else RECORDS
+
+
+def arrow_records(*, include_headers: bool) -> pa.Schema:
+    """The Arrow schema that Spark expects for `record_schema`; it compares for equality, metadata included."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(record_schema(include_headers=include_headers), timezone="UTC")

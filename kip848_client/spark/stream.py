@@ -1,0 +1,251 @@
+"""One streaming query: which offset a trigger goes up to. Knows Spark's order of calls, but imports nothing of Spark.
+
+Spark's order: ``initial`` (not after a restart, and more than once), ``latest(start)`` for each trigger, ``partitions``
+of what was planned. After a restart ``partitions`` of the last batch may come first, before anything is joined.
+``latest(start)`` with the end of a batch means that this batch is complete and written down: that is when it is
+committed to the group, because Spark's own ``commit`` call comes only after the next batch was planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.model import TopicPartition
+from kip848_client.spark.data_loss import data_loss
+from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, data_plane
+from kip848_client.spark.fixed import FixedPartitions
+from kip848_client.spark.membership import Membership
+from kip848_client.spark.offsets import OffsetRange, StreamOffset
+from kip848_client.spark.options import SourceOptions
+from kip848_client.spark.planner import Task, cut_tasks, plan_ranges
+
+_log = logging.getLogger("kip848_client.spark")
+
+IDLE_WAIT_S: Final = 0.05
+"""How long a trigger without anything to read waits for a change of assignment; Spark asks again after 10 ms."""
+
+
+class Ownership(Protocol):
+    """What is read from: `Membership` or `FixedPartitions`."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int | None:
+        """How long the group waits for a revocation."""
+        ...
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID]:
+        """For the checkpoint."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For the checkpoint."""
+        ...
+
+    def check(self) -> None:
+        """Raise what makes it useless to go on."""
+        ...
+
+    def await_assignment(self, timeout_s: float) -> bool:
+        """Wait for partitions."""
+        ...
+
+    def await_change(self, timeout_s: float) -> None:
+        """Wait for other partitions."""
+        ...
+
+    def readable(self) -> dict[TopicPartition, int]:
+        """Next offset of what may be read."""
+        ...
+
+    def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """Begin a batch."""
+        ...
+
+    def progress(self) -> dict[TopicPartition, int]:
+        """Next offset of what was read."""
+        ...
+
+    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Records were lost."""
+        ...
+
+    def finish(self) -> None:
+        """The batch is complete."""
+        ...
+
+    def abandon(self) -> None:
+        """The batch never was."""
+        ...
+
+    def close(self) -> None:
+        """Leave."""
+        ...
+
+
+class Stream:
+    """The driver's side of one query. Nothing is joined before the first trigger."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._log = LogOffsets(
+            data_plane(options),
+            timeout_ms=LOOKUP_TIMEOUT_MS,
+            retries=options.retries,
+            retry_interval_ms=options.retry_interval_ms,
+        )
+        self._source: Ownership | None = None
+        self._planned: dict[str, Any] | None = None
+        self._stop_at: dict[TopicPartition, int] | None = None
+        self._bounded = False
+        self._ends: dict[TopicPartition, int] = {}
+        self._turn = 0
+        self._batch_s = time.monotonic()
+        self._asked_s: float | None = None
+
+    @staticmethod
+    def initial() -> dict[str, Any]:
+        """The offset of a query that has read nothing."""
+        return StreamOffset().to_json()
+
+    def bound(self) -> None:
+        """Read only what is there at the first trigger (Trigger.AvailableNow)."""
+        self._bounded = True
+
+    def latest(self, start: dict[str, Any], *, rows_max: int | None) -> dict[str, Any]:
+        """Where the next batch ends; *start* itself if there is nothing to read.
+
+        Args:
+            start: the end of the last complete batch.
+            rows_max: of the batch.
+
+        Raises:
+            DataLossError: records are gone, and failOnDataLoss is on.
+            Kip848Error: the group refuses us, or brokers do not answer.
+        """
+        source = self._joined(start)
+        self._warn_if_rare(source)
+        self._end_planned(source, start)
+        source.check()
+        accepted = self._plan(source, rows_max)
+        if not accepted:
+            if not self._bounded:
+                source.await_change(IDLE_WAIT_S)
+            return start
+        self._turn += 1
+        self._batch_s = time.monotonic()
+        offset = StreamOffset(accepted, source.progress(), source.topic_ids, source.counts)
+        self._planned = offset.to_json()
+        return self._planned
+
+    def report(self) -> dict[str, Any] | None:
+        """The ends of what this query owns, as of the last trigger, for its progress report."""
+        if self._source is None:
+            return None
+        return StreamOffset(positions=self._ends).to_json()
+
+    def tasks(self, end: Mapping[str, Any]) -> list[Task]:
+        """What the batch that ends at *end* reads. Works before anything is joined."""
+        return cut_tasks(
+            StreamOffset.from_json(end).ranges,
+            tasks_min=self._options.tasks_min,
+            tasks_max=self._options.tasks_max,
+            task_rows_max=self._options.task_rows_max,
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._source is not None:
+            self._source.close()
+
+    def _joined(self, start: Mapping[str, Any]) -> Ownership:
+        if self._source is None:
+            restored = StreamOffset.from_json(start)
+            kind = FixedPartitions if self._options.assigned else Membership
+            self._source = kind(self._options, restored, self._log)
+            self._source.await_assignment(self._options.first_assignment_ms / 1_000)
+        if self._bounded and self._stop_at is None:
+            topics = {partition.topic for partition in self._source.readable()} | self._options.subscription.topics
+            counts = self._log.partition_counts(topics)
+            self._stop_at = self._log.ends(
+                TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+            )
+        return self._source
+
+    def _end_planned(self, source: Ownership, start: Mapping[str, Any]) -> None:
+        if self._planned is None:
+            return
+        if self._planned == start:
+            source.finish()
+        else:
+            source.abandon()  # Spark dropped what we had planned, and plans anew from the offset before
+        self._planned = None
+
+    def _plan(self, source: Ownership, rows_max: int | None) -> tuple[OffsetRange, ...]:
+        positions = source.readable()
+        ends = self._log.ends(positions)
+        self._ends = dict(ends)
+        if self._stop_at is not None:
+            ends = {partition: min(end, self._stop_at.get(partition, 0)) for partition, end in ends.items()}
+        positions = self._without_lost(source, positions, ends)
+        if self._too_few(positions, ends):
+            return ()
+        return source.plan(plan_ranges(positions=positions, ends=ends, rows_max=rows_max, turn=self._turn))
+
+    def _too_few(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether minOffsetsPerTrigger holds the batch back."""
+        if self._options.rows_min is None or self._bounded:
+            return False
+        waiting = sum(max(0, ends.get(partition, 0) - position) for partition, position in positions.items())
+        waited_ms = (time.monotonic() - self._batch_s) * 1_000
+        return waiting < self._options.rows_min and waited_ms < self._options.trigger_delay_ms_max
+
+    def _without_lost(
+        self, source: Ownership, positions: dict[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Positions that have records, moved forward where records are gone and that is allowed.
+
+        Raises:
+            DataLossError: it is not allowed.
+        """
+        moving = [partition for partition, position in positions.items() if ends.get(partition, position) != position]
+        if not moving:
+            return positions
+        begins = self._log.begins(moving)
+        lost = {partition: begin for partition, begin in begins.items() if begin > positions[partition]}
+        beyond = [p for p in moving if self._stop_at is None and ends.get(p, positions[p]) < positions[p]]
+        if beyond:
+            # Positions of committed reads may lie beyond the last stable offset, but not beyond the log.
+            highest = self._log.high_watermarks(beyond)
+            lost.update({p: begins.get(p, 0) for p in beyond if highest.get(p, 0) < positions[p]})
+        if not lost:
+            return positions
+        told = "; ".join(
+            f"{partition} was read up to {positions[partition]}, and now begins at {begins.get(partition, 0)} "
+            f"and ends at {ends.get(partition, 0)}"
+            for partition in sorted(lost)
+        )
+        if self._options.fail_on_data_loss:
+            raise data_loss(told)
+        _log.warning("records are gone: %s; going on, because failOnDataLoss is off", told)
+        source.rewind(lost)
+        return {**positions, **lost}
+
+    def _warn_if_rare(self, source: Ownership) -> None:
+        """A revocation waits from trigger to trigger: say so before the group loses patience."""
+        now_s = time.monotonic()
+        limit_ms = source.rebalance_timeout_ms
+        if self._asked_s is not None and limit_ms is not None and (now_s - self._asked_s) * 2_000 > limit_ms:
+            _log.warning(
+                "%.0f s passed between two triggers; a revocation waits that long, and the group removes this query "
+                "after %.0f s: raise kafka.max.poll.interval.ms, or make batches smaller",
+                now_s - self._asked_s,
+                limit_ms / 1_000,
+            )
+        self._asked_s = now_s
