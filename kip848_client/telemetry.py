@@ -1,7 +1,8 @@
-"""Names of the client's log events, spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
+"""Names of log events, spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
 
 Without an OpenTelemetry SDK in the process every call here is a no-op of the API. Metric names are Kafka's, with dots
-for hyphens; rates, averages and maxima are left to the back end, which has the counters and histograms. Logs are events
+for hyphens. The client's rates, averages and maxima are left to the back end, which has the counters and histograms;
+those of the coordinator are the list of KIP-848, whole. Logs are events
 with fields on the logger ``kip848_client``; tests and alerts may rely on the names in `LogEvent`.
 """
 
@@ -9,13 +10,24 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from opentelemetry import metrics, trace
 
-__all__ = ["METRICS", "SPANS", "ClientMetrics", "LogEvent", "log_event"]
+__all__ = [
+    "COORDINATOR_METRICS",
+    "METRICS",
+    "SPANS",
+    "ClientMetrics",
+    "Figure",
+    "LogEvent",
+    "log_event",
+    "publish_coordinator",
+]
 
 LOGGER: Final = logging.getLogger("kip848_client")
 
@@ -117,6 +129,72 @@ class ClientMetrics:
         assert name in SPANS, name
         with self._tracer.start_as_current_span(name, attributes={**self._attributes, "partitions": partitions}):
             yield
+
+
+COORDINATOR_METRICS: Final[Mapping[str, str]] = {
+    "kafka.group_coordinator.group.count": "groups by protocol: consumer, classic",
+    "kafka.group_coordinator.consumer.group.count": "by state: empty, assigning, reconciling, stable, dead",
+    "kafka.group_coordinator.consumer.group.rebalance.count": "group epochs that began since the start",
+    "kafka.group_coordinator.consumer.group.rebalance.rate": "group epochs that began, each second, in the last 30 s",
+    "kafka.group_coordinator.partition.count": "partitions of the coordinator's log by state: loading, active, failed",
+    "kafka.group_coordinator.partition.load.time.max": "ms that the longest load of the log took",
+    "kafka.group_coordinator.partition.load.time.avg": "ms that a load of the log took",
+    "kafka.group_coordinator.event.queue.size": "requests that the coordinator was given and has not answered",
+    "kafka.group_coordinator.thread.idle.ratio.avg": "part of the last 30 s that the thread was idle",
+    "kafka.group_coordinator.thread.idle.ratio.min": "the same, of the busiest five seconds of these",
+}
+"""Metric name -> what it tells of a group coordinator. Source: KIP-848 "Broker Metrics"."""
+
+
+class Figure(NamedTuple):
+    """One value of a metric of `COORDINATOR_METRICS`."""
+
+    name: str
+    value: float
+    attributes: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """``name`` or ``name{attribute=value}``."""
+        inside = ",".join(f"{key}={value}" for key, value in self.attributes.items())
+        return f"{self.name}{{{inside}}}" if inside else self.name
+
+
+_coordinators: Final[dict[int, tuple[Callable[[], Iterable[Figure]], Mapping[str, str]]]] = {}
+_instruments: Final[list[object]] = []
+_publishing: Final = threading.Lock()
+
+
+def publish_coordinator(
+    figures: Callable[[], Iterable[Figure]], *, attributes: Mapping[str, str]
+) -> Callable[[], None]:
+    """Offer the figures of a coordinator to the meter provider of this process; call what is returned to end it.
+
+    Args:
+        figures: the values of all metrics now; called on the thread of whoever collects.
+        attributes: added to each of them; tell coordinators of one process apart.
+    """
+    with _publishing:
+        if not _instruments:  # one set for all coordinators: a meter has each name once
+            meter = metrics.get_meter(_INSTRUMENTATION)
+            for name, text in COORDINATOR_METRICS.items():
+                grows = name == "kafka.group_coordinator.consumer.group.rebalance.count"
+                make = meter.create_observable_counter if grows else meter.create_observable_gauge
+                unit = "ms" if ".time." in name else "1"
+                _instruments.append(make(name, callbacks=[partial(_observe, name)], unit=unit, description=text))
+        key = max(_coordinators, default=0) + 1
+        _coordinators[key] = (figures, attributes)
+
+    def end() -> None:
+        _coordinators.pop(key, None)
+
+    return end
+
+
+def _observe(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    for figures, attributes in list(_coordinators.values()):
+        for figure in figures():
+            if figure.name == name:
+                yield metrics.Observation(figure.value, {**attributes, **figure.attributes})
 
 
 def _counts(name: str) -> bool:

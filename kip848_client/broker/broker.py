@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, assert_never
 
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.config import BrokerConfig, Profile
@@ -51,9 +51,14 @@ from kip848_client.errors import (
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 
+if TYPE_CHECKING:
+    from kip848_client.telemetry import Figure
+
 __all__ = ["EmbeddedBroker"]
 
 ResultT = TypeVar("ResultT")
+
+_FIGURES_TIMEOUT_S: Final = 1.0
 
 load_apis()  # while the module is imported, so that a start takes milliseconds
 
@@ -244,7 +249,8 @@ class EmbeddedBroker(BrokerControls):
         self.faults.attach(thread.loop)
         await server.start(listening)
         self._state, self._server = state, server
-        self._stop_listening = lambda: (stop_following(), stop_writing())[0]
+        stop_publishing = self._publish_metrics(thread, state)
+        self._stop_listening = lambda: (stop_following(), stop_writing(), stop_publishing())[0]
         for repair in self._data.repairs if self._data is not None else ():
             self._write_event("log_repaired", {"file": repair.file, "bytes": repair.cut_bytes})
         self._write_event(
@@ -302,6 +308,21 @@ class EmbeddedBroker(BrokerControls):
                 "a child may connect to it, but only its parent may call its methods"
             )
         return thread.call(lambda: function(state))
+
+    def _publish_metrics(self, thread: LoopThread, state: BrokerState) -> Callable[[], None]:
+        from kip848_client.telemetry import publish_coordinator  # here: an import of the broker does not load it
+
+        process_id = os.getpid()
+
+        def figures() -> tuple[Figure, ...]:
+            if os.getpid() != process_id:
+                return ()  # a forked child has no such thread
+            try:
+                return thread.call(state.groups.figures, timeout_s=_FIGURES_TIMEOUT_S)
+            except (TimeoutError, RuntimeError):  # stopped meanwhile, or busy: whoever collects shall not wait for it
+                return ()
+
+        return publish_coordinator(figures, attributes={"cluster-id": state.cluster_id, "node-id": str(state.node_id)})
 
     def _fault_injected(self, context: RequestContext, subject: Subject, action: Action) -> None:
         self.requests.faulted(context, str(action))

@@ -146,6 +146,13 @@ class BrokerControls(abc.ABC):
 
     # --- groups
 
+    def metrics(self) -> dict[str, float]:
+        """The coordinator's metrics as they are now: ``name`` or ``name{attribute=value}`` -> value.
+
+        The names are in ``telemetry.COORDINATOR_METRICS``; an OpenTelemetry SDK in this process is given the same.
+        """
+        return {str(figure): figure.value for figure in self._on_loop(lambda state: state.groups.figures())}
+
     def groups(self) -> tuple[str, ...]:
         """Ids of all groups, sorted."""
         return self._on_loop(lambda state: state.groups.group_ids())

@@ -14,13 +14,14 @@ import concurrent.futures
 import logging
 import random
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
+from kip848_client.broker.group_metrics import GroupMetrics
 from kip848_client.broker.snapshots import GroupSnapshot, snapshot_of
 from kip848_client.broker.topic_configs import partition_racks
 from kip848_client.broker.topics import TopicChange, TopicRegistry
@@ -53,8 +54,11 @@ from kip848_client.wire.messages.group_records import (
     encode_record_key,
     encode_record_value,
 )
-from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kip848_client.wire.schema import Response
+
+if TYPE_CHECKING:
+    from kip848_client.telemetry import Figure
 
 __all__ = ["GroupHost"]
 
@@ -95,6 +99,7 @@ class GroupHost:
         self._clock: Final = clock
         self._journal: Final = journal
         self._loop: Final = loop
+        self._metrics: Final = GroupMetrics(loop)
         self._waiting: Final[dict[int, RequestContext]] = {}
         self._next_request_id = _INTERNAL_REQUEST_ID
         self._timer: asyncio.TimerHandle | None = None
@@ -116,6 +121,7 @@ class GroupHost:
             DataDirError: the log cannot be read.
             ProtocolError: a record of the log is not what its type says.
         """
+        self._metrics.load_begins()
         for key, value in self._group_log.load():
             record = decode_record(key, value)
             if isinstance(record, UnknownRecord):
@@ -130,11 +136,13 @@ class GroupHost:
             except ConfigError as error:  # the broker's own bounds are other ones now
                 _log.warning("broker.group_config_ignored group_id=%s reason=%s", group_id, error)
         self._coordinator.loaded(now_ms=self._clock.now_ms())
+        self._metrics.loaded()
         self._arm_timer()
 
     def close(self) -> None:
         """Stop timers and let go of everybody who waits."""
         self._closed = True
+        self._metrics.close()
         self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
@@ -241,9 +249,11 @@ class GroupHost:
 
     def group_ids(self) -> tuple[str, ...]:
         """Ids of all groups, sorted."""
-        response = self.ask(ListGroupsRequest(), api_version=5)
-        assert isinstance(response, ListGroupsResponse)
-        return tuple(sorted(group.group_id for group in response.groups))
+        return tuple(sorted(group.group_id for group in self._listed()))
+
+    def figures(self) -> tuple[Figure, ...]:
+        """What operators see of the coordinator; see `telemetry.COORDINATOR_METRICS`."""
+        return self._metrics.figures(self._listed(), waiting=len(self._waiting))
 
     def snapshot(self, group_id: str) -> GroupSnapshot | None:
         """A consumer group as it is now; None if there is none of that id."""
@@ -272,6 +282,11 @@ class GroupHost:
 
     # --- inside
 
+    def _listed(self) -> tuple[ListedGroup, ...]:
+        response = self.ask(ListGroupsRequest(), api_version=5)
+        assert isinstance(response, ListGroupsResponse)
+        return response.groups
+
     def _submit(self, request: GroupRequest) -> None:
         self._refresh_topics()
         self._perform(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
@@ -279,7 +294,12 @@ class GroupHost:
     def _perform(self, result: CoordinatorResult) -> None:
         records = result.records
         if records:
-            self._group_log.append(map(_to_bytes, records))
+            try:
+                self._group_log.append(map(_to_bytes, records))
+            except DataDirError:
+                self._metrics.not_kept()
+                raise
+            self._metrics.kept(result.events)
             for record in records:
                 self._coordinator.replay(record)
         self._coordinator.apply(result)

@@ -31,8 +31,13 @@ class LoopThread:
         """Run *coroutine* on the loop and wait for what it returns or raises. Not on the loop's own thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
-    def call(self, function: Callable[[], ResultT]) -> ResultT:
-        """Call *function* on the loop and wait for what it returns or raises; on the loop's own thread call it here."""
+    def call(self, function: Callable[[], ResultT], *, timeout_s: float | None = None) -> ResultT:
+        """Call *function* on the loop and wait for what it returns or raises; on the loop's own thread call it here.
+
+        Raises:
+            TimeoutError: it did not come to be called in time.
+            RuntimeError: the loop is closed.
+        """
         if threading.current_thread() is self._thread:
             return function()
         future: concurrent.futures.Future[ResultT] = concurrent.futures.Future()
@@ -44,7 +49,7 @@ class LoopThread:
                 future.set_exception(error)
 
         self.loop.call_soon_threadsafe(call)
-        return future.result()
+        return future.result(timeout_s)
 
     def refuse_own_thread(self) -> None:
         """Refuse to go on if this is the loop's own thread, which must not wait for itself.
