@@ -38,8 +38,8 @@ class Discovery:
 
     Args:
         on_refused: told of every error that no retry cures, so that calls which wait for the coordinator can fail.
-        on_connection_refused: told when the coordinator itself refuses the connection, before *on_refused*. The
-            connection is what heartbeats go over, so a member may fail of it.
+        on_connection_refused: told when the coordinator itself refuses the connection, or any broker our credentials,
+            before *on_refused*. Heartbeats cannot do without, so a member may fail of it.
     """
 
     def __init__(
@@ -127,6 +127,9 @@ class Discovery:
     def _find_failed(self, failure: RequestFailed) -> None:
         self._finding = False
         self._backoff.failed(self._context.now_ms)
+        if failure.kind is FailureKind.AUTHENTICATION_FAILED:
+            # R25: the coordinator takes the same credentials, and trying them for ever locks accounts.
+            self._on_connection_refused(failure)
         if not is_passing(failure):
             self._refuse(failure_error(failure), key=failure.kind)
 

@@ -103,13 +103,14 @@ def test_a_refusal_is_not_told_with_every_attempt() -> None:
     assert len(member.emitted(SurfaceError)) == 1
 
 
-def test_wrong_credentials_are_told() -> None:
-    """And retried: passwords are rotated on running systems."""
+def test_wrong_credentials_are_final() -> None:
+    """The coordinator takes the same ones, and a password that is tried for ever locks the account."""
     member = looking()
     member.fail(FindCoordinatorRequest, FailureKind.AUTHENTICATION_FAILED)
-    assert [type(effect.error) for effect in member.emitted(SurfaceError)] == [AuthenticationError]
-    member.advance(100)
-    assert member.requests(FindCoordinatorRequest)
+    assert [type(effect.error) for effect in member.emitted(Fail)] == [AuthenticationError]
+    assert not member.emitted(SurfaceError)
+    member.advance(10_000)
+    assert not member.requests(FindCoordinatorRequest)
 
 
 def test_an_answer_without_our_group_is_read_the_old_way() -> None:

@@ -123,6 +123,14 @@ def test_r25_a_refused_connection_stops_a_member(kind: FailureKind) -> None:
     assert member.state() is MemberState.FATAL
 
 
+def test_r25_refused_credentials_stop_a_member_at_the_first_broker() -> None:
+    """Trying a wrong password for ever locks accounts, and the coordinator would take no other."""
+    member = looking()
+    member.fail(FindCoordinatorRequest, FailureKind.AUTHENTICATION_FAILED)
+    assert len(member.emitted(Fail)) == 1
+    assert member.state() is MemberState.FATAL
+
+
 def test_r25_a_refused_connection_fails_only_the_calls_of_others() -> None:
     """A tool that reads committed offsets gets its error, and may try again."""
     member = MemberHarness(coordinator_found=False)
