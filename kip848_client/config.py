@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kip848_client.config_assignors import OWN_ASSIGNOR_KEYS, LocalAssignors, read_local_assignors
 from kip848_client.config_keys import DATA_PLANE_KEYS
 from kip848_client.config_reader import ConfigReader, ConfigValue
 from kip848_client.config_security import OWN_SECURITY_KEYS, read_security, security_protocol
@@ -44,6 +45,7 @@ class ConsumerConfig:
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
         security: TLS and SASL of the control plane; made from the same keys that the data plane is given.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
+        local_assignors: client-side assignors; none if the coordinator assigns.
     """
 
     bootstrap_servers: tuple[BootstrapServer, ...]
@@ -64,6 +66,7 @@ class ConsumerConfig:
     data_plane: Mapping[str, ConfigValue] = field(repr=False)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     on_commit: Callable[..., object] | None = field(repr=False, default=None)
+    local_assignors: LocalAssignors = field(default_factory=LocalAssignors)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -102,7 +105,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "group.protocol.type": "belongs to the classic protocol; leave it out",
     "enable.partition.eof": "is not offered: errors and events are never returned as messages; compare position() with "
     "get_watermark_offsets(), or use lag()",
-    "group.local.assignors": "is not available in this version; choose a server-side one with group.remote.assignor",
 }
 
 _OWN_KEYS: Final = frozenset(
@@ -144,6 +146,7 @@ _NOT_FOR_DATA_PLANE: Final = (
         }
     )
     | OWN_SECURITY_KEYS
+    | OWN_ASSIGNOR_KEYS
 )
 
 
@@ -170,6 +173,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         raise ConfigError("group.id is blank; name the group that this consumer belongs to")
     reader.one_of("group.protocol", {"consumer": "consumer"}, default="consumer")
     reset = reader.one_of("auto.offset.reset", _RESET, default="latest")
+    max_poll_interval_ms = reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000)
     auto_commit = reader.flag("enable.auto.commit", default=True)
     auto_commit_interval_ms = reader.integer("auto.commit.interval.ms", default=5_000, low=0, high=86_400_000)
     if not reader.flag("enable.auto.offset.store", default=True):
@@ -190,7 +194,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
             {"read_committed": "read_committed", "read_uncommitted": "read_uncommitted"},
             default="read_committed",
         ),
-        max_poll_interval_ms=reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000),
+        max_poll_interval_ms=max_poll_interval_ms,
         request_timeout_ms=reader.integer("request.timeout.ms", default=30_000, low=1, high=_INT32_MAX),
         default_api_timeout_ms=reader.integer("default.api.timeout.ms", default=60_000, low=1, high=_INT32_MAX),
         retry_backoff_ms=reader.integer("retry.backoff.ms", default=100, low=1, high=300_000),
@@ -201,6 +205,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id) | secured,
         security=security,
         on_commit=reader.callback("on_commit"),
+        local_assignors=read_local_assignors(reader, max_poll_interval_ms=max_poll_interval_ms),
     )
 
 
@@ -208,7 +213,7 @@ def nearest_key(key: str) -> str | None:
     """Name the known key that *key* most resembles, or None if none is near."""
     import difflib  # here: only a mistake needs it
 
-    known = sorted(DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS)
+    known = sorted(DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS)
     found = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return found[0] if found else None
 

@@ -135,6 +135,20 @@ class Consumer(OffsetCalls, ClusterQuestions):
                 listener = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             self._group.subscribe(subscription, PublicCallbacks(self, listener) if listener is not None else None)
 
+    def request_reassignment(self, reason: int) -> None:
+        """Ask the group for a new assignment, by its client-side assignor. Returns at once.
+
+        Args:
+            reason: a number of the assignor's own, -128..127 and not 0; every member's `MemberSpec.reason` tells the
+                last one to `PartitionAssignor.assign`.
+
+        Raises:
+            IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
+            ValueError: *reason* is 0 or too large.
+        """
+        with self._gate:
+            self._group.request_reassignment(reason)
+
     def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
 

@@ -35,6 +35,7 @@
             ├── FencedInstanceIdError
             ├── UnreleasedInstanceIdError
             ├── UnsupportedAssignorError
+            ├── ClientAssignorsUnsupportedError
             ├── InvalidRegularExpressionError
             ├── InvalidGroupRequestError
             ├── GroupIdNotFoundError
@@ -55,6 +56,7 @@ __all__ = [
     "AuthenticationError",
     "BrokerError",
     "ClientAssignorError",
+    "ClientAssignorsUnsupportedError",
     "CommitFailedError",
     "ConfigError",
     "ConnectionLostError",
@@ -301,6 +303,14 @@ class UnreleasedInstanceIdError(FatalGroupError):
 
 class UnsupportedAssignorError(FatalGroupError):
     """UNSUPPORTED_ASSIGNOR(112)."""
+
+
+class ClientAssignorsUnsupportedError(FatalGroupError):
+    """``group.local.assignors`` is set, and the cluster has no client-side assignment. The message names what it
+    lacks."""
+
+    def __init__(self, message: str, *, code: int = ErrorCode.UNSUPPORTED_VERSION) -> None:
+        super().__init__(message, code=code)
 
 
 class InvalidRegularExpressionError(FatalGroupError):

@@ -70,7 +70,17 @@ EVENTS: Final[Mapping[str, str]] = {
     "poll_interval_exceeded": "late_ms",
     "error_surfaced": "error: raised from poll()",
     "member_failed": "error: the member is FATAL",
+    "local_assignor_ran": "assignor, group_epoch, members (how many), duration_ms: it computed a target",
+    "local_assignor_failed": "error, partitions, members: a client-side assignor failed, or its result was refused",
+    "assignors_unsupported": "missing: the server assigns, because the coordinator has no client-side assignment",
     "left_group": "the leave heartbeat was written, or could not be",
+    # What only a simulation knows.
+    "consumer_started": "instance_id: a process began",
+    "consumer_closed": "close() returned",
+    "consumer_crashed": "the process died without a word",
+    "coordinator_crashed": "the coordinator died; what was in its log survives",
+    "coordinator_loaded": "records: how many it read back",
+    "faults_ended": "from here on the group must come to rest",
 }
 """Event name -> what its fields hold."""
 

@@ -53,6 +53,10 @@ class LogEvent(enum.StrEnum):
     """timeout_ms: the coordinator did not answer the leave in time."""
     AUTO_COMMIT_FAILED = "member.auto_commit_failed"
     """offsets, error."""
+    ASSIGNOR_FAILED = "member.assignor_failed"
+    """group_id, error: a client-side assignor failed, or its result was refused. What it raised follows."""
+    ASSIGNORS_UNSUPPORTED = "member.assignors_unsupported"
+    """group_id, missing: the server assigns, because the coordinator has no client-side assignment."""
     HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"
     """error: a bug of this library."""
     NOT_CLOSED = "consumer.not_closed"
@@ -92,6 +96,11 @@ def log_event(level: int, event: LogEvent, /, **fields: object) -> None:
     if LOGGER.isEnabledFor(level):
         text = " ".join(f"{key.rstrip('_')}={value}" for key, value in fields.items())
         LOGGER.log(level, "%s %s", event.value, text, extra={"kip848_event": event.value})
+
+
+def log_exception(event: LogEvent, error: BaseException, /) -> None:
+    """Write what user code raised, with its traceback, at ERROR: whoever wrote that code needs it."""
+    LOGGER.error("%s traceback", event.value, exc_info=error, extra={"kip848_event": event.value})
 
 
 class ClientMetrics:

@@ -11,6 +11,7 @@ from typing import Final
 import anyio.abc
 
 from kip848_client.client.app_thread import AppThread, RecordSource
+from kip848_client.client.assignor_runner import AssignorRunner, LocalAssignment
 from kip848_client.client.commit_manager import CommitCallback, CommitManager
 from kip848_client.client.credentials import Credentials
 from kip848_client.client.group_member import GroupMember
@@ -25,6 +26,7 @@ from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConsumerConfig
 from kip848_client.journal import Journal, NullJournal
+from kip848_client.member.assignor_values import undescribed
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
@@ -83,6 +85,13 @@ def build_group_member(
         metadata = TopicMetadata(sender, clock=clock, isolation_level=_ISOLATION_LEVELS[config.isolation_level])
         return NetworkPerformer(sender=sender, metadata=metadata, tasks=tasks, observer=observer, report=report)
 
+    def report_assignors(event: MemberEvent) -> None:
+        manager.report(event)
+
+    local = config.local_assignors
+    runner = AssignorRunner(
+        local.assignors, report=report_assignors, observer=observer, name=f"kip848-assignor-{config.client_id}"
+    )
     manager = HeartbeatRequestManager(
         member,
         make_performer=make_performer,
@@ -92,6 +101,7 @@ def build_group_member(
         observer=observer,
         clock=clock,
         name=f"kip848-heartbeat-{config.client_id}",
+        call_assignor=runner.perform,
     )
     thread = AppThread(
         manager,
@@ -106,6 +116,7 @@ def build_group_member(
         thread,
         default_api_timeout_ms=config.default_api_timeout_ms,
         auto_commit=config.auto_commit_interval_ms is not None,
+        assignors=LocalAssignment(runner, timeout_s=local.timeout_ms / 1_000) if local.assignors else None,
     )
 
 
@@ -117,6 +128,9 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         instance_id=config.group_instance_id,
         rack_id=config.client_rack,
         server_assignor=config.group_remote_assignor,
+        client_assignors=tuple(map(undescribed, config.local_assignors.assignors)),
+        assignor_timeout_ms=config.local_assignors.timeout_ms,
+        assignor_fallback=config.local_assignors.fallback,
         max_poll_interval_ms=config.max_poll_interval_ms,
         rebalance_timeout_ms=config.rebalance_timeout_ms,
         request_timeout_ms=config.request_timeout_ms,

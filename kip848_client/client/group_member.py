@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kip848_client.client.app_thread import SLICE_S, AppThread
+from kip848_client.client.assignor_runner import LocalAssignment
 from kip848_client.client.commit_manager import CommitCallback, Offsets, PendingCall
 from kip848_client.client.listener_invoker import ListenerEffect, NoCallbacks, RebalanceCallbacks
 from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.member.assignor_events import ReassignmentRequested
 from kip848_client.member.events import (
     CommitKind,
     CommitRequested,
@@ -41,10 +43,19 @@ class GroupMember:
         thread: performs effects and waits.
         default_api_timeout_ms: for calls without a time-out of their own.
         auto_commit: whether close() commits what was consumed.
+        assignors: the local assignors, or None if the coordinator assigns.
     """
 
-    def __init__(self, thread: AppThread, *, default_api_timeout_ms: int, auto_commit: bool) -> None:
+    def __init__(
+        self,
+        thread: AppThread,
+        *,
+        default_api_timeout_ms: int,
+        auto_commit: bool,
+        assignors: LocalAssignment | None = None,
+    ) -> None:
         self.thread: Final = thread
+        self._assignors = assignors
         self.default_api_timeout_ms: Final = default_api_timeout_ms
         self._auto_commit = auto_commit
         self._subscription = Subscription()
@@ -101,14 +112,34 @@ class GroupMember:
 
         Raises:
             IllegalStateError: partitions are assigned by hand.
+            ClientAssignorError: a local assignor cannot describe this member.
         """
         self.check_usable()
         assert subscription
         if self._manual:
             raise IllegalStateError("partitions are assigned by hand; call unassign() before subscribe()")
+        if self._assignors is not None and (described := self._assignors.first_description()) is not None:
+            self.thread.post(described)
         self.thread.listeners.callbacks = callbacks or NoCallbacks()
         self._subscription = subscription
         self.thread.post(SubscriptionChanged(subscription))
+
+    def request_reassignment(self, reason: int) -> None:
+        """Ask the group for a new assignment.
+
+        Raises:
+            IllegalStateError: there are no local assignors.
+            ValueError: *reason* is 0, or does not fit into a byte.
+        """
+        self.check_usable()
+        if self._assignors is None:
+            raise IllegalStateError(
+                "request_reassignment() needs a client-side assignor (group.local.assignors); the coordinator assigns "
+                "this group, and decides by itself when"
+            )
+        if reason == 0 or not -128 <= reason <= 127:
+            raise ValueError(f"reason is {reason}; give a number from -128 to 127 that is not 0")
+        self.thread.post(ReassignmentRequested(reason))
 
     def assign(self, positions: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Read exactly these, without membership; none ends manual mode.
@@ -262,6 +293,8 @@ class GroupMember:
         self._guard(errors, self.thread.run_commit_callbacks)
         if not self.thread.manager.stop(timeout_s=max(_STOP_TIMEOUT_S, deadline_s - time.monotonic())):
             log_event(logging.WARNING, LogEvent.HEARTBEAT_THREAD_DIED, error="did not end in time")
+        if self._assignors is not None:
+            self._guard(errors, self._assignors.runner.stop)
         self._guard(errors, release)
         errors.extend(error for error in self.thread.errors if error is not self.thread.fatal)
         self.thread.errors.clear()

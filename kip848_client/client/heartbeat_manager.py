@@ -28,6 +28,14 @@ from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
+from kip848_client.member.assignor_events import (
+    AssignorCall,
+    AssignorFailed,
+    AssignorsUnsupported,
+    CallOnAssignment,
+    DescribeAssignors,
+    RunAssignor,
+)
 from kip848_client.member.events import (
     AUTOMATIC_COMMIT_ID,
     AssignPartitions,
@@ -77,6 +85,10 @@ DETACHED_LEAVE_ID: Final = 0
 
 _STOP_GRACE_S: Final = 0.1
 """How long stopping waits for requests that are written already, or about to be: the leave, above all."""
+
+
+def _no_assignors(call: AssignorCall) -> None:
+    raise AssertionError(f"{call} without an assignor")
 
 
 def _looks_for_coordinator(effect: MemberRequest) -> bool:
@@ -129,6 +141,7 @@ class HeartbeatRequestManager:
         observer: told about states and requests.
         clock: the time that the member is given.
         name: of the thread.
+        call_assignor: makes a call of the user's client-side assignors, elsewhere; `report` takes the answer.
     """
 
     def __init__(
@@ -142,8 +155,10 @@ class HeartbeatRequestManager:
         observer: MemberObserver,
         clock: Clock,
         name: str,
+        call_assignor: Callable[[AssignorCall], None] = _no_assignors,
     ) -> None:
         self._member = member
+        self._call_assignor = call_assignor
         self._make_performer = make_performer
         self._app_queue = app_queue
         self._commits = commits
@@ -185,6 +200,10 @@ class HeartbeatRequestManager:
         if self._thread is None:
             self._start()
         return self._inbox.post(event)
+
+    def report(self, event: MemberEvent) -> None:
+        """Step an event from a thread that is neither the application's nor this one, and waits for nothing."""
+        self._call_soon(self._guarded(lambda: self._step(event)))
 
     def poke(self) -> None:
         """Look at the clock again: it may have been moved by hand."""
@@ -342,6 +361,15 @@ class HeartbeatRequestManager:
                 return False
             case RevokePartitions() | AssignPartitions() | LosePartitions() if self._detached is not None:
                 self._answer_for_listener(effect)
+                return False
+            case DescribeAssignors() | RunAssignor() | CallOnAssignment():
+                self._call_assignor(effect)
+                return False
+            case AssignorFailed(error=error):
+                self._observer.assignor_failed(error)
+                return False
+            case AssignorsUnsupported(missing=missing):
+                self._observer.assignors_unsupported(missing)
                 return False
             case Fail(error=error):
                 self._observer.failed(error)

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.clock import Clock
+from kip848_client.errors import InvalidAssignmentError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonValue
 from kip848_client.member.events import StateChanged
 from kip848_client.member.states import MemberState
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
-from kip848_client.telemetry import ClientMetrics, LogEvent, log_event
+from kip848_client.telemetry import ClientMetrics, LogEvent, log_event, log_exception
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 _REBALANCE_CUT_SHORT: Final = {MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL}
@@ -168,6 +170,36 @@ class MemberObserver:
     def left(self) -> None:
         """The leave was answered, or will not be."""
         self._write("left_group")
+
+    @contextmanager
+    def assignor(self, snapshot: ConsumerGroupPrepareAssignmentResponse) -> Iterator[None]:
+        """Cover the computation of an assignment by a client-side assignor; it raises nothing."""
+        began = time.perf_counter()
+        yield
+        ms = (time.perf_counter() - began) * 1_000
+        self._write(
+            "local_assignor_ran",
+            assignor=snapshot.assignor_name,
+            group_epoch=snapshot.group_epoch,
+            members=len(snapshot.members),
+            duration_ms=round(ms, 3),
+        )
+
+    def assignor_failed(self, error: Kip848Error) -> None:
+        """A client-side assignor failed, or what it computed was refused. Nobody asked, so only the log is told."""
+        log_event(logging.ERROR, LogEvent.ASSIGNOR_FAILED, group_id=self._name.group_id, error=error)
+        if error.__cause__ is not None:
+            log_exception(LogEvent.ASSIGNOR_FAILED, error.__cause__)
+        partitions, members = (
+            (error.partitions, error.members) if isinstance(error, InvalidAssignmentError) else ((), ())
+        )
+        self._write("local_assignor_failed", error=str(error), partitions=list(partitions), members=list(members))
+
+    def assignors_unsupported(self, missing: Iterable[str]) -> None:
+        """The coordinator has no client-side assignment, and the configuration allows to go on without."""
+        lacks = " and ".join(missing)
+        log_event(logging.WARNING, LogEvent.ASSIGNORS_UNSUPPORTED, group_id=self._name.group_id, missing=lacks)
+        self._write("assignors_unsupported", missing=lacks)
 
     def _write(self, event: str, **fields: JsonValue) -> None:
         self._journal.write(

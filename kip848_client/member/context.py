@@ -27,6 +27,7 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import PHASE_TABLE, WITH_EPOCH, MemberStateMachine, Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
 __all__ = ["MIN_REPEAT_MS", "Context"]
@@ -66,6 +67,8 @@ class Context:
         self.incarnation = 0
         """Grows with every join, fencing, timeout and leave; answers to older ones do not count."""
         self.subscription = Subscription()
+        self.assignors: tuple[Assignor, ...] = ()
+        """Client-side assignors as they are to be advertised now; see `assignor_round`."""
         self.closing = False
         self.fatal_error: Kip848Error | None = None
 

@@ -21,12 +21,15 @@ __all__ = [
     "FetchErrorClass",
     "FindErrorClass",
     "HeartbeatErrorClass",
+    "ROUND_CODES",
+    "RoundErrorClass",
     "commit_error_class",
     "fetch_error_class",
     "find_error_class",
     "forgets_coordinator",
     "heartbeat_error_class",
     "partition_fetch_error_class",
+    "round_error_class",
 ]
 
 
@@ -84,7 +87,9 @@ FATAL_ADVICE: Final[dict[int, str]] = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: "raise group.consumer.max.size, or use another group",
     ErrorCode.FENCED_INSTANCE_ID: "another process took over this group.instance.id; give every process its own",
     ErrorCode.UNRELEASED_INSTANCE_ID: "another living member holds this group.instance.id; give every process its own",
-    ErrorCode.UNSUPPORTED_ASSIGNOR: "choose a group.remote.assignor that the cluster offers",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: (
+        "choose a group.remote.assignor that the cluster offers, or local assignors with versions that fit the group's"
+    ),
     ErrorCode.INVALID_REGULAR_EXPRESSION: "patterns are RE2 syntax and match the whole topic name",
 }
 """What to do about a fatal heartbeat error."""
@@ -175,3 +180,37 @@ _FORGET: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_C
 def forgets_coordinator(code: int, *, committing: bool = False) -> bool:
     """Whether *code* says that the coordinator has to be looked up again."""
     return code in _FORGET or (committing and code == ErrorCode.REQUEST_TIMED_OUT)
+
+
+class RoundErrorClass(enum.Enum):
+    """What an error code of ConsumerGroupPrepareAssignment or ConsumerGroupInstallAssignment does to the round."""
+
+    AWAIT_EPOCH = "await_epoch"
+    """The epoch is moving: the same request again after the next heartbeat's answer."""
+    REDISCOVER = "rediscover"
+    """Forget the coordinator and the round."""
+    GIVE_UP = "give_up"
+    """The round is over; another member computes, or an answer asks again."""
+    REPORT = "report"
+    """The round is over, and the log says why: it should not have happened."""
+
+
+ROUND_CODES: Final[dict[int, RoundErrorClass]] = {
+    ErrorCode.STALE_MEMBER_EPOCH: RoundErrorClass.AWAIT_EPOCH,
+    ErrorCode.NOT_COORDINATOR: RoundErrorClass.REDISCOVER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: RoundErrorClass.REDISCOVER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: RoundErrorClass.GIVE_UP,
+    ErrorCode.UNKNOWN_MEMBER_ID: RoundErrorClass.GIVE_UP,
+    ErrorCode.GROUP_ID_NOT_FOUND: RoundErrorClass.GIVE_UP,
+    ErrorCode.INVALID_GROUP_ID: RoundErrorClass.REPORT,
+    ErrorCode.INVALID_REQUEST: RoundErrorClass.REPORT,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: RoundErrorClass.REPORT,
+    ErrorCode.INVALID_ASSIGNMENT: RoundErrorClass.REPORT,
+}
+"""Codes of Prepare and Install with a row of their own."""
+
+
+def round_error_class(code: int) -> RoundErrorClass:
+    """Class of *code*. Without a row: GIVE_UP if Kafka marks the code retriable, else REPORT."""
+    default = RoundErrorClass.GIVE_UP if code in RETRIABLE else RoundErrorClass.REPORT
+    return ROUND_CODES.get(code, default)

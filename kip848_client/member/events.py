@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.errors import Kip848Error
+from kip848_client.member.assignor_events import AssignorEffect, AssignorEvent
 from kip848_client.member.states import MemberState
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.values import value
@@ -263,6 +264,7 @@ MemberEvent: TypeAlias = (
     | FetchOffsetsRequested
     | CallAbandoned
     | LeaveRequested
+    | AssignorEvent
 )
 
 # -------------------------------------------------------------------------------------------------------- effects
@@ -455,6 +457,7 @@ MemberEffect: TypeAlias = (
     | SurfaceError
     | Fail
     | StateChanged
+    | AssignorEffect
 )
 
 # ------------------------------------------------------------------------------------------- what the shell reads

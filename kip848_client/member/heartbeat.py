@@ -18,13 +18,14 @@ Rules: R27 to R46 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kip848_client.member.assignment import LocalAssignment, partitions_to_wire
 from kip848_client.member.context import Context
 from kip848_client.member.events import Destination, RequestFailed
 from kip848_client.member.states import HEARTBEATING, Phase
 from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
@@ -44,6 +45,7 @@ class Sent:
     topics: frozenset[str]
     pattern: str | None
     assignment: LocalAssignment
+    assignors: tuple[Assignor, ...]
 
 
 class Heartbeats:
@@ -104,13 +106,35 @@ class Heartbeats:
         return deadline_ms is not None and self._context.now_ms >= deadline_ms
 
     def _immediate(self) -> bool:
-        return self._context.phase is Phase.JOINING or self.ack_due or self.expedite or self._subscription_changed()
+        return (
+            self._context.phase is Phase.JOINING
+            or self.ack_due
+            or self.expedite
+            or self._subscription_changed()
+            or self._assignors_changed()
+        )
 
     def _subscription_changed(self) -> bool:
         if self._sent is None or self._context.phase is Phase.LEAVE_REVOKING:
             return False
         subscription = self._context.subscription
         return subscription.topics != self._sent.topics or subscription.pattern != self._sent.pattern
+
+    def _assignors_changed(self) -> bool:
+        """Whether the coordinator should hear of the assignors now. A reason that is over can wait for the interval."""
+        if self._sent is None or self._sent.assignors is self._context.assignors:
+            return False
+        told = {assignor.name: assignor.reason for assignor in self._sent.assignors}
+        news = tuple(
+            assignor if assignor.reason else replace(assignor, reason=told.get(assignor.name, 0))
+            for assignor in self._context.assignors
+        )
+        return news != self._sent.assignors and self._context.phase is not Phase.LEAVE_REVOKING
+
+    @property
+    def told_assignors(self) -> tuple[Assignor, ...] | None:
+        """What the last heartbeat left the coordinator with; None if that is unknown."""
+        return self._sent.assignors if self._sent is not None else None
 
     # -------------------------------------------------------------------------------------------------------- what
 
@@ -130,7 +154,9 @@ class Heartbeats:
         """
         context = self._context
         request = self.build(current=current, version=version)
-        self._sent = Sent(context.link, context.subscription.topics, context.subscription.pattern, current)
+        self._sent = Sent(
+            context.link, context.subscription.topics, context.subscription.pattern, current, context.assignors
+        )
         if request.topic_partitions is not None:
             self._tells_partitions = True
             self.told_partitions += 1
@@ -155,6 +181,7 @@ class Heartbeats:
         full = joining or sent is None
         with_subscription = full or self._subscription_changed()
         with_partitions = full or (sent is not None and current != sent.assignment)
+        with_assignors = bool(config.client_assignors) and (sent is None or full or sent.assignors != context.assignors)
         subscription = context.subscription
         return ConsumerGroupHeartbeatRequest(
             group_id=config.group_id,
@@ -167,6 +194,7 @@ class Heartbeats:
             subscribed_topic_regex=(subscription.pattern or "") if with_subscription and version >= 1 else None,
             server_assignor=config.server_assignor if full else None,
             topic_partitions=(partitions_to_wire(() if joining else current.partitions) if with_partitions else None),
+            client_assignors=context.assignors if with_assignors else None,
         )
 
     def send_leave(

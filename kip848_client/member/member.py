@@ -7,6 +7,7 @@ Owns no rule; the parts do:
 - `reconciler`: revoke, then assign
 - `commits`, `offset_fetches`, `positions`: offsets
 - `discovery`: the coordinator
+- `assignor_round`: client-side assignors
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ from typing import Final, assert_never
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.assignment import IdPartition
+from kip848_client.member.assignor_events import (
+    AssignorDone,
+    AssignorsDescribed,
+    OnAssignmentDone,
+    ReassignmentRequested,
+)
+from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
@@ -112,6 +120,7 @@ class Member:
     def __init__(self, config: MemberConfig, *, rng: random.Random) -> None:
         self._context: Final = Context(config, rng)
         self._heartbeats: Final = Heartbeats(self._context)
+        self._assignors: Final = AssignorRound(self._context, heartbeats=self._heartbeats)
         self._commits: Final = Commits(self._context, heartbeats=self._heartbeats)
         self._fetches: Final = OffsetFetches(self._context, heartbeats=self._heartbeats)
         self._positions: Final = Positions(self._context, fetches=self._fetches)
@@ -121,7 +130,11 @@ class Member:
             on_connection_refused=self._connection_refused,
         )
         self._reconciler: Final = Reconciler(
-            self._context, heartbeats=self._heartbeats, commits=self._commits, positions=self._positions
+            self._context,
+            heartbeats=self._heartbeats,
+            commits=self._commits,
+            positions=self._positions,
+            assignors=self._assignors,
         )
         self._membership: Final = Membership(
             self._context,
@@ -129,6 +142,7 @@ class Member:
             heartbeats=self._heartbeats,
             reconciler=self._reconciler,
             positions=self._positions,
+            assignors=self._assignors,
         )
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
         self._seen = (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, NO_EPOCH)
@@ -151,6 +165,7 @@ class Member:
         self._positions.advance()
         self._discovery.advance(wanted=self._coordinator_wanted)
         self._membership.advance()
+        self._assignors.advance()
         self._commits.advance()
         self._fetches.advance()
         self._positions.flush()
@@ -188,6 +203,7 @@ class Member:
                 if event.request_id is not None:
                     context.finish(event.request_id)
                 self._reconciler.metadata_updated(event)
+                self._assignors.metadata_updated(event)
             case OffsetsListed():
                 self._positions.listed(event)
             case ListenerDone():
@@ -200,6 +216,8 @@ class Member:
                 self._commits.request(event)
             case FetchOffsetsRequested():
                 self._fetches.request(event)
+            case AssignorsDescribed() | AssignorDone() | OnAssignmentDone() | ReassignmentRequested():
+                self._assignors.handle(event)
             case CallAbandoned():
                 self._commits.abandon(event.call_id)
                 self._fetches.abandon(event.call_id)
@@ -277,6 +295,7 @@ class Member:
             self._commits.deadline_ms(),
             self._fetches.deadline_ms(),
             self._positions.deadline_ms(),
+            self._assignors.deadline_ms(),
         )
         return min((value for value in candidates if value is not None), default=None)
 

@@ -33,6 +33,7 @@ from kip848_client.errors import (
     error_name,
 )
 from kip848_client.member.assignment import partitions_from_wire
+from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.context import MIN_REPEAT_MS, Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.error_tables import FATAL_ADVICE, HeartbeatErrorClass, heartbeat_error_class
@@ -71,8 +72,10 @@ class Membership:
         heartbeats: Heartbeats,
         reconciler: Reconciler,
         positions: Positions,
+        assignors: AssignorRound,
     ) -> None:
         self._context = context
+        self._assignors = assignors
         self._discovery = discovery
         self._heartbeats = heartbeats
         self._reconciler = reconciler
@@ -168,6 +171,10 @@ class Membership:
                 )
             )
             return
+        unsupported = self._assignors.check_coordinator(lambda key: self._discovery.highest_version(key) is not None)
+        if unsupported is not None:
+            self.fail(unsupported)
+            return
         link = context.link
         self._heartbeats.send(
             current=self._reconciler.current,
@@ -200,6 +207,7 @@ class Membership:
         if context.phase is not Phase.JOINING:
             self._removals = 0
         context.epoch = response.member_epoch
+        self._assignors.answered(response)
         if context.phase is Phase.LEAVE_REVOKING:
             return
         if response.assignment is None:

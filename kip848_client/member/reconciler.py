@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kip848_client.member.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
+from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
 from kip848_client.member.events import (
@@ -62,8 +63,17 @@ class Run:
 class Reconciler:
     """Holds target and current assignment, and carries out runs."""
 
-    def __init__(self, context: Context, *, heartbeats: Heartbeats, commits: Commits, positions: Positions) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        heartbeats: Heartbeats,
+        commits: Commits,
+        positions: Positions,
+        assignors: AssignorRound,
+    ) -> None:
         self._context = context
+        self._assignors = assignors
         self._heartbeats = heartbeats
         self._commits = commits
         self._positions = positions
@@ -179,6 +189,7 @@ class Reconciler:
             self._context.phase is Phase.PENDING
             and not self._holding
             and self._resolved != self.current
+            and not self._assignors.holds_back
             and not (self._heartbeats.telling_partitions and self._adds)
         )
 

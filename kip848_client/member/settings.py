@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from kip848_client.errors import ConfigError
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 __all__ = ["MemberConfig", "ResetPolicy"]
 
@@ -32,6 +33,9 @@ class MemberConfig:
         instance_id: ``group.instance.id`` of a static member, or None.
         rack_id: ``client.rack``, or None.
         server_assignor: ``group.remote.assignor``, or None for the coordinator's choice.
+        client_assignors: ``group.local.assignors`` by priority, as first advertised; not with a server assignor.
+        assignor_timeout_ms: longest that a call of a client-side assignor counts.
+        assignor_fallback: go on without client-side assignors where the coordinator has no such thing.
         max_poll_interval_ms: longest time between two polls.
         rebalance_timeout_ms: what the coordinator is told; Kafka uses max.poll.interval.ms.
         request_timeout_ms: one request.
@@ -52,6 +56,9 @@ class MemberConfig:
     instance_id: str | None = None
     rack_id: str | None = None
     server_assignor: str | None = None
+    client_assignors: tuple[Assignor, ...] = ()
+    assignor_timeout_ms: int = 60_000
+    assignor_fallback: bool = False
     max_poll_interval_ms: int = 300_000
     rebalance_timeout_ms: int = 300_000
     request_timeout_ms: int = 30_000
@@ -68,7 +75,12 @@ class MemberConfig:
             raise ConfigError("member_id is empty; give a random UUID as text")
         if self.instance_id is not None and not self.instance_id:
             raise ConfigError("group.instance.id is empty; leave it out for a dynamic member")
+        if self.server_assignor is not None and self.client_assignors:
+            raise ConfigError(
+                "group.remote.assignor and group.local.assignors exclude each other; leave one of them out"
+            )
         for name, value, least in (
+            ("group.local.assignors.timeout.ms", self.assignor_timeout_ms, 1),
             ("max.poll.interval.ms", self.max_poll_interval_ms, 1),
             ("rebalance timeout", self.rebalance_timeout_ms, 1),
             ("request.timeout.ms", self.request_timeout_ms, 1),

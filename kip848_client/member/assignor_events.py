@@ -1,0 +1,143 @@
+"""What a member and its client-side assignors tell each other; a part of `MemberEvent` and `MemberEffect`.
+
+Effects here are calls of the user's code. The shell makes them in a thread of their own, one at a time, and answers
+each with the event of the same `call_id`, however late. Values only, no rules.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kip848_client.assignors.interface import ConsumerGroupMetadata
+from kip848_client.errors import Kip848Error
+from kip848_client.model import TopicIdPartition
+from kip848_client.values import value
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
+from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
+
+__all__ = [
+    "AssignorCall",
+    "AssignorDone",
+    "AssignorEffect",
+    "AssignorEvent",
+    "AssignorFailed",
+    "AssignorsDescribed",
+    "AssignorsUnsupported",
+    "CallOnAssignment",
+    "DescribeAssignors",
+    "OnAssignmentDone",
+    "ReassignmentRequested",
+    "RunAssignor",
+]
+
+# --------------------------------------------------------------------------------------------------------- events
+
+
+@value
+class AssignorsDescribed:
+    """``metadata()`` of every local assignor was called.
+
+    Args:
+        assignors: all of them, in the order of priority; one whose call failed as it was described last.
+        call_id: of the `DescribeAssignors`, or None if nobody asked.
+    """
+
+    assignors: tuple[Assignor, ...]
+    call_id: int | None = None
+
+
+@value
+class ReassignmentRequested:
+    """request_reassignment() was called.
+
+    Args:
+        reason: not 0; one of the assignor's own.
+    """
+
+    reason: int
+
+
+@value
+class AssignorDone:
+    """``assign()`` ended, and its result was checked.
+
+    Args:
+        members: the target of every member; empty if there is an error.
+        error: 0, an error of the assignor's own (1..127), or `ASSIGNOR_RAISED` or `ASSIGNMENT_INVALID`.
+    """
+
+    call_id: int
+    members: tuple[InstallMember, ...] = ()
+    error: int = 0
+
+
+@value
+class OnAssignmentDone:
+    """``on_assignment()`` ended, in whatever way."""
+
+    call_id: int
+
+
+AssignorEvent: TypeAlias = AssignorsDescribed | ReassignmentRequested | AssignorDone | OnAssignmentDone
+
+# -------------------------------------------------------------------------------------------------------- effects
+
+
+@value
+class DescribeAssignors:
+    """Call ``metadata()`` of every local assignor; answer with `AssignorsDescribed`."""
+
+    call_id: int
+
+
+@value
+class RunAssignor:
+    """Call ``assign()`` of the assignor that *snapshot* names, check the result; answer with `AssignorDone`."""
+
+    call_id: int
+    snapshot: ConsumerGroupPrepareAssignmentResponse
+
+
+@value
+class CallOnAssignment:
+    """Call ``on_assignment()``; answer with `OnAssignmentDone`.
+
+    Args:
+        assignor_name: the assignor to call, or "" for all of them: the target was not computed by one.
+        error: as the group's assignor reported it.
+        partitions: the complete target, sorted.
+    """
+
+    call_id: int
+    assignor_name: str
+    error: int
+    partitions: tuple[TopicIdPartition, ...]
+    metadata: bytes
+    version: int
+    group_metadata: ConsumerGroupMetadata
+
+
+AssignorCall: TypeAlias = DescribeAssignors | RunAssignor | CallOnAssignment
+"""What runs the user's code."""
+
+
+@value
+class AssignorFailed:
+    """Anywhere: something about client-side assignment went wrong, and the member goes on; for logs and tests."""
+
+    error: Kip848Error
+
+
+@value
+class AssignorsUnsupported:
+    """Anywhere: the coordinator has no client-side assignment, and the configuration allows to go on without. Once.
+
+    Args:
+        missing: the APIs that it does not offer, for people.
+    """
+
+    missing: tuple[str, ...]
+
+
+AssignorEffect: TypeAlias = AssignorCall | AssignorFailed | AssignorsUnsupported

@@ -1,0 +1,174 @@
+"""Telling the assignors of a member about its target: once for each member epoch, complete, before the listener.
+
+The complete target is what the member may use now plus what others have yet to release. Names of topics that the member
+does not have yet must be asked for; a topic that the cluster does not know is left out.
+
+Source: KIP-848 "Assignment": onAssignment is called when the member moves to its new epoch, before the listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from kip848_client.assignors.interface import ConsumerGroupMetadata
+from kip848_client.member.assignor_events import CallOnAssignment
+from kip848_client.member.context import Context
+from kip848_client.member.events import MetadataUpdated, RequestFailed, RequestMetadata
+from kip848_client.model import TopicIdPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
+
+__all__ = ["AssignorNotices"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What the coordinator told last about this member's target."""
+
+    partitions: frozenset[tuple[UUID, int]] = frozenset()
+    error: int = 0
+    version: int = 0
+    metadata: bytes = b""
+    assignor_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    """A target that the assignors have yet to hear of."""
+
+    incarnation: int
+    epoch: int
+    target: _Target
+    until_ms: int
+    """How long the rebalance listener waits for it."""
+
+
+class AssignorNotices:
+    """The targets of one member that its assignors have not heard of. At most one: a newer one replaces it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._told: tuple[int, int] | None = None
+        """Incarnation and epoch of the last notice."""
+        self._target = _Target()
+        self._notice: _Notice | None = None
+        self._names: dict[UUID, str] = {}
+        self._request: int | None = None
+        self._requested: frozenset[UUID] = frozenset()
+        self._asked: frozenset[UUID] = frozenset()
+        self._backoff = context.new_backoff()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether the rebalance listener should wait for a notice."""
+        return self._notice is not None and self._context.now_ms < self._notice.until_ms
+
+    def receive(self, assignment: Assignment | None) -> None:
+        """A heartbeat was accepted, with this assignment; the epoch is taken."""
+        context = self._context
+        if assignment is not None:
+            self._target = _Target(
+                _partitions(assignment.topic_partitions) | _partitions(assignment.pending_topic_partitions),
+                assignment.error,
+                assignment.metadata_version,
+                assignment.metadata_bytes,
+            )
+        elif self._told is None or self._told[0] != context.incarnation:
+            self._target = _Target()
+        if self._told == (context.incarnation, context.epoch):
+            return
+        self._told = (context.incarnation, context.epoch)
+        until_ms = context.now_ms + context.config.assignor_timeout_ms
+        self._notice = _Notice(context.incarnation, context.epoch, self._target, until_ms)
+        self._asked = frozenset()
+        self._backoff.reset()
+
+    def drop_stale(self, *, member: bool) -> None:
+        """What belongs to an earlier life of the member, or to one that is over, is not told any more."""
+        if self._notice is not None and (self._notice.incarnation != self._context.incarnation or not member):
+            self._notice = None
+
+    # --------------------------------------------------------------------------------------------------------- call
+
+    @property
+    def ready(self) -> bool:
+        """Whether a notice can be given now."""
+        return self._notice is not None and not self._awaiting_names
+
+    def call(self, call_id: int) -> CallOnAssignment:
+        """The call that gives the notice."""
+        notice, config = self._notice, self._context.config
+        assert notice is not None
+        target = notice.target
+        named = (
+            TopicIdPartition(self._names[topic_id], index, topic_id)
+            for topic_id, index in target.partitions
+            if topic_id in self._names
+        )
+        return CallOnAssignment(
+            call_id,
+            assignor_name=target.assignor_name,
+            error=target.error,
+            partitions=tuple(sorted(named)),
+            metadata=target.metadata,
+            version=target.version,
+            group_metadata=ConsumerGroupMetadata(
+                config.group_id, self._context.member_id, notice.epoch, config.instance_id
+            ),
+        )
+
+    def given(self, call: CallOnAssignment) -> None:
+        """The call returned, or was abandoned."""
+        if self._notice is not None and call.group_metadata.member_epoch == self._notice.epoch:
+            self._notice = None
+
+    # -------------------------------------------------------------------------------------------------------- names
+
+    @property
+    def _unnamed(self) -> frozenset[UUID]:
+        if self._notice is None:
+            return frozenset()
+        return frozenset(topic_id for topic_id, _ in self._notice.target.partitions if topic_id not in self._names)
+
+    @property
+    def _awaiting_names(self) -> bool:
+        return not self._unnamed <= self._asked
+
+    def metadata_updated(self, event: MetadataUpdated) -> None:
+        """Learn names of topics."""
+        self._names.update(event.topic_names)
+        if event.request_id is not None and event.request_id == self._request:
+            self._request = None
+            self._asked |= self._requested
+
+    def ask_for_names(self) -> None:
+        """Ask the cluster for names that are missing, unless that is under way."""
+        if self._request is not None or not self._awaiting_names or self._context.now_ms < self._backoff.ready_ms:
+            return
+        assert self._notice is not None
+        used = {topic_id for topic_id, _ in self._notice.target.partitions}
+        self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in used}
+        self._requested = self._unnamed
+        self._request = self._context.expect(None, self._failed)
+        self._context.emit(RequestMetadata(self._request, self._requested, self._context.config.request_timeout_ms))
+
+    def _failed(self, failure: RequestFailed) -> None:
+        if failure.request_id == self._request:
+            self._request = None
+            self._backoff.failed(self._context.now_ms)
+
+    # --------------------------------------------------------------------------------------------------------- time
+
+    def deadline_ms(self) -> int | None:
+        """When `holds_back` or `ask_for_names` would change by time alone."""
+        times = []
+        if self._notice is not None and self.holds_back:
+            times.append(self._notice.until_ms)
+        if self._request is None and self._awaiting_names:
+            times.append(self._backoff.ready_ms)
+        return min(times, default=None)
+
+
+def _partitions(topics: Iterable[TopicPartitions]) -> frozenset[tuple[UUID, int]]:
+    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)

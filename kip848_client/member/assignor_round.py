@@ -1,0 +1,371 @@
+"""Client-side assignment, the member's part: advertise its assignors, and compute for the group when asked.
+
+A round is: an answer with the flag, Prepare, the assignor, Install. At most one is under way; heartbeats go on beside
+it. A join, a removal or a leave (another `Context.incarnation`) ends it, and so does any error but one:
+STALE_MEMBER_EPOCH means that the epoch is moving right now, so the same request is repeated after the next heartbeat's
+answer. If the coordinator still wants an assignment, it says so again in every answer, and a new round begins.
+
+Does not own: calls and their limits (`assignor_calls`), telling of targets (`assignor_notices`), the user's code and
+its thread (`client.assignor_runner`), what an assignment must be like (`assignors.check`), what a heartbeat repeats
+(`heartbeat`).
+
+Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
+client ever had it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kip848_client.error_codes import error_name
+from kip848_client.errors import ClientAssignorError, ClientAssignorsUnsupportedError, Kip848Error
+from kip848_client.member.assignor_calls import AssignorCalls
+from kip848_client.member.assignor_events import (
+    AssignorDone,
+    AssignorEvent,
+    AssignorFailed,
+    AssignorsDescribed,
+    AssignorsUnsupported,
+    CallOnAssignment,
+    DescribeAssignors,
+    OnAssignmentDone,
+    ReassignmentRequested,
+    RunAssignor,
+)
+from kip848_client.member.assignor_notices import AssignorNotices
+from kip848_client.member.context import Context
+from kip848_client.member.error_tables import RoundErrorClass, round_error_class
+from kip848_client.member.events import Destination, MetadataUpdated, RequestFailed
+from kip848_client.member.failures import is_passing
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+
+__all__ = ["AssignorRound", "RoundPhase"]
+
+_MEMBER: Final = IN_GROUP | {Phase.JOINING}
+
+_APIS: Final = {
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: "ConsumerGroupPrepareAssignment",
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: "ConsumerGroupInstallAssignment",
+}
+"""What a coordinator with client-side assignment offers."""
+
+
+class RoundPhase(enum.Enum):
+    """What a round waits for."""
+
+    PREPARING = "preparing"
+    """The answer to Prepare."""
+    COMPUTING = "computing"
+    """The assignor."""
+    INSTALLING = "installing"
+    """The answer to Install."""
+    AWAITING_EPOCH = "awaiting_epoch"
+    """The next heartbeat's answer: the last request was refused as stale."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """One attempt to compute the group's target."""
+
+    incarnation: int
+    phase: RoundPhase = RoundPhase.PREPARING
+    epoch: int = 0
+    """Of the last request."""
+    request_id: int | None = None
+    snapshot: ConsumerGroupPrepareAssignmentResponse | None = None
+    called: bool = False
+    """The assignor was called."""
+    done: AssignorDone | None = None
+
+
+class AssignorRound:
+    """The local assignors of one member. Without any it does nothing."""
+
+    def __init__(self, context: Context, *, heartbeats: Heartbeats) -> None:
+        self._context = context
+        self._heartbeats = heartbeats
+        self._calls = AssignorCalls(context)
+        self._notices = AssignorNotices(context)
+        self._described = context.config.client_assignors
+        self._reason: int | None = None
+        """Asked for with request_reassignment(), and not told to the coordinator yet."""
+        self._round: _Round | None = None
+        self._describe_due_ms = 0
+        self._usable = bool(self._described)
+        """There are assignors, and as far as known the coordinator has what they need."""
+        self._checked_link: int | None = None
+        self._warned = False
+        context.assignors = self._described
+
+    # ------------------------------------------------------------------------------------------------- what is seen
+
+    @property
+    def phase(self) -> RoundPhase | None:
+        """What the round under way waits for; None without one."""
+        return self._round.phase if self._round is not None else None
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether the rebalance listener should wait: the assignor hears of a new target first, within its limit."""
+        return self._notices.holds_back
+
+    # ---------------------------------------------------------------------------------------------- is it possible
+
+    def check_coordinator(self, offers: Callable[[int], bool]) -> Kip848Error | None:
+        """Look once per connection whether the coordinator can do it. Returns what the member must fail with, or None.
+
+        Args:
+            offers: whether the coordinator offers an API key.
+        """
+        context = self._context
+        if not context.config.client_assignors or context.link == self._checked_link:
+            return None
+        missing = tuple(f"{name} (API key {int(key)})" for key, name in _APIS.items() if not offers(key))
+        if missing and not context.config.assignor_fallback:
+            names = ", ".join(repr(assignor.name) for assignor in self._described)
+            return ClientAssignorsUnsupportedError(
+                f"group {context.config.group_id!r}: group.local.assignors ({names}) needs a coordinator with "
+                f"client-side assignment, and this one does not offer {' and '.join(missing)}; Apache Kafka has none. "
+                "Use group.remote.assignor, or set group.local.assignors.fallback=server to let the coordinator assign"
+            )
+        self._checked_link = context.link
+        self._usable = not missing
+        if missing and not self._warned:
+            self._warned = True
+            context.emit(AssignorsUnsupported(missing))
+        self._advertise()
+        return None
+
+    # ------------------------------------------------------------------------------------------------------- events
+
+    def handle(self, event: AssignorEvent) -> None:
+        """The user's code returned, or the application wants a new assignment."""
+        match event:
+            case AssignorsDescribed():
+                if event.call_id is None or self._calls.returned(event.call_id) is not None:
+                    self._described = event.assignors
+                    self._advertise()
+            case ReassignmentRequested():
+                self._reason = event.reason
+                self._advertise()
+            case AssignorDone():
+                self._computed(event)
+            case OnAssignmentDone():
+                call = self._calls.returned(event.call_id)
+                if isinstance(call, CallOnAssignment):
+                    self._notices.given(call)
+
+    def metadata_updated(self, event: MetadataUpdated) -> None:
+        """Learn names of topics."""
+        if self._usable:
+            self._notices.metadata_updated(event)
+
+    def _advertise(self) -> None:
+        reason = self._reason
+        if not self._usable:
+            self._context.assignors = ()
+        elif reason is None:
+            self._context.assignors = self._described
+        else:
+            self._context.assignors = tuple(replace(assignor, reason=reason) for assignor in self._described)
+
+    # --------------------------------------------------------------------------------------- answers to heartbeats
+
+    def answered(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """A heartbeat was accepted; the epoch is taken."""
+        if not self._usable:
+            return
+        if self._reason is not None and self._heartbeats.told_assignors == self._context.assignors:
+            # Heard. The reason falls back with a later heartbeat, so that the same one can be given again.
+            self._reason = None
+            self._advertise()
+        if self._context.phase not in _MEMBER:
+            return
+        self._notices.receive(response.assignment)
+        self._drop_stale()
+        current = self._round
+        if current is not None:
+            if current.phase is RoundPhase.AWAITING_EPOCH:
+                self._repeat(current)
+        elif response.should_compute_assignment and not self._calls.stuck:
+            self._round = _Round(self._context.incarnation)
+            self._prepare(self._round)
+
+    # -------------------------------------------------------------------------------------------------------- round
+
+    def _prepare(self, current: _Round) -> None:
+        context = self._context
+        current.phase = RoundPhase.PREPARING
+        current.epoch = context.epoch
+        current.request_id = context.send(
+            ConsumerGroupPrepareAssignmentRequest(context.config.group_id, context.member_id, context.epoch),
+            destination=Destination.COORDINATOR,
+            timeout_ms=context.config.request_timeout_ms,
+            on_answer=self._prepared,
+            on_failure=self._unanswered,
+        )
+
+    def _prepared(self, response: ConsumerGroupPrepareAssignmentResponse) -> None:
+        current = self._round
+        if current is None:
+            return
+        current.request_id = None
+        if response.error_code:
+            self._refused(current, "Prepare", response.error_code, response.error_message)
+            return
+        known = {assignor.name for assignor in self._described}
+        if response.assignor_name not in known:
+            self._report(
+                f"the coordinator wants one by {response.assignor_name!r}, and this member has "
+                f"{', '.join(sorted(map(repr, known)))}",
+                assignor=response.assignor_name,
+            )
+            return
+        current.phase = RoundPhase.COMPUTING
+        current.snapshot = response
+
+    def _computed(self, event: AssignorDone) -> None:
+        call = self._calls.returned(event.call_id)
+        self._drop_stale()
+        current = self._round
+        if isinstance(call, RunAssignor) and current is not None and current.snapshot is call.snapshot:
+            current.done = event
+            self._install(current)
+
+    def _install(self, current: _Round) -> None:
+        context = self._context
+        assert current.snapshot is not None
+        assert current.done is not None
+        current.phase = RoundPhase.INSTALLING
+        current.epoch = context.epoch
+        current.request_id = context.send(
+            ConsumerGroupInstallAssignmentRequest(
+                group_id=context.config.group_id,
+                member_id=context.member_id,
+                member_epoch=context.epoch,
+                group_epoch=current.snapshot.group_epoch,
+                error=current.done.error,
+                members=current.done.members,
+            ),
+            destination=Destination.COORDINATOR,
+            timeout_ms=context.config.request_timeout_ms,
+            on_answer=self._installed,
+            on_failure=self._unanswered,
+        )
+
+    def _installed(self, response: ConsumerGroupInstallAssignmentResponse) -> None:
+        current = self._round
+        if current is None:
+            return
+        current.request_id = None
+        if response.error_code:
+            self._refused(current, "Install", response.error_code, response.error_message)
+            return
+        self._round = None
+        # There is a new target: ask for our part of it now.
+        self._heartbeats.expedite = True
+
+    def _repeat(self, current: _Round) -> None:
+        if current.done is None:
+            self._prepare(current)
+        else:
+            self._install(current)
+
+    def _refused(self, current: _Round, what: str, code: int, message: str | None) -> None:
+        match round_error_class(code):
+            case RoundErrorClass.AWAIT_EPOCH:
+                current.phase = RoundPhase.AWAITING_EPOCH
+                if current.epoch != self._context.epoch:
+                    self._repeat(current)  # it came meanwhile
+            case RoundErrorClass.REDISCOVER:
+                self._round = None
+                self._context.lose_link(self._context.link)
+            case RoundErrorClass.GIVE_UP:
+                self._round = None
+            case RoundErrorClass.REPORT:
+                name = current.snapshot.assignor_name if current.snapshot is not None else ""
+                self._report(f"{what} was refused: {error_name(code)}: {message or 'no reason given'}", assignor=name)
+
+    def _unanswered(self, failure: RequestFailed) -> None:
+        """Whether it arrived is unknown; the next heartbeat's answer tells."""
+        self._round = None
+        if not is_passing(failure):
+            self._report(failure.message, assignor="")
+
+    def _report(self, text: str, *, assignor: str) -> None:
+        """The round is over, and something is wrong."""
+        self._round = None
+        group_id = self._context.config.group_id
+        text = f"group {group_id!r}: no assignment was installed by this member: {text}"
+        self._context.emit(AssignorFailed(ClientAssignorError(text, assignor=assignor)))
+
+    def _drop_stale(self) -> None:
+        """What belongs to an earlier life of the member counts no more."""
+        context = self._context
+        current = self._round
+        if current is not None and (current.incarnation != context.incarnation or context.phase not in _MEMBER):
+            context.orphan(current.request_id)
+            self._round = None
+        self._notices.drop_stale(member=context.phase in _MEMBER)
+
+    # --------------------------------------------------------------------------------------- calls of the user's code
+
+    def advance(self) -> None:
+        """Drop what counts no more, abandon a call whose time is over, make the next one."""
+        if not self._usable:
+            return
+        self._drop_stale()
+        abandoned = self._calls.watch()
+        if isinstance(abandoned, RunAssignor) and self._round is not None:
+            if self._round.snapshot is abandoned.snapshot:
+                self._round = None
+        elif isinstance(abandoned, CallOnAssignment):
+            self._notices.given(abandoned)
+        self._notices.ask_for_names()
+        if self._calls.free:
+            self._call_next()
+
+    def _call_next(self) -> None:
+        current = self._round
+        if self._notices.ready:
+            self._calls.start(self._notices.call)
+        elif current is not None and current.phase is RoundPhase.COMPUTING and not current.called:
+            snapshot = current.snapshot
+            assert snapshot is not None
+            current.called = True
+            self._calls.start(lambda call_id: RunAssignor(call_id, snapshot))
+        elif (due_ms := self._describe_ms()) is not None and self._context.now_ms >= due_ms:
+            self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms
+            self._calls.start(DescribeAssignors)
+
+    def _describe_ms(self) -> int | None:
+        """When ``metadata()`` is to be called again: once per interval, in the group."""
+        interval_ms = self._heartbeats.interval_ms
+        if self._context.phase not in IN_GROUP or interval_ms <= 0:
+            return None
+        return min(self._describe_due_ms, self._context.now_ms + interval_ms)
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` or `holds_back` would change by time alone."""
+        if not self._usable:
+            return None
+        times = (
+            self._calls.deadline_ms(),
+            self._notices.deadline_ms(),
+            self._describe_ms() if self._calls.free else None,
+        )
+        return min((time for time in times if time is not None), default=None)
