@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from kip848_client.broker.logged_request import LoggedRequest as LoggedRequest
     from kip848_client.broker.proxy import FaultProxy as FaultProxy
     from kip848_client.broker.request_log import RequestLog as RequestLog
+    from kip848_client.broker.security import BrokerSasl as BrokerSasl
+    from kip848_client.broker.security import BrokerTls as BrokerTls
     from kip848_client.broker.snapshots import GroupSnapshot as GroupSnapshot
     from kip848_client.broker.snapshots import MemberSnapshot as MemberSnapshot
 
 __all__ = [
+    "BrokerSasl",
+    "BrokerTls",
     "EmbeddedBroker",
     "FaultProxy",
     "FaultRule",
@@ -30,6 +34,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "BrokerSasl": "kip848_client.broker.security",
+    "BrokerTls": "kip848_client.broker.security",
     "EmbeddedBroker": "kip848_client.broker.broker",
     "FaultProxy": "kip848_client.broker.proxy",
     "FaultRule": "kip848_client.broker.faults",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import ipaddress
 import os
 import socket
 import uuid
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, assert_never
 
 from kip848_client.broker.apis import ApiTable, load_apis
+from kip848_client.broker.authentication import Authentication
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.controls import BrokerControls
@@ -30,6 +30,7 @@ from kip848_client.broker.log import DataDir
 from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.request_log import RequestLog
+from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
 from kip848_client.broker.server import Server
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_names import KnownTopics
@@ -78,6 +79,9 @@ class EmbeddedBroker(BrokerControls):
         journal: where events go.
         node_id: the broker's id, >= 0.
         allow_remote: needed for a host that is not loopback, together with authentication.
+        advertised_host: what clients are told to connect to; *host* if None.
+        tls: given, every connection is TLS.
+        sasl: given, every connection has to log in.
 
     Raises:
         ConfigError: a property, the host or the port is wrong.
@@ -101,9 +105,17 @@ class EmbeddedBroker(BrokerControls):
         journal: Journal | None = None,
         node_id: int = 1,
         allow_remote: bool = False,
+        advertised_host: str | None = None,
+        tls: BrokerTls | None = None,
+        sasl: BrokerSasl | None = None,
     ) -> None:
         self.config: Final = BrokerConfig.parse(config or {}, profile=profile)
-        _check_host(host, allow_remote=allow_remote)
+        check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
+        self.security_protocol: Final = protocol_name(tls, sasl)
+        """What clients put into ``security.protocol``."""
+        self._ssl_context: Final = None if tls is None else server_context(tls)
+        self._sasl: Final = sasl
+        self._advertised_host: Final = advertised_host or host
         if not 0 <= port <= 65535:
             raise ConfigError(f"port {port} is not between 0 and 65535")
         if node_id < 0:
@@ -195,7 +207,8 @@ class EmbeddedBroker(BrokerControls):
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` for clients; complete once the broker has been started."""
-        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        host = self._advertised_host
+        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
 
     @property
     def port(self) -> int:
@@ -218,7 +231,7 @@ class EmbeddedBroker(BrokerControls):
         state = BrokerState(
             node_id=self.node_id,
             cluster_id=cluster_id,
-            host=self._host,
+            host=self._advertised_host,
             port=self._port,
             clock=self._clock,
             config=self.config,
@@ -240,12 +253,7 @@ class EmbeddedBroker(BrokerControls):
         self._topics_at_start = {}
         groups.load()
         dispatcher = Dispatcher(state, faults=self.faults, requests=self.requests)
-        server = Server(
-            self.config,
-            open_request=dispatcher.open_request,
-            encode=dispatcher.encode,
-            on_refused=lambda reason: self._write_event("connection_refused", {"reason": reason}),
-        )
+        server = self._make_server(dispatcher, state)
         self.faults.attach(thread.loop)
         await server.start(listening)
         self._state, self._server = state, server
@@ -260,6 +268,33 @@ class EmbeddedBroker(BrokerControls):
                 "node_id": self.node_id,
                 "topics": {topic.name: topic.partition_count for topic in topics},
             },
+        )
+
+    def _make_server(self, dispatcher: Dispatcher, state: BrokerState) -> Server:
+        def refused(reason: str) -> None:
+            self._write_event("connection_refused", {"reason": reason})
+
+        if self._sasl is None:
+            return Server(
+                self.config,
+                open_request=dispatcher.open_request,
+                encode=dispatcher.encode,
+                on_refused=refused,
+                ssl_context=self._ssl_context,
+            )
+        authentication = Authentication(
+            self._sasl, self.config, clock=self._clock, call_later=state.call_later, on_refused=refused
+        )
+        authentication.open_request = dispatcher.open_request
+        state.authentication = authentication
+        return Server(
+            self.config,
+            open_request=authentication.admit,
+            encode=dispatcher.encode,
+            on_refused=refused,
+            on_gone=authentication.forget,
+            ssl_context=self._ssl_context,
+            authenticated=False,
         )
 
     def _open_storage(self) -> _Storage:
@@ -375,18 +410,6 @@ def _create_at_start(topics: TopicRegistry, name: str, partitions: int) -> None:
         topics.create(name, partitions)
     except BrokerError as error:
         raise ConfigError(f"topic {name!r} with {partitions} partitions cannot be created: {error}") from error
-
-
-def _check_host(host: str, *, allow_remote: bool) -> None:
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError as error:
-        raise ConfigError(f"host {host!r} is not an IP address; use 127.0.0.1, ::1 or localhost") from error
-    if loopback:
-        return
-    if not allow_remote:
-        raise ConfigError(f"host {host!r} is not loopback: this broker serves its own machine only")
-    raise ConfigError(f"host {host!r} is not loopback, and serving others needs authentication, which is not there yet")
 
 
 def _listen(host: str, port: int) -> socket.socket:

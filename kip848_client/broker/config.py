@@ -63,6 +63,10 @@ class BrokerConfig:
     connections_max: int = _integer("max.connections", 512, minimum=1)
     connection_idle_ms_max: int = _integer("connections.max.idle.ms", 600_000, minimum=1, maximum=INT64_MAX)
     incomplete_frame_ms_max: int = _integer("kip848.incomplete.frame.max.ms", 30_000, minimum=1)
+    unauthenticated_bytes_max: int = _integer("sasl.server.max.receive.size", 524_288, minimum=1024)
+    connections_reauth_ms_max: int = _integer("connections.max.reauth.ms", 0, maximum=INT64_MAX)
+    failed_authentication_delay_ms: int = _integer("connection.failed.authentication.delay.ms", 100)
+    authentication_ms_max: int = _integer("kip848.authentication.max.ms", 30_000, minimum=1)
     unanswered_requests_max: int = _integer("kip848.unanswered.requests.max", 100, minimum=1)
 
     # Ours

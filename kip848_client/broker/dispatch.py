@@ -102,7 +102,7 @@ class Dispatcher:
             if response is None:
                 raise ProtocolError(f"the answer to {api_name(context.api_key)} could not be encoded") from error
             data = self._frame(response, context)
-        if context.cut_to is not None:
+        if context.cut_to is not None and context.cut_to < len(data):
             data, response = data[: context.cut_to], None
         self._requests.answered(context, response, size=len(data))
         return data

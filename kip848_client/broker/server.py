@@ -4,7 +4,8 @@ A frame is four bytes of length and a request; `dispatch` makes a `RequestContex
 connection may be open at once; answers leave in the order of the requests. A peer that breaks a limit loses its own
 connection, and nothing else happens. Limits, all from `BrokerConfig`:
 
-* a frame longer than ``socket.request.max.bytes`` is refused from its first four bytes, before memory is taken;
+* a frame longer than ``socket.request.max.bytes`` (before authentication: ``sasl.server.max.receive.size``) is refused
+  from its first four bytes, before memory is taken;
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte is given up;
 * after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
   read from it;
@@ -16,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
+import ssl
 import struct
 from asyncio.trsock import TransportSocket
 from collections import deque
@@ -49,6 +52,9 @@ class Server:
         encode: bytes of an answered context, frame length included; empty for an answer that is not sent.
         on_refused: told why a connection was closed for what it did.
         on_gone: told about each connection that has ended, for whatever reason.
+        ssl_context: given, connections are TLS.
+        authenticated: False if a connection has to be trusted (`Connection.trust`) before it may send large frames or
+            stay; True if every one is.
     """
 
     def __init__(
@@ -59,7 +65,11 @@ class Server:
         encode: Callable[[RequestContext], bytes],
         on_refused: Callable[[str], None],
         on_gone: Callable[[Connection], None] = lambda _: None,
+        ssl_context: ssl.SSLContext | None = None,
+        authenticated: bool = True,
     ) -> None:
+        self.authenticated: Final = authenticated
+        self._ssl_context: Final = ssl_context
         self.config: Final = config
         self.open_request: Final = open_request
         self.encode: Final = encode
@@ -69,13 +79,20 @@ class Server:
         self._next_id = 0
         self._listener: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
-        shortest = min(config.incomplete_frame_ms_max, config.connection_idle_ms_max)
+        shortest = min(config.incomplete_frame_ms_max, config.connection_idle_ms_max, config.authentication_ms_max)
         self._sweep_s: Final = min(max(shortest // 4, _SWEEP_MS_MIN), _SWEEP_MS_MAX) / 1000
 
     async def start(self, listening: socket.socket) -> None:
         """Serve on *listening*, which is bound already."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self), sock=listening, backlog=_BACKLOG)
+        handshake_s = None if self._ssl_context is None else self.config.authentication_ms_max / 1000
+        self._listener = await loop.create_server(
+            lambda: Connection(self),
+            sock=listening,
+            backlog=_BACKLOG,
+            ssl=self._ssl_context,
+            ssl_handshake_timeout=handshake_s,
+        )
 
     async def stop(self, *, abort: bool = False) -> None:
         """Close the listening socket and every connection.
@@ -97,8 +114,8 @@ class Server:
         for connection in tuple(self._connections):
             connection.close(abort=True)
         await asyncio.sleep(0)
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        if self._listener is not None and self._ssl_context is None:
+            await self._listener.wait_closed()  # with TLS it may wait for a handshake that nobody ends
 
     @property
     def connection_count(self) -> int:
@@ -164,6 +181,7 @@ class Connection(asyncio.Protocol):
         "_encoded",
         "_encoded_bytes",
         "_frame_begun_s",
+        "_frame_bytes_max",
         "_last_active_s",
         "_loop",
         "_open",
@@ -171,6 +189,7 @@ class Connection(asyncio.Protocol):
         "_resetting",
         "_server",
         "_transport",
+        "_trusted_by_s",
         "_writing_paused",
         "client_host",
         "connection_id",
@@ -191,6 +210,11 @@ class Connection(asyncio.Protocol):
         self._resetting = False
         self._frame_begun_s: float | None = None
         self._last_active_s = self._loop.time()
+        config = server.config
+        self._frame_bytes_max = config.frame_bytes_max if server.authenticated else config.unauthenticated_bytes_max
+        self._trusted_by_s = (
+            math.inf if server.authenticated else self._last_active_s + config.authentication_ms_max / 1000
+        )
         self.client_host = ""
         self.connection_id = 0
 
@@ -268,6 +292,16 @@ class Connection(asyncio.Protocol):
             # Frames may wait. They are handled in a turn of their own: whoever answered is in the middle of something.
             self._loop.call_soon(self._cut_waiting_frames)
 
+    def trust(self) -> None:
+        """The peer is authenticated: large frames are taken, and it may stay."""
+        self._frame_bytes_max = self._server.config.frame_bytes_max
+        self._trusted_by_s = math.inf
+
+    def send_bare(self, data: bytes) -> None:
+        """Send bytes that answer no request of Kafka's; only while no request is open."""
+        self._encoded.append(data)
+        self._encoded_bytes += len(data)
+
     def refuse(self, reason: str) -> None:
         """Close this connection for what it did."""
         self._server.refuse(self, reason)
@@ -287,6 +321,8 @@ class Connection(asyncio.Protocol):
         config = self._server.config
         if self._frame_begun_s is not None and (now_s - self._frame_begun_s) * 1000 >= config.incomplete_frame_ms_max:
             return f"a frame was not complete after {config.incomplete_frame_ms_max} ms"
+        if now_s >= self._trusted_by_s:
+            return f"not authenticated after {config.authentication_ms_max} ms"
         idle = not self._open or self._writing_paused
         if idle and (now_s - self._last_active_s) * 1000 >= config.connection_idle_ms_max:
             return f"idle for {config.connection_idle_ms_max} ms"
@@ -325,7 +361,7 @@ class Connection(asyncio.Protocol):
 
     def _cut_frames_until_limit(self, received: bytes | bytearray) -> None:
         server, config = self._server, self._server.config
-        limit, frame_bytes_max = config.unanswered_requests_max, config.frame_bytes_max
+        limit, frame_bytes_max = config.unanswered_requests_max, self._frame_bytes_max
         start, end = 0, len(received)
         complete_frame_waits = False
         while not self._closed and end - start >= _LENGTH_BYTES:

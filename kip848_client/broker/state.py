@@ -16,6 +16,7 @@ from kip848_client.clock import Clock
 
 if TYPE_CHECKING:
     from kip848_client.broker.apis import ApiTable
+    from kip848_client.broker.authentication import Authentication
     from kip848_client.broker.groups import GroupHost
     from kip848_client.broker.topics import TopicRegistry
     from kip848_client.journal import Journal
@@ -41,6 +42,7 @@ class BrokerState:
         host: the address that clients are told; with `port` it is where they come back to.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
+        authentication: who may use a connection; None lets everybody in.
     """
 
     node_id: int
@@ -55,6 +57,7 @@ class BrokerState:
     groups: GroupHost
     journal: Journal
     data_dir: Path | None
+    authentication: Authentication | None = None
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Run *callback* on the loop in *delay_ms* of real time (what a parked fetch waits for)."""

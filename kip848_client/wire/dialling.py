@@ -14,7 +14,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection_end import told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tls import explain_handshake
+from kip848_client.wire.tls import explain_handshake, hung_up
 
 __all__ = ["agree_on_versions", "dial"]
 
@@ -47,7 +47,9 @@ async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | Non
         return await anyio.connect_tcp(host, port, ssl_context=context, tls_standard_compatible=False)
     except ssl.SSLError as failure:
         raise explain_handshake(failure, peer=peer) from failure
-    except (OSError, anyio.BrokenResourceError, anyio.EndOfStream) as failure:
+    except (anyio.BrokenResourceError, anyio.EndOfStream) as failure:
+        raise ConnectionLostError(hung_up(peer)) from failure
+    except OSError as failure:
         raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
 
 

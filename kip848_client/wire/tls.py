@@ -17,7 +17,7 @@ from typing import Final
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError
 from kip848_client.model import TlsSettings
 
-__all__ = ["client_context", "explain_alert", "explain_handshake"]
+__all__ = ["client_context", "explain_alert", "explain_handshake", "hung_up", "load_identity"]
 
 _CERTIFICATE: Final = "ssl.certificate"
 _KEY: Final = "ssl.key"
@@ -98,7 +98,7 @@ def load_identity(
         if _reason(error) == "KEY_VALUES_MISMATCH":
             raise ConfigError(f"{what}: the private key does not belong to the certificate") from error
         # OpenSSL does not tell a wrong password from a damaged file.
-        told = "" if ask_password is None else ", or the password (ssl.key.password) does not open the key"
+        told = "" if ask_password is None else ", or the password does not open the key"
         raise ConfigError(f"{what}: certificate or private key cannot be read as PEM{told}") from error
     except OSError as error:
         raise ConfigError(f"{what}: {error.strerror or error}") from error
@@ -164,10 +164,7 @@ def explain_handshake(error: ssl.SSLError, *, peer: str) -> AuthenticationError 
             cause += f"; {error.verify_message}. Connect by a name that it bears, or change the certificate"
         return AuthenticationError(f"TLS with {peer}: {cause} (CERTIFICATE_VERIFY_FAILED)")
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return ConnectionLostError(
-            f"{peer} closed the connection during the TLS handshake; if that stays so, the port may not be one for TLS "
-            "(security.protocol)"
-        )
+        return ConnectionLostError(hung_up(peer))
     reason = _reason(error)
     if reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}:
         return AuthenticationError(
@@ -176,6 +173,14 @@ def explain_handshake(error: ssl.SSLError, *, peer: str) -> AuthenticationError 
     if reason in {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}:
         return AuthenticationError(f"TLS with {peer}: no common version; TLS 1.2 is the lowest spoken here ({reason})")
     return explain_alert(error, peer=peer) or AuthenticationError(f"TLS with {peer} failed: {reason}")
+
+
+def hung_up(peer: str) -> str:
+    """What to say of a peer that ends the connection where its part of the handshake should come."""
+    return (
+        f"{peer} closed the connection during the TLS handshake; if that stays so, the port may not be one for TLS "
+        "(security.protocol)"
+    )
 
 
 def explain_alert(error: BaseException | None, *, peer: str) -> AuthenticationError | None:

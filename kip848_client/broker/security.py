@@ -1,0 +1,151 @@
+"""How the embedded broker is secured: values that `EmbeddedBroker` takes, and the TLS context made from them.
+
+Who is let in, and when, is in `authentication`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Final
+
+from kip848_client.errors import ConfigError
+from kip848_client.values import value
+from kip848_client.wire.sasl_plain import PlainServer
+from kip848_client.wire.sasl_scram import SCRAM_MECHANISMS
+from kip848_client.wire.tls import load_identity
+
+__all__ = ["BROKER_MECHANISMS", "BrokerSasl", "BrokerTls", "check_exposure", "protocol_name", "server_context"]
+
+BROKER_MECHANISMS: Final = (PlainServer.mechanism, *SCRAM_MECHANISMS)
+"""SASL mechanisms that the embedded broker can offer."""
+
+
+@value
+class BrokerTls:
+    """TLS of an embedded broker. PEM files.
+
+    Args:
+        certificate: the broker's certificate, and the chain above it.
+        key: its private key; in the file of the certificate if None.
+        key_password: of the private key.
+        client_ca: given, clients must show a certificate that this authority signed.
+    """
+
+    certificate: str | os.PathLike[str]
+    key: str | os.PathLike[str] | None = None
+    key_password: str | None = field(default=None, repr=False)
+    client_ca: str | os.PathLike[str] | None = None
+
+
+@value
+class BrokerSasl:
+    """Who may log in to an embedded broker, and how.
+
+    Args:
+        users: passwords by user name.
+        mechanisms: of `BROKER_MECHANISMS`.
+
+    Raises:
+        ConfigError: no user, an empty password, or a mechanism that is not offered.
+    """
+
+    users: Mapping[str, str] = field(repr=False)
+    mechanisms: tuple[str, ...] = tuple(SCRAM_MECHANISMS)
+
+    def __post_init__(self) -> None:
+        if not self.users:
+            raise ConfigError("BrokerSasl needs at least one user, or nobody can log in")
+        for name, password in self.users.items():
+            if not name or not password or "\0" in name + password:
+                raise ConfigError(
+                    f"BrokerSasl: name and password of user {name!r} must not be empty or have zero bytes"
+                )
+        unknown = sorted(set(self.mechanisms) - set(BROKER_MECHANISMS))
+        if unknown or not self.mechanisms:
+            told = f"mechanism {unknown[0]!r} is not offered" if unknown else "no mechanism is given"
+            raise ConfigError(f"BrokerSasl: {told}; choose from {', '.join(BROKER_MECHANISMS)}")
+
+
+def protocol_name(tls: BrokerTls | None, sasl: BrokerSasl | None) -> str:
+    """What clients put into ``security.protocol``."""
+    if sasl is None:
+        return "plaintext" if tls is None else "ssl"
+    return "sasl_plaintext" if tls is None else "sasl_ssl"
+
+
+def server_context(tls: BrokerTls) -> ssl.SSLContext:
+    """The context for accepting clients; TLS 1.2 is the lowest version.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate = os.fspath(tls.certificate)
+    key = certificate if tls.key is None else os.fspath(tls.key)
+    for path in (certificate, key):
+        _check_readable(path)
+
+    def ask() -> str:
+        # Without this OpenSSL would ask on the terminal, and wait.
+        if tls.key_password is None:
+            raise ConfigError(f"the private key {key} is encrypted, and no password is given")
+        return tls.key_password
+
+    load_identity(context, certificate=certificate, key=key, ask_password=ask, what="the broker's certificate")
+    if tls.client_ca is not None:
+        authority = os.fspath(tls.client_ca)
+        _check_readable(authority)
+        try:
+            context.load_verify_locations(cafile=authority)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{authority} holds no certificates in PEM") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def check_exposure(
+    host: str,
+    *,
+    advertised_host: str | None,
+    allow_remote: bool,
+    tls: BrokerTls | None,
+    sasl: BrokerSasl | None,
+) -> None:
+    """Let nobody but this machine in, unless that was asked for and everybody has to say who they are.
+
+    Raises:
+        ConfigError: *host* is no address, or serving others is not asked for or not safe.
+    """
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError as error:
+        raise ConfigError(f"host {host!r} is not an IP address; use 127.0.0.1, ::1 or localhost") from error
+    if address.is_loopback:
+        return
+    if not allow_remote:
+        raise ConfigError(
+            f"host {host!r} is not loopback: this broker serves its own machine only, unless allow_remote is set"
+        )
+    if sasl is None and (tls is None or tls.client_ca is None):
+        raise ConfigError(
+            f"host {host!r} is not loopback, and serving others needs authentication: give users (BrokerSasl), or "
+            "demand client certificates (BrokerTls.client_ca)"
+        )
+    if sasl is not None and tls is None and PlainServer.mechanism in sasl.mechanisms:
+        raise ConfigError(f"host {host!r} is not loopback, and PLAIN shows passwords; add TLS, or use SCRAM alone")
+    if address.is_unspecified and advertised_host is None:
+        raise ConfigError(f"host {host!r} is no address to come back to; say which one is (advertised_host)")
+
+
+def _check_readable(path: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error

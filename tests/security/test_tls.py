@@ -1,0 +1,243 @@
+"""TLS against the embedded broker: every certificate that must be refused is, and the message names the cause."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from kip848_client.broker import BrokerTls, EmbeddedBroker
+from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, Kip848Error, ProtocolError
+from kip848_client.model import TlsSettings
+from kip848_client.wire.connection import open_connection
+from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
+from kip848_client.wire.tls import client_context
+from tests.security.certificates import Authority, Identity
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def broker(server_identity: Identity) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tls=BrokerTls(server_identity.certificate, server_identity.key)) as running:
+        yield running
+
+
+@pytest.fixture
+def strict_broker(server_identity: Identity, authority: Authority) -> Iterator[EmbeddedBroker]:
+    """Demands a certificate of every client."""
+    tls = BrokerTls(server_identity.certificate, server_identity.key, client_ca=authority.ca_file)
+    with EmbeddedBroker(tls=tls) as running:
+        yield running
+
+
+async def ask(port: int, settings: TlsSettings | None, *, host: str = "127.0.0.1") -> str:
+    """Connect, and have one request answered."""
+    context = None if settings is None else client_context(settings)
+    async with open_connection(host, port, client_id="c", ssl_context=context) as connection:
+        return (await connection.send(DescribeClusterRequest(), timeout_ms=10_000)).cluster_id
+
+
+def trusting(authority: Authority, **more: str | bool) -> TlsSettings:
+    return TlsSettings(ca_location=str(authority.ca_file), **more)  # type: ignore[arg-type]
+
+
+async def refused(port: int, settings: TlsSettings | None, *, host: str = "127.0.0.1") -> Kip848Error:
+    with pytest.raises(Kip848Error) as failure:
+        await ask(port, settings, host=host)
+    return failure.value
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_broker_with_a_trusted_certificate_is_spoken_to(
+    broker: EmbeddedBroker, authority: Authority, host: str
+) -> None:
+    """By any of the names in the certificate, addresses included."""
+    assert await ask(broker.port, trusting(authority), host=host)
+
+
+async def test_an_authority_may_be_given_as_text_or_as_a_folder(
+    broker: EmbeddedBroker, authority: Authority, tmp_path: Path
+) -> None:
+    """Secrets mounted as variables; the folder of a distribution."""
+    text = authority.ca_file.read_text()
+    assert await ask(broker.port, TlsSettings(ca_pem=text))
+    (tmp_path / "ca.pem").write_text(text)
+    await anyio.run_process(["openssl", "rehash", str(tmp_path)])
+    assert await ask(broker.port, TlsSettings(ca_location=str(tmp_path)))
+
+
+async def test_an_expired_certificate_is_refused_by_name(authority: Authority) -> None:
+    """The most common outage of all: the message must say it at once."""
+    expired = authority.issue("expired", "127.0.0.1", lasted_days=1)
+    with EmbeddedBroker(tls=BrokerTls(expired.certificate, expired.key)) as broker:
+        error = await refused(broker.port, trusting(authority))
+    assert isinstance(error, AuthenticationError)
+    assert "has expired" in str(error)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_certificate_for_another_host_is_refused_by_name(authority: Authority, host: str) -> None:
+    """Somebody with a certificate of the same company must not be taken for the broker."""
+    other = authority.issue("other", "kafka.example")
+    with EmbeddedBroker(tls=BrokerTls(other.certificate, other.key)) as broker:
+        error = await refused(broker.port, trusting(authority), host=host)
+        assert await ask(broker.port, trusting(authority, verify_host_name=False), host=host)
+    assert isinstance(error, AuthenticationError)
+    assert "is for other" in str(error)
+    assert host in str(error)
+
+
+async def test_an_unknown_authority_is_refused_and_the_key_to_set_is_named(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """A private authority is the rule with Kafka."""
+    for settings in (TlsSettings(), trusting(Authority(tmp_path / "stranger"))):
+        error = await refused(broker.port, settings)
+        assert isinstance(error, AuthenticationError)
+        assert "authority" in str(error)
+        assert "ssl.ca.location" in str(error)
+
+
+async def test_a_certificate_signed_by_itself_is_refused_and_may_be_trusted() -> None:
+    """What people make first for a test cluster."""
+    alone = Path(__file__).parents[1] / "wire" / "localhost.pem"
+    with EmbeddedBroker(tls=BrokerTls(alone)) as broker:
+        error = await refused(broker.port, TlsSettings())
+        assert isinstance(error, AuthenticationError)
+        assert "signed by itself" in str(error)
+        assert await ask(broker.port, TlsSettings(ca_location=str(alone)), host="localhost")
+
+
+async def test_nothing_is_checked_only_if_that_is_said(broker: EmbeddedBroker) -> None:
+    """enable.ssl.certificate.verification=false, as loud in the log as it is dangerous."""
+    assert await ask(broker.port, TlsSettings(verify_certificate=False))
+
+
+async def test_plaintext_to_a_tls_port_is_explained(broker: EmbeddedBroker) -> None:
+    """security.protocol forgotten."""
+    error = await refused(broker.port, None)
+    assert isinstance(error, (ConnectionLostError, ProtocolError))
+    assert "expect TLS" in str(error) or "expects TLS" in str(error)
+
+
+async def test_tls_to_a_plaintext_port_is_explained(authority: Authority) -> None:
+    """The wrong port of the two that a broker usually has."""
+    with EmbeddedBroker() as broker:
+        error = await refused(broker.port, trusting(authority))
+    assert isinstance(error, ConnectionLostError)
+    assert "security.protocol" in str(error)
+
+
+async def test_tls_to_something_that_answers_in_plain_text_is_refused(authority: Authority) -> None:
+    """A web server, a Redis: it is there, but no retry makes it a broker with TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.recv(1)
+                accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100)
+                accepted.recv(65536)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        error = await refused(listening.getsockname()[1], trusting(authority))
+        server.join()
+    assert type(error) is AuthenticationError
+    assert "does not speak TLS" in str(error)
+
+
+async def test_old_versions_of_tls_are_not_spoken(broker: EmbeddedBroker, authority: Authority) -> None:
+    """Neither by the client, nor by the embedded broker."""
+    assert client_context(trusting(authority)).minimum_version is ssl.TLSVersion.TLSv1_2
+    context = ssl.create_default_context(cafile=authority.ca_file)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+
+async def test_a_client_that_speaks_only_tls_1_2_is_served(broker: EmbeddedBroker, authority: Authority) -> None:
+    """Java 8 and hardware balancers."""
+    context = client_context(trusting(authority))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with open_connection("127.0.0.1", broker.port, client_id="c", ssl_context=context) as connection:
+        assert (await connection.send(DescribeClusterRequest(), timeout_ms=10_000)).cluster_id
+
+
+async def test_a_client_certificate_lets_in_where_one_is_demanded(
+    strict_broker: EmbeddedBroker, authority: Authority, client_identity: Identity
+) -> None:
+    """Mutual TLS, from files and from text."""
+    files = trusting(
+        authority, certificate_location=str(client_identity.certificate), key_location=str(client_identity.key)
+    )
+    texts = trusting(
+        authority, certificate_pem=client_identity.certificate.read_text(), key_pem=client_identity.key.read_text()
+    )
+    assert await ask(strict_broker.port, files)
+    assert await ask(strict_broker.port, texts)
+
+
+async def test_without_a_client_certificate_the_key_to_set_is_named(
+    strict_broker: EmbeddedBroker, authority: Authority
+) -> None:
+    """With TLS 1.3 the broker says so only after the handshake, which a client must not take for a lost connection."""
+    error = await refused(strict_broker.port, trusting(authority))
+    assert "certificate" in str(error)
+    assert "ssl.certificate.location" in str(error)
+
+
+async def test_a_client_certificate_of_a_stranger_is_refused(
+    strict_broker: EmbeddedBroker, authority: Authority, tmp_path: Path
+) -> None:
+    """As above, with a certificate that the broker does not trust."""
+    stranger = Authority(tmp_path / "stranger").issue("stranger", "client.example")
+    settings = trusting(authority, certificate_location=str(stranger.certificate), key_location=str(stranger.key))
+    error = await refused(strict_broker.port, settings)
+    assert "certificate" in str(error)
+
+
+async def test_an_expired_client_certificate_is_refused(strict_broker: EmbeddedBroker, authority: Authority) -> None:
+    """The other half of the most common outage."""
+    old = authority.issue("old-client", "client.example", lasted_days=1)
+    settings = trusting(authority, certificate_location=str(old.certificate), key_location=str(old.key))
+    assert "certificate" in str(await refused(strict_broker.port, settings))
+
+
+def test_a_broker_that_stops_in_the_middle_of_a_handshake_leaves_nothing_behind(server_identity: Identity) -> None:
+    """A port scanner must not keep a test run from ending; warnings about open sockets are errors here."""
+    with EmbeddedBroker(tls=BrokerTls(server_identity.certificate, server_identity.key)) as broker:
+        raw = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+        raw.sendall(b"\x16\x03\x01")
+    with raw:
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.recv(1) == b""
+
+
+def test_a_handshake_that_does_not_end_is_given_up(server_identity: Identity) -> None:
+    """Half-open handshakes must not pile up."""
+    tls = BrokerTls(server_identity.certificate, server_identity.key)
+    with EmbeddedBroker(tls=tls, config={"kip848.authentication.max.ms": 50}) as broker:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+            assert raw.recv(1) == b""
+
+
+@pytest.mark.parametrize("broken", ["certificate", "key", "client_ca"])
+def test_files_that_cannot_be_read_are_named(server_identity: Identity, broken: str) -> None:
+    """The broker does not start with half of its security."""
+    files = {"certificate": server_identity.certificate, "key": server_identity.key, "client_ca": None}
+    for path in (Path("/no/such/file"), Path(__file__)):
+        with pytest.raises(ConfigError):
+            EmbeddedBroker(tls=BrokerTls(**{**files, broken: path}))  # type: ignore[arg-type]
