@@ -28,7 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "consume": "join a group and print what arrives",
     "demo": "watch a group rebalance in the terminal",
     "groups": "list, describe and delete groups; show offsets and lag",
-    "report": "tabulate event logs",
+    "report": "who read which partition when: event logs as numbers, a page, a picture",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
     "sweep": "run many seeds",
 }

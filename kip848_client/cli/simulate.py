@@ -6,6 +6,7 @@
     kip848 simulate --scenario storm --seeds 0:5000     # many runs on all cores
     kip848 simulate --seed 7 --set faults.loss=0.2      # a number of the scenario changed
     kip848 simulate --seed 7 --shrink                   # a failing run made smaller
+    kip848 simulate --seed 7 --history run.jsonl        # its event log, for kip848 report
 
 The story is written by `simulate_story`, many runs are played by `simulate_many`. The exit status is 1 if an invariant
 broke.
@@ -19,11 +20,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from kip848_client.cli.simulate_many import Progress, play_many
 from kip848_client.cli.simulate_story import tell
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import Report
 from kip848_client.simulation.play import run as play
 from kip848_client.simulation.scenario import SCENARIOS, change
@@ -46,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="NAME=VALUE", action="append", default=[], help="change a number, such as faults.loss=0.1"
     )
     parser.add_argument("--shrink", action="store_true", help="if it fails, look for a smaller scenario that does")
+    parser.add_argument(
+        "--history", metavar="FILE", type=Path, help="of one seed: write its event log, for kip848 report"
+    )
     parser.add_argument("--verbose", action="store_true", help="tell every message and commit, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -58,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     scenario = change(SCENARIOS[arguments.scenario], arguments.set)
     if arguments.seeds is not None:
+        if arguments.history is not None:
+            raise ConfigError("--history writes the event log of one run: choose it with --seed, not --seeds")
         seeds = _seed_range(arguments.seeds)
         if not 1 <= arguments.jobs <= 1024:
             raise ConfigError(f"--jobs {arguments.jobs}: between 1 and 1024")
@@ -66,11 +74,20 @@ def run(arguments: argparse.Namespace) -> int:
         failures = total.failures
     else:
         report = play(scenario, seed=arguments.seed)
+        if arguments.history is not None:
+            _write_history(report, arguments.history)
         _print_one(report, as_json=arguments.json, verbose=arguments.verbose)
         failures = [report] if report.violation else []
     if arguments.shrink and failures and not arguments.json:
         _shrink(failures[0])
     return 1 if failures else 0
+
+
+def _write_history(report: Report, path: Path) -> None:
+    try:
+        path.write_text("".join(event.to_json() + "\n" for event in to_event_log(report.lines)), encoding="utf-8")
+    except OSError as error:
+        raise Kip848Error(f"the history cannot be written: {error}") from error
 
 
 def _seed_range(text: str) -> range:

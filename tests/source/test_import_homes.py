@@ -27,6 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "transitions": ("member/states.py",),
     "re2": ("coordinator/subscriptions.py",),
     "anyio": ("wire/connection.py", "wire/dialling.py", "aio/", "client/"),
+    "matplotlib": ("report/png.py",),
     "rich": ("cli/",),
     "pytest": ("pytest_plugin.py",),
 }

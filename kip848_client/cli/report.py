@@ -1,0 +1,106 @@
+"""``kip848 report``: who read which partition when, from the event logs of clients, brokers and simulations.
+
+::
+
+    kip848 report broker.jsonl consumer-*.jsonl                  # numbers, as a table
+    kip848 report history.jsonl --html timeline.html             # one page, with a slider
+    kip848 report history.jsonl --png timeline.png --group orders
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.journal import read_journal
+from kip848_client.report import Figures, Timeline, build_timelines, figures_of
+from kip848_client.report.figures import Percentiles
+from kip848_client.report.html import render_html
+from kip848_client.report.png import draw_timeline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("logs", metavar="FILE", nargs="+", type=Path, help="event logs (JSON lines); mixed by time")
+    parser.add_argument("--group", metavar="ID", help="this group only (all)")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
+    parser.add_argument("--png", metavar="FILE", type=Path, help="draw the timeline of one group (.png or .svg)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, draw, and print the numbers.
+
+    Raises:
+        Kip848Error: a file cannot be read or written, or is no event log; no such group.
+    """
+    timelines = _read(arguments.logs, arguments.group)
+    try:
+        if arguments.html is not None:
+            arguments.html.write_text(render_html(timelines), encoding="utf-8")
+        if arguments.png is not None:
+            if len(timelines) > 1:
+                names = ", ".join(timeline.group_id for timeline in timelines)
+                raise ConfigError(f"--png draws one group, the log has several: choose one with --group ({names})")
+            draw_timeline(timelines[0], arguments.png)
+    except (OSError, ValueError) as error:
+        if isinstance(error, Kip848Error):
+            raise
+        raise Kip848Error(f"the picture cannot be written: {error}") from error
+    figures = [figures_of(timeline) for timeline in timelines]
+    if arguments.json:
+        print(json.dumps({"groups": [each.to_plain() for each in figures]}))
+        return 0
+    for each in figures:
+        print("\n".join(_sentences(each)))
+    for path in (arguments.html, arguments.png):
+        if path is not None:
+            print(f"written: {path}")
+    return 0
+
+
+def _read(logs: Sequence[Path], group_id: str | None) -> list[Timeline]:
+    try:
+        timelines = build_timelines(chain.from_iterable(read_journal(path) for path in logs))
+    except OSError as error:
+        raise Kip848Error(f"the event log cannot be read: {error}") from error
+    known = ", ".join(timeline.group_id for timeline in timelines)
+    if group_id is not None:
+        timelines = [timeline for timeline in timelines if timeline.group_id == group_id]
+        if not timelines:
+            raise ConfigError(f"--group {group_id}: the log has no such group; it has {known or 'none'}")
+    if not timelines:
+        raise Kip848Error(f"no event of any group in {', '.join(map(str, logs))}")
+    return timelines
+
+
+def _sentences(figures: Figures) -> list[str]:
+    lines = [
+        f"group {figures.group_id}: {figures.members} members, {figures.partitions} partitions, "
+        f"{figures.log_ms / 1000:.1f} s of log",
+        f"  rebalances             {_spread(figures.rebalance)}",
+        f"  without a reader       {_spread(figures.without_reader)}",
+        f"  partitions moved       {figures.moves}, and {figures.bounces} taken away for nothing",
+    ]
+    lines += [f"  {name:<22} {_spread(times)}" for name, times in figures.listener_calls.items()]
+    lines.append("  " + (", ".join(f"{kind} marks: {count}" for kind, count in figures.marks.items()) or "no marks"))
+    if figures.two_readers:
+        lines.append(f"  READ BY TWO AT ONCE    {', '.join(figures.two_readers)}")
+    return lines
+
+
+def _spread(times: Percentiles) -> str:
+    if not times.count:
+        return "0"
+    parts = zip(
+        ("median", "90 %", "99 %", "longest"), (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms), strict=True
+    )
+    return f"{times.count}: " + ", ".join(f"{name} {_duration(ms)}" for name, ms in parts if ms is not None)
+
+
+def _duration(ms: float) -> str:
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.2f} s"

@@ -1,0 +1,46 @@
+"""What to call a member in a picture: as briefly as one can and still tell members apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from kip848_client.journal import JournalEvent
+
+
+class MemberNames:
+    """Names by group and member id. A client id is a member's name if no other member of its group has it.
+
+    Args:
+        events: the whole log.
+    """
+
+    def __init__(self, events: Iterable[JournalEvent]) -> None:
+        clients: dict[tuple[str | None, str], str] = {}
+        members_of: defaultdict[tuple[str | None, str], set[str]] = defaultdict(set)
+        self._last_spoken: dict[str, int] = {}
+        kept = list(events)
+        for event in kept:
+            if event.member_id and event.client_id:
+                clients[event.group_id, event.member_id] = event.client_id
+                members_of[event.group_id, event.client_id].add(event.member_id)
+        self._names: dict[tuple[str | None, str], str] = {}
+        for key, client_id in clients.items():
+            group_id, member_id = key
+            shared = len(members_of[group_id, client_id]) > 1
+            self._names[key] = f"{client_id} {member_id[:8]}" if shared else client_id
+        self._shared = {key for key, members in members_of.items() if len(members) > 1}
+        for event in kept:
+            if event.source == "client":
+                name = self.of(event)
+                self._last_spoken[name] = max(event.ts_ms, self._last_spoken.get(name, event.ts_ms))
+
+    def of(self, event: JournalEvent) -> str:
+        """Name whom *event* is about; ``coordinator`` if it names nobody."""
+        if event.member_id:
+            return self._names.get((event.group_id, event.member_id), event.member_id)
+        return event.client_id or ("coordinator" if event.source == "coordinator" else event.source)
+
+    def speaks_after(self, name: str, ts_ms: float) -> bool:
+        """Whether that member's own log goes on after *ts_ms*: it lives, whatever the coordinator thinks."""
+        return self._last_spoken.get(name, -1) > ts_ms

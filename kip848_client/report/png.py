@@ -1,0 +1,104 @@
+"""The timeline of one group as a PNG or SVG file. Needs matplotlib (``pip install "kip848_client[plots]"``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kip848_client.errors import Kip848Error
+from kip848_client.report.timeline import Span, Timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+_OWNERS: Final = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7b61c9", "#8c564b", "#2aa198",
+)  # fmt: skip
+_STATES: Final = {
+    "UNJOINED": "#9aa0a8",
+    "STABLE": "#2f9e44",
+    "RECONCILING": "#f08c00",
+    "RELEASING_ASSIGNMENT": "#e8590c",
+    "FATAL": "#c92a2a",
+    "UNREVOKED_PARTITIONS": "#f08c00",
+    "UNRELEASED_PARTITIONS": "#fab005",
+    "Empty": "#9aa0a8",
+    "Stable": "#2f9e44",
+    "Reconciling": "#f08c00",
+    "Assigning": "#1c7ed6",
+    "Dead": "#495057",
+}
+_OTHER: Final = "#868e96"
+
+
+def draw_timeline(timeline: Timeline, path: Path) -> None:
+    """Draw *timeline* into the file *path*; its ending (``.png``, ``.svg``) says how.
+
+    Raises:
+        Kip848Error: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure  # heavy, and an extra
+        from matplotlib.patches import Patch
+    except ImportError as error:
+        raise Kip848Error('pictures need matplotlib: pip install "kip848_client[plots]"') from error
+    rows = 2 + len(timeline.partitions) + len(timeline.members)
+    figure = Figure(figsize=(13, 1.2 + 0.28 * rows), layout="constrained")
+    axes = figure.add_subplot()
+    colours = {lane.member: _OWNERS[index % len(_OWNERS)] for index, lane in enumerate(timeline.members)}
+    labels = ["group", "events"]
+    _bars(axes, 0, timeline.states, timeline, height=0.6, colours=_STATES)
+    for at_ms, epoch, _ in timeline.epochs:
+        axes.annotate(str(epoch), (_seconds(timeline, at_ms), -0.35), fontsize=6, ha="left", va="bottom")
+    faults = [mark for mark in timeline.marks if mark.kind != "life"]
+    markers = {"fault": ("v", "#c92a2a"), "refusal": (".", "#e67700"), "failure": ("x", "#9c36b5")}
+    for kind, (marker, colour) in markers.items():
+        at_s = [_seconds(timeline, mark.ts_ms) for mark in faults if mark.kind == kind]
+        axes.scatter(at_s, [1] * len(at_s), marker=marker, s=18, c=colour, label=kind if at_s else None)
+    read_anywhere = any(lane.read for lane in timeline.partitions)
+    for lane in timeline.partitions:
+        row = len(labels)
+        if read_anywhere:
+            _bars(axes, row - 0.08, lane.read, timeline, height=0.55, colours=colours)
+            _bars(axes, row + 0.32, lane.held, timeline, height=0.12, colours=colours)
+        else:
+            _bars(axes, row, lane.held, timeline, height=0.6, colours=colours)
+        labels.append(lane.partition)
+    for member in timeline.members:
+        _bars(axes, len(labels), member.states, timeline, height=0.5, colours=_STATES)
+        labels.append(member.member)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    for tick in axes.get_yticklabels():
+        if tick.get_text() in colours:
+            tick.set_color(colours[tick.get_text()])
+    axes.set_ylim(len(labels) - 0.5, -0.8)
+    axes.set_xlim(0, _seconds(timeline, timeline.end_ms))
+    axes.set_xlabel("seconds")
+    axes.set_title(
+        f"group {timeline.group_id}: who reads which partition (thin: whom the coordinator counts)"
+        if read_anywhere
+        else f"group {timeline.group_id}: whom the coordinator counts as the owner of which partition",
+        fontsize=10,
+    )
+    axes.grid(axis="x", linewidth=0.4, alpha=0.6)
+    seen = {span.text for spans in (timeline.states, *(m.states for m in timeline.members)) for span in spans}
+    patches = [Patch(color=colour, label=state) for state, colour in _STATES.items() if state in seen]
+    handles, _ = axes.get_legend_handles_labels()
+    axes.legend(handles=[*handles, *patches], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _bars(
+    axes: Axes, row: float, spans: Sequence[Span], timeline: Timeline, *, height: float, colours: dict[str, str]
+) -> None:
+    axes.broken_barh(
+        [(_seconds(timeline, span.start_ms), max(0.001, (span.end_ms - span.start_ms) / 1000)) for span in spans],
+        (row - height / 2, height),
+        facecolors=[colours.get(span.text, _OTHER) for span in spans],
+    )
+
+
+def _seconds(timeline: Timeline, at_ms: float) -> float:
+    return (at_ms - timeline.start_ms) / 1000

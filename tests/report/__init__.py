@@ -1,0 +1,1 @@
+"""Tests of the pictures and numbers made from event logs."""
