@@ -7,11 +7,19 @@ connection keeps the contexts in a queue and sends the answered ones from its he
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from kip848_client.wire.schema import Response
 
-__all__ = ["RequestContext"]
+__all__ = ["LogEntry", "RequestContext"]
+
+
+class LogEntry(Protocol):
+    """What the request log keeps of a request."""
+
+    def cancelled(self) -> None:
+        """The connection is gone; nobody will read the answer."""
+        ...
 
 
 class RequestContext:
@@ -77,7 +85,7 @@ class RequestContext:
         self.done = False
         self.response: Response | None = None
         self.cut_to: int | None = None
-        self.log_entry: object = None
+        self.log_entry: LogEntry | None = None
         self.relayed: tuple[Response, bytes] | None = None
 
     def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:
@@ -127,6 +135,8 @@ class RequestContext:
         if self.cancelled or self.done:
             return
         self.cancelled = True
+        if self.log_entry is not None:
+            self.log_entry.cancelled()
         callbacks, self._on_cancel = self._on_cancel, None
         for callback in callbacks or ():
             callback()

@@ -13,7 +13,7 @@ import asyncio
 import concurrent.futures
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.config import BrokerConfig
@@ -38,7 +38,14 @@ from kip848_client.coordinator.requests import (
     RegexResolved,
     TopicsChanged,
 )
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes, RoundChanged
+from kip848_client.coordinator.result import (
+    ArmTimer,
+    CoordinatorRecord,
+    CoordinatorResult,
+    ResolveRegexes,
+    RoundChanged,
+    SoftChange,
+)
 from kip848_client.coordinator.subscriptions import resolve
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
@@ -311,7 +318,7 @@ class GroupHost:
             self._loop.call_soon(self._resolve, task)
         for event in result.events:
             self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._coordinator.topic_name))
-        self._arm_timer()
+        self._arm_timer_for(result.soft)
         if self._waiters and (records or any(isinstance(change, RoundChanged) for change in result.soft)):
             self._tell_waiters()
 
@@ -359,6 +366,17 @@ class GroupHost:
         except DataDirError:
             self._image_is_stale = True  # the next request tries again
             raise
+
+    def _arm_timer_for(self, changes: Sequence[SoftChange]) -> None:
+        """Arm the timer, unless *changes* only moved deadlines to a time after it fires."""
+        armed_ms = self._timer_deadline_ms
+        if armed_ms is not None:
+            for change in changes:
+                if change.__class__ is not ArmTimer or change.deadline_ms < armed_ms:
+                    break
+            else:
+                return
+        self._arm_timer()
 
     def _arm_timer(self, *, not_before_ms: int = 0) -> None:
         if isinstance(self._clock, ManualClock) or self._closed:

@@ -173,9 +173,10 @@ class RequestLog:
         kept = size
         if isinstance(request, _WITH_PAYLOAD):
             request, kept = _without_payload(request), 0
-        entry = _Entry(context, request, ts_ms=self._clock.wall_ms(), request_bytes=size, weight=kept + _ENTRY_BYTES)
+        entry = _Entry(
+            self, context, request, ts_ms=self._clock.wall_ms(), request_bytes=size, weight=kept + _ENTRY_BYTES
+        )
         context.log_entry = entry
-        context.on_cancel(self._tell)
         # Only this thread writes, and a deque is copied in one step: readers need no lock, so neither does this.
         self._number = entry.number = self._number + 1
         self._entries.append(entry)
@@ -218,6 +219,11 @@ class RequestLog:
         while entries and (self._weight > self._bytes_max or len(entries) > self._entries_max):
             self._weight -= entries.popleft().weight
 
+    def cancelled(self) -> None:
+        """The connection of a request ended before it was answered."""
+        if self._waiting:
+            self._tell()
+
     def _tell(self) -> None:
         with self._changed:
             self._changes += 1
@@ -253,6 +259,7 @@ class _Entry:
         "answered_s",
         "context",
         "fault",
+        "log",
         "number",
         "read_s",
         "request",
@@ -264,8 +271,16 @@ class _Entry:
     )
 
     def __init__(
-        self, context: RequestContext, request: Request[Response], *, ts_ms: int, request_bytes: int, weight: int
+        self,
+        log: RequestLog,
+        context: RequestContext,
+        request: Request[Response],
+        *,
+        ts_ms: int,
+        request_bytes: int,
+        weight: int,
     ) -> None:
+        self.log = log
         self.number = 0
         self.context = context
         self.request = request
@@ -277,6 +292,9 @@ class _Entry:
         self.response_bytes = 0
         self.answered_s: float | None = None
         self.fault: str | None = None
+
+    def cancelled(self) -> None:
+        self.log.cancelled()
 
     def outcome(self) -> Outcome:
         if self.response is not None:

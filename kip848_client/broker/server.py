@@ -38,6 +38,7 @@ _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
 _BACKLOG: Final = 512
 _WRITE_BYTES: Final = 65_536
+_RECEIVE_BYTES: Final = 262_144
 _SWEEP_MS_MIN: Final = 10
 _SWEEP_MS_MAX: Final = 1000
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -76,6 +77,9 @@ class Server:
         self._on_refused: Final = on_refused
         self._on_gone: Final = on_gone
         self._connections: Final[set[Connection]] = set()
+        self.receive_buffer: Final = memoryview(bytearray(_RECEIVE_BYTES))
+        """Where every connection receives, one after the other: what has come is taken out before the next one reads.
+        Without it asyncio makes a buffer of this size for each heartbeat, which costs as much as to answer it."""
         self._next_id = 0
         self._listener: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -171,7 +175,7 @@ def shut_down(open_socket: socket.socket | TransportSocket | None) -> None:
             open_socket.shutdown(socket.SHUT_RDWR)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client connection: cuts frames, keeps open requests in order, applies back-pressure."""
 
     __slots__ = (
@@ -218,7 +222,7 @@ class Connection(asyncio.Protocol):
         self.client_host = ""
         self.connection_id = 0
 
-    # --- asyncio.Protocol
+    # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer connected. asyncio has set TCP_NODELAY already."""
@@ -242,11 +246,17 @@ class Connection(asyncio.Protocol):
         for context in open_requests:
             context.cancel()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put the next bytes."""
+        del sizehint
+        return self._server.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: cut frames from them."""
         if self._closed:
             return
         self._last_active_s = self._loop.time()
+        data = self._server.receive_buffer[:nbytes]
         if self._buffer:
             self._buffer += data
             self._cut_frames(self._buffer)
@@ -344,13 +354,14 @@ class Connection(asyncio.Protocol):
     def _cut_waiting_frames(self) -> None:
         self._cut_frames(self._buffer)
 
-    def _cut_frames(self, received: bytes | bytearray) -> None:
+    def _cut_frames(self, received: memoryview | bytearray) -> None:
         """Open the requests in *received*: `_buffer`, or what came while that was empty. What is left waits there."""
         if self._cutting:
             return
         self._cutting = True
         try:
-            self._encode_answers()
+            if self._open:
+                self._encode_answers()
             self._cut_frames_until_limit(received)
             self._write_encoded()
         except ProtocolError as error:
@@ -359,7 +370,7 @@ class Connection(asyncio.Protocol):
             self._cutting = False
         self._pause_or_resume_reading()
 
-    def _cut_frames_until_limit(self, received: bytes | bytearray) -> None:
+    def _cut_frames_until_limit(self, received: memoryview | bytearray) -> None:
         server, config = self._server, self._server.config
         limit, frame_bytes_max = config.unanswered_requests_max, self._frame_bytes_max
         start, end = 0, len(received)

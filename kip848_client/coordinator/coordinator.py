@@ -235,7 +235,10 @@ class GroupCoordinator:
     def apply(self, result: CoordinatorResult) -> None:
         """Install the soft changes of *result*, after its records were appended and replayed."""
         for change in result.soft:
-            self._apply(change)
+            if change.__class__ is ArmTimer:  # nearly all of them: every heartbeat arms one
+                self._state.timers.arm(change.key, deadline_ms=change.deadline_ms, member_epoch=change.member_epoch)
+            else:
+                self._apply(change)
 
     def loaded(self, *, now_ms: int) -> None:
         """Arm what a log does not hold, after all of it was replayed.

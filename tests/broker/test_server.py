@@ -379,7 +379,8 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], 
         connection = Connection(server)
         connection.connection_made(_Sink())
         for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-            connection.data_received(stream[start:stop])
+            connection.get_buffer(-1)[: stop - start] = stream[start:stop]
+            connection.buffer_updated(stop - start)
         connection.connection_lost(None)
         await server.stop()
 
