@@ -90,6 +90,8 @@ class Leaving:
             # unsubscribe() inside a listener: what that listener is revoking counts as revoked.
             self._reconciler.settle(run, revoked=True)
             context.redirect_listener(run.token, None)
+        # Inside on_partitions_assigned the application has what no heartbeat has named yet; it gives that up only now.
+        self._reconciler.claim_owned()
         self._positions.clear()
         owned = context.owned
         if not owned:

@@ -344,6 +344,12 @@ class Reconciler:
         self._commits.cancel_before_revocation()
         return run if run is not None and run.token is not None and self._context.listener_awaited(run.token) else None
 
+    def claim_owned(self) -> None:
+        """Heartbeats name whatever the application has, also what a cancelled run did not finish giving it."""
+        owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
+        if not owned <= self.current.partitions:
+            self.current = LocalAssignment(self.current.partitions | owned, self.current.local_epoch + 1)
+
     def settle(self, run: Run, *, revoked: bool) -> None:
         """The awaited call of a cancelled run is over; what it revoked is gone."""
         if revoked and not run.revoked.isdisjoint(self._context.owned):

@@ -290,6 +290,17 @@ def test_unsubscribe_inside_a_revoked_callback_revokes_the_rest() -> None:
     member.expect_heartbeat(epoch=-1)
 
 
+def test_close_inside_an_assigned_callback_gives_nothing_up_before_the_revoked_one() -> None:
+    """A heartbeat without the new partitions would hand them over while the application still lets go of them."""
+    member = MemberHarness()
+    member.become_stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.leave()
+    member.advance(INTERVAL_MS)
+    assert member.reported(member.expect_heartbeat(epoch=2)) == {"t": [0, 1]}
+
+
 def test_a_caller_that_stopped_waiting_is_not_told() -> None:
     """Its number may belong to somebody else by then."""
     member = stable()
