@@ -5,6 +5,7 @@ nothing else is called. So no consumer ever has more than one call under way, an
 
 Does not own: the thread (`client.assignor_runner`), which call is due (`assignor_round`, `assignor_notices`).
 
+Rules: R168 and R169 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The complete target is what the member may use now plus what others have yet to 
 does not have yet must be asked for; a topic that the cluster does not know is left out.
 
 Source: KIP-848 "Assignment": onAssignment is called when the member moves to its new epoch, before the listener.
+Rules: R172 to R174 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ its thread (`client.assignor_runner`), what an assignment must be like (`assigno
 
 Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
 client ever had it.
+Rules: R155 to R167, R170, R171 and R175 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -10,9 +10,24 @@ from pathlib import Path
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.error_tables import COMMIT_CODES, FATAL_ADVICE, HEARTBEAT_CODES, HeartbeatErrorClass
+from kip848_client.member.error_tables import (
+    COMMIT_CODES,
+    FATAL_ADVICE,
+    HEARTBEAT_CODES,
+    ROUND_CODES,
+    HeartbeatErrorClass,
+)
 from kip848_client.member.states import PHASE_ROWS, TRANSITIONS
-from tests.support.protocol_document import DOCUMENT, GENERATED, blocks, commit_codes, heartbeat_codes, rewrite, rules
+from tests.support.protocol_document import (
+    DOCUMENT,
+    GENERATED,
+    blocks,
+    commit_codes,
+    heartbeat_codes,
+    rewrite,
+    round_codes,
+    rules,
+)
 from tests.support.state_diagram import is_shared, phase_diagram, state_diagram
 
 ROOT = DOCUMENT.parents[1]
@@ -90,7 +105,8 @@ def test_the_diagrams_show_every_move() -> None:
 
 def test_the_tables_show_every_code_and_the_way_out_of_every_fatal_one() -> None:
     """Users look up the code that they see in a log."""
-    for table, codes in ((heartbeat_codes(), HEARTBEAT_CODES), (commit_codes(), COMMIT_CODES)):
+    tables = ((heartbeat_codes(), HEARTBEAT_CODES), (commit_codes(), COMMIT_CODES), (round_codes(), ROUND_CODES))
+    for table, codes in tables:
         for code in codes:
             assert f"{ErrorCode(code).name}({code})" in table
     fatal = {code for code, error_class in HEARTBEAT_CODES.items() if error_class is HeartbeatErrorClass.FATAL}

@@ -19,9 +19,11 @@ from kip848_client.member.error_tables import (
     COMMIT_CODES,
     FATAL_ADVICE,
     HEARTBEAT_CODES,
+    ROUND_CODES,
     CommitErrorClass,
     FetchErrorClass,
     HeartbeatErrorClass,
+    RoundErrorClass,
     fetch_error_class,
     partition_fetch_error_class,
 )
@@ -128,6 +130,15 @@ def fetch_codes() -> str:
     )
 
 
+def round_codes() -> str:
+    """Codes of Prepare and Install by class."""
+    texts = docstrings(RoundErrorClass)
+    codes = {name: _names(its_codes) for name, its_codes in _by_class(ROUND_CODES).items()}
+    codes["GIVE_UP"] += ", and any other that Kafka marks retriable"
+    codes["REPORT"] += ", and any other"
+    return _table(["class", "code", "what it does to the round"], [[name, codes[name], texts[name]] for name in codes])
+
+
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "state table": state_table,
     "state diagram": state_diagram,
@@ -137,6 +148,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "fatal codes": fatal_codes,
     "commit codes": commit_codes,
     "fetch codes": fetch_codes,
+    "round codes": round_codes,
 }
 
 
