@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Final
 
 from kip848_client.broker.broker import EmbeddedBroker
+from kip848_client.cli.broker_security import add_security_arguments, security_options
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
 
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ready-file", metavar="FILE", type=Path, help="write a JSON line here once it serves")
     parser.add_argument("--journal", metavar="FILE", type=Path, help="append the event log here, as JSON lines")
     parser.add_argument("--json", action="store_true", help="print the JSON line instead of a sentence")
+    add_security_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,10 +82,16 @@ def run(arguments: argparse.Namespace) -> int:
                     data_dir=arguments.data_dir,
                     journal=journal,
                     node_id=arguments.node_id,
+                    **security_options(arguments),
                 )
             )
             ready = json.dumps(
-                {"bootstrap_servers": broker.bootstrap_servers, "node_id": arguments.node_id, "pid": os.getpid()}
+                {
+                    "bootstrap_servers": broker.bootstrap_servers,
+                    "security_protocol": broker.security_protocol,
+                    "node_id": arguments.node_id,
+                    "pid": os.getpid(),
+                }
             )
             if arguments.ready_file is not None:
                 write_whole(arguments.ready_file, ready + "\n")
