@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 """Type checkers know this name and take it for true; importing it from ``typing`` would cost more than all the rest."""
 
 if TYPE_CHECKING:
+    from kip848_client.aio.consumer import AsyncConsumer
+    from kip848_client.aio.listener import AsyncConsumerRebalanceListener
     from kip848_client.assignors.interface import (
         AssignmentSpec,
         AssignorMetadata,
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Consumer",
+    "AsyncConsumer",
     "ConsumerRebalanceListener",
+    "AsyncConsumerRebalanceListener",
     "SubscriptionPattern",
     "TopicPartition",
     "Message",
@@ -61,6 +65,8 @@ __all__ = [
 
 _HOMES = {
     "Consumer": ("kip848_client.consumer", "Consumer"),
+    "AsyncConsumer": ("kip848_client.aio.consumer", "AsyncConsumer"),
+    "AsyncConsumerRebalanceListener": ("kip848_client.aio.listener", "AsyncConsumerRebalanceListener"),
     "ConsumerRebalanceListener": ("kip848_client.listener", "ConsumerRebalanceListener"),
     "SubscriptionPattern": ("kip848_client.model", "SubscriptionPattern"),
     "TopicPartition": ("kip848_client.client.data_plane", "PublicTopicPartition"),

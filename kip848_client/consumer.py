@@ -51,6 +51,9 @@ __all__ = ["Consumer"]
 PREFETCH_RECORDS: Final = 256
 """What one poll() takes from librdkafka at most; all but the first wait in memory for the next calls."""
 
+BATCH_RECORDS: Final = 500
+"""What batches() asks for at a time unless told otherwise."""
+
 ABANDON_TIMEOUT_S: Final = 1.0
 """For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
 
@@ -267,6 +270,16 @@ class Consumer(OffsetCalls, ClusterQuestions):
                 self._ready.extend(self._fetcher.without_errors(batch))
         with self._gate:
             return self._next_batch(num_messages, timeout)
+
+    def batches(self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0) -> Iterator[list[Message]]:
+        """``for batch in consumer.batches()``: what consume() returns, again and again; ends with the consumer.
+
+        Args:
+            num_messages: at most so many in a batch.
+            timeout: seconds after which an empty batch comes if no record did; negative or None: no empty ones.
+        """
+        while not self._group.closed:
+            yield self.consume(num_messages, timeout)
 
     def __iter__(self) -> Iterator[Message]:
         """Yield records for ever; ends when the consumer is closed."""

@@ -235,6 +235,17 @@ class Fetcher:
             batch = self.without_errors(batch)
         return batch if self.undisturbed else self.without_paused(batch)
 
+    def take_back(self, batch: Sequence[Message]) -> None:
+        """These were read last and not handed out after all: they come first, if their partitions are still fetched."""
+        for message in reversed(batch):
+            partition = _of(message)
+            if partition in self._held or partition not in self._starts:
+                continue
+            if partition in self._paused:
+                self._stash.setdefault(partition, []).insert(0, message)
+            else:
+                self.ready.appendleft(message)
+
     @property
     def undisturbed(self) -> bool:
         """Whether every record that librdkafka returns may be handed out: nothing is paused or held."""

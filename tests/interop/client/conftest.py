@@ -46,7 +46,13 @@ def produce(broker: EmbeddedBroker) -> Iterator[Produce]:
 
 
 @pytest.fixture
-def make_consumer(broker: EmbeddedBroker) -> Iterator[MakeConsumer]:
+def consumer_class() -> Callable[..., Consumer]:
+    """What the tests of this folder are about; ``tests/aio`` puts something else in its place."""
+    return Consumer
+
+
+@pytest.fixture
+def make_consumer(broker: EmbeddedBroker, consumer_class: Callable[..., Consumer]) -> Iterator[MakeConsumer]:
     """Make consumers of `broker`; underscores in names of settings stand for dots."""
     made: list[ConsumerUnderTest] = []
 
@@ -58,7 +64,7 @@ def make_consumer(broker: EmbeddedBroker) -> Iterator[MakeConsumer]:
             "reconnect.backoff.ms": 20,
         }
         settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
-        consumer = ConsumerUnderTest(Consumer({**QUIET, **settings}, journal=journal))
+        consumer = ConsumerUnderTest(consumer_class({**QUIET, **settings}, journal=journal))
         made.append(consumer)
         return consumer
 
@@ -98,7 +104,7 @@ def scripted(broker: EmbeddedBroker) -> Iterator[ScriptedCoordinator]:
 
 
 @pytest.fixture
-def watch(scripted: ScriptedCoordinator) -> Iterator[Watch]:
+def watch(scripted: ScriptedCoordinator, consumer_class: Callable[..., Consumer]) -> Iterator[Watch]:
     """Make consumers of `scripted`; underscores in names of settings stand for dots."""
     made: list[Watched] = []
 
@@ -113,7 +119,7 @@ def watch(scripted: ScriptedCoordinator) -> Iterator[Watch]:
             "reconnect.backoff.ms": 20,
         }
         settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
-        watched = Watched(scripted, {**QUIET, **settings})
+        watched = Watched(scripted, consumer_class({**QUIET, **settings}))
         made.append(watched)
         return watched
 

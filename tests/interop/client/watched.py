@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final
 
 from kip848_client import Consumer, ConsumerRebalanceListener, SubscriptionPattern, TopicPartition
-from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error
 from kip848_client.listener import ListeningConsumer
 from tests.interop.client.drive import Key, key
@@ -28,9 +27,9 @@ class Watched(ConsumerRebalanceListener):
         errors: what poll() raised.
     """
 
-    def __init__(self, coordinator: ScriptedCoordinator, conf: dict[str, ConfigValue]) -> None:
+    def __init__(self, coordinator: ScriptedCoordinator, consumer: Consumer) -> None:
         self.coordinator: Final = coordinator
-        self.consumer: Final = Consumer(conf)
+        self.consumer: Final = consumer
         self.hooks: Final[dict[str, Hook]] = {}
         self.records: Final[list[Key]] = []
         self.errors: Final[list[Exception]] = []

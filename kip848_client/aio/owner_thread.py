@@ -1,0 +1,325 @@
+"""`OwnerThread`: one thread that runs the calls of many tasks, one after the other. Knows nothing of Kafka.
+
+A task hands in *work*, a function, and waits for it. Work may *call out*: have something run by the waiting task, in
+the event loop, while the thread waits for its end. What is handed in from there runs inside the waiting work.
+
+Does not own: what the work is (`consumer`), who is called out to (`listener`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import queue
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final, Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from kip848_client.errors import RequestTimeoutError
+
+ResultT = TypeVar("ResultT")
+
+
+class CallCancelledError(BaseException):
+    """Raised inside work whose task was cancelled. To the work it is what a KeyboardInterrupt is to a program."""
+
+
+class _End:
+    """The thread is no longer needed."""
+
+
+class _Returned:
+    """What was called out to has ended.
+
+    Args:
+        error: what it raised.
+    """
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error: Final = error
+
+
+class _CallOut:
+    """Something that the waiting task is to run."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Final = call
+        self.inbox: Final[queue.SimpleQueue[object]] = queue.SimpleQueue()
+        self.open = True
+        """Whether calls that are made inside still belong here (event loop only)."""
+
+    def end(self, error: BaseException | None) -> None:
+        """Let the work go on (event loop)."""
+        self.open = False
+        self.inbox.put(_Returned(error))
+
+
+class _Job(Generic[ResultT]):
+    """One piece of work, and the task that waits for it."""
+
+    def __init__(self, work: Callable[[], ResultT]) -> None:
+        self.work: Callable[[], ResultT] | None = work
+        self.started = False
+        self.done = False
+        self.error: BaseException | None = None
+        self.result: ResultT
+        self.asked: _CallOut | None = None
+        self.cancelled = False
+        """Its task wants it to end soon."""
+        self.abandoned = False
+        """Nobody waits for it."""
+        self._tell_loop = _teller()
+        self._moved = anyio.Event()
+
+    def tell(self) -> None:
+        """Wake the task (this thread)."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the task with it
+            self._tell_loop(self._moved.set)
+
+    async def moved(self) -> None:
+        """Wait until `tell` was called since the last time."""
+        await self._moved.wait()
+        self._moved = anyio.Event()
+
+    def abandon(self) -> None:
+        """Nobody waits any more (event loop)."""
+        self.abandoned = True
+        if self.asked is not None:
+            self.asked.end(CallCancelledError())
+
+
+_INSIDE: Final[ContextVar[tuple[OwnerThread, _CallOut] | None]] = ContextVar("kip848_inside", default=None)
+"""What was called out to, as seen from inside it and from the tasks that it starts."""
+
+
+class OwnerThread:
+    """Started by the first call.
+
+    Attributes:
+        name: of the thread.
+        nudge: ends a wait inside the current work, so that it meets `check`; called in the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.nudge: Callable[[], object] = bool
+        self._thread: threading.Thread | None = None
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._running: list[_Job[Any]] = []
+        self._over = False
+        self._handed_in = 0  # written by the event loop only
+        self._ended = 0  # written by the thread only
+
+    # ------------------------------------------------------------------------------------------- in the event loop
+
+    @property
+    def idle(self) -> bool:
+        """Whether the thread has nothing to do: what it touches may be touched by the event loop now."""
+        return self._handed_in == self._ended
+
+    @property
+    def inside(self) -> bool:
+        """Whether the current task was called out to."""
+        return self._outer() is not None
+
+    async def run(
+        self,
+        work: Callable[[], ResultT],
+        *,
+        interruptible: bool = True,
+        start_by_s: float = math.inf,
+        grace_s: float = math.inf,
+        callouts_end_s: float = math.inf,
+        undo: Callable[[ResultT], object] | None = None,
+    ) -> ResultT:
+        """Run *work* on the thread, and what it calls out to here.
+
+        A cancelled task has its work interrupted where that waits, and waits itself for the end of it.
+
+        Args:
+            interruptible: whether the work of a cancelled task ends early.
+            start_by_s: on the event loop's clock: when to give up waiting for work that is before this one.
+            grace_s: how long a cancelled task waits; afterwards the work goes on without it, and may not call out.
+            callouts_end_s: on the event loop's clock: what is called out to is cancelled then.
+            undo: given the result if the task was cancelled while the work was ending; runs on the thread.
+
+        Raises:
+            RequestTimeoutError: it could not start in time. It will when it can, without its task.
+        """
+        if self._over:
+            return work()
+        outer = self._outer()
+        job = _Job(work)
+        if outer is None:
+            self._hand_in(job)
+        else:
+            outer.inbox.put(job)
+        failure: BaseException | None = None
+        grace_end_s = math.inf
+        while not job.done:
+            try:
+                if failure is None:
+                    with anyio.CancelScope(deadline=math.inf if job.started else start_by_s) as limit:
+                        await job.moved()
+                    if limit.cancelled_caught and not job.started:
+                        job.abandon()
+                        raise RequestTimeoutError("another call of this consumer, or its listener, does not end")
+                else:
+                    with anyio.CancelScope(shield=True, deadline=grace_end_s) as grace:
+                        await job.moved()
+                    if grace.cancelled_caught:
+                        job.abandon()
+                        raise failure
+            except GeneratorExit:
+                job.abandon()
+                raise
+            except BaseException as error:
+                if job.abandoned:
+                    raise
+                if failure is None:
+                    failure = error
+                    grace_end_s = anyio.current_time() + grace_s
+                if interruptible:
+                    job.cancelled = True
+                    self.nudge()
+                continue
+            if job.asked is not None:
+                called_out, job.asked = job.asked, None
+                end_s = min(callouts_end_s, grace_end_s)
+                failure = await self._answer(called_out, shield=failure is not None, end_s=end_s) or failure
+        if failure is not None:
+            if job.error is None and undo is not None:
+                result = job.result
+                self._hand_in(_Job(lambda: undo(result)))
+            raise failure
+        if job.error is not None:
+            try:
+                raise job.error
+            finally:
+                job.error = None  # a traceback that holds its own frame would keep everything alive
+        return job.result
+
+    def end(self) -> None:
+        """Let the thread end after what it has to do; work that comes later is done where it comes from."""
+        self._over = True
+        self._inbox.put(_End())
+
+    def _outer(self) -> _CallOut | None:
+        inside = _INSIDE.get()
+        if inside is None or inside[0] is not self or not inside[1].open:
+            return None
+        return inside[1]
+
+    def _hand_in(self, job: _Job[ResultT]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
+            self._thread.start()
+        self._handed_in += 1
+        self._inbox.put(job)
+
+    async def _answer(self, called_out: _CallOut, *, shield: bool, end_s: float) -> BaseException | None:
+        """Run what was called out to. Returns what must leave the task when the work has ended: a cancellation."""
+        token = _INSIDE.set((self, called_out))
+        error: BaseException | None = None
+        try:
+            with anyio.CancelScope(shield=shield, deadline=end_s) as limit:
+                try:
+                    answer = called_out.call()
+                    if inspect.isawaitable(answer):
+                        await answer
+                except Exception as raised:  # noqa: BLE001  the work will raise it
+                    error = raised
+            if limit.cancelled_caught:
+                error = RequestTimeoutError("it did not return before the time of the call was over")
+        except BaseException as raised:  # `run` raises it when the work has ended
+            called_out.end(CallCancelledError())
+            if isinstance(raised, GeneratorExit):
+                raise
+            return raised
+        finally:
+            _INSIDE.reset(token)
+        called_out.end(error)
+        return None
+
+    # ----------------------------------------------------------------------------------------------- on the thread
+
+    @property
+    def wanted(self) -> bool:
+        """Whether other work waits for the current one to end."""
+        return not self._inbox.empty()
+
+    def check(self) -> None:
+        """Raise if the task that waits for the current work was cancelled.
+
+        Raises:
+            CallCancelledError: it was.
+        """
+        if self._running and self._running[-1].cancelled:
+            raise CallCancelledError
+
+    def call_out(self, call: Callable[[], object]) -> None:
+        """Have the waiting task run *call*, and what it returns awaited if it can be; wait for the end.
+
+        Raises:
+            Exception: what it raised.
+            CallCancelledError: it was cancelled, or nobody waits any more.
+        """
+        job = self._running[-1]
+        called_out = _CallOut(call)
+        job.asked = called_out
+        if job.abandoned:
+            raise CallCancelledError
+        job.tell()
+        while True:
+            match called_out.inbox.get():
+                case _Returned(error=None):
+                    return
+                case _Returned(error=BaseException() as error):
+                    raise error
+                case _Job() as inner:
+                    self._perform(inner)
+
+    def _main(self) -> None:
+        while True:
+            match self._inbox.get():
+                case _Job() as job:
+                    self._perform(job)
+                    del job  # it holds what may be waiting to be let go
+                case _End():
+                    return
+
+    def _perform(self, job: _Job[ResultT]) -> None:
+        self._running.append(job)
+        top = len(self._running) == 1
+        job.started = True
+        try:
+            self.check()
+            assert job.work is not None
+            job.result = job.work()
+        except BaseException as error:  # noqa: BLE001  raised in the task
+            job.error = error
+        finally:
+            self._running.pop()
+            job.work = None
+        if top:
+            self._ended += 1
+        job.done = True
+        job.tell()
+
+
+def _teller() -> Callable[[Callable[[], object]], object]:
+    """What runs a function soon in the current event loop, from another thread.
+
+    Raises:
+        RuntimeError: no event loop runs here.
+    """
+    token: object = anyio.lowlevel.current_token()
+    loop: object = getattr(token, "native_token", token)  # anyio before 4.11 returned the loop itself
+    soon: Callable[[Callable[[], object]], object]
+    soon = getattr(loop, "call_soon_threadsafe", None) or getattr(loop, "run_sync_soon")  # noqa: B009  of asyncio, trio
+    return soon

@@ -1,0 +1,1 @@
+"""Tests of `AsyncConsumer`, on asyncio and trio."""

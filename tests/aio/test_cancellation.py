@@ -1,0 +1,314 @@
+"""A task that is cancelled, wherever it waits, loses no record and leaves the group in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+
+import anyio
+import pytest
+
+from kip848_client import EmbeddedBroker, MemberState, TopicPartition
+from kip848_client.aio import AsyncConsumer
+from kip848_client.errors import ErrorCode, RequestTimeoutError
+from kip848_client.faults import ALWAYS, drop, error
+from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
+from tests.interop.client.drive import Key, Produce, key, keys_of
+
+pytestmark = [pytest.mark.interop, pytest.mark.anyio]
+
+
+async def test_a_cancelled_poll_loses_no_record(broker: EmbeddedBroker, produce: Produce) -> None:
+    """Time-outs around poll() are how programs wait for two things at once; each of them must be harmless."""
+    seen: list[Key] = []
+    async with new_consumer(broker) as consumer, anyio.create_task_group() as tasks:
+        await consumer.subscribe(["orders"])
+
+        async def write() -> None:
+            for _ in range(40):
+                await anyio.to_thread.run_sync(produce, "orders", 5)
+
+        tasks.start_soon(write)
+        deadline_s = time.monotonic() + 30
+        while len(seen) < 800:
+            assert time.monotonic() < deadline_s
+            with anyio.move_on_after(0.002):
+                seen.extend(map(key, await consumer.consume(7)))
+            with anyio.move_on_after(0.001):
+                message = await consumer.poll()
+                assert message is not None
+                seen.append(key(message))
+    assert len(seen) == len(set(seen)), "a record came twice"
+    assert set(seen) == keys_of("orders", 200)
+    assert committed(broker) == [200] * 4
+
+
+async def test_a_cancelled_task_commits_is_told_and_leaves(broker: EmbeddedBroker, produce: Produce) -> None:
+    """A deployment cancels its tasks; the next one must go on where this one stopped, at once."""
+    produce("orders", 10)
+    notes = Notes()
+
+    async def save(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        await anyio.sleep(0.05)
+        await consumer.commit(asynchronous=False)
+        notes.told.append("saved")
+
+    notes.acts = {"revoked": save}
+
+    async def serve() -> None:
+        async with new_consumer(broker, enable_auto_commit=False) as consumer:
+            await consumer.subscribe(["orders"], notes)
+            await read(consumer, 40)
+            notes.told.append("read")
+            await consumer.poll()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        await until(lambda: "read" in notes.told)
+        tasks.cancel_scope.cancel()
+    assert notes.told == ["assigned 0 1 2 3", "read", "revoked 0 1 2 3", "saved"]
+    assert committed(broker) == [10] * 4
+    assert state_of_group(broker) == "Empty"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_time_out_of_asyncio_is_one_like_any_other(
+    broker: EmbeddedBroker, produce: Produce, anyio_backend: str
+) -> None:
+    """asyncio.timeout cancels once, not again and again: it must find its way out, and no further."""
+    produce("orders", 1)
+    notes = Notes()
+    async with new_consumer(broker) as consumer:
+        await consumer.subscribe(["orders"], notes)
+        await read(consumer, 4)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await consumer.poll()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        assert consumer.state is MemberState.STABLE
+    assert notes.told == ["assigned 0 1 2 3", "revoked 0 1 2 3"]
+    assert state_of_group(broker) == "Empty"
+
+
+async def test_a_listener_that_is_cancelled_is_called_again_by_the_next_poll(
+    broker: EmbeddedBroker, produce: Produce
+) -> None:
+    """Half of a listener is not a listener: state that was half loaded must be loaded."""
+    produce("orders", 1)
+    notes = Notes()
+    waiting = anyio.Event()
+
+    async def wait_once(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        if not waiting.is_set():
+            waiting.set()
+            await anyio.sleep_forever()
+
+    notes.acts = {"assigned": wait_once}
+    async with new_consumer(broker) as consumer:
+        await consumer.subscribe(["orders"], notes)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consumer.poll)
+            await waiting.wait()
+            tasks.cancel_scope.cancel()
+        await read(consumer, 4)
+    assert notes.told == ["assigned 0 1 2 3", "assigned 0 1 2 3", "revoked 0 1 2 3"]
+    assert committed(broker) == [1] * 4
+
+
+async def test_a_task_cancelled_inside_its_listener_leaves_in_order(broker: EmbeddedBroker) -> None:
+    """The member hears of every way out of a listener, or it would reconcile for ever."""
+    notes = Notes()
+
+    async def wait(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        await anyio.sleep_forever()
+
+    notes.acts = {"assigned": wait}
+
+    async def serve() -> None:
+        async with new_consumer(broker) as consumer:
+            await consumer.subscribe(["orders"], notes)
+            await consumer.poll()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        await until(lambda: notes.told)
+        began_s = time.monotonic()
+        tasks.cancel_scope.cancel()
+    assert time.monotonic() - began_s < 5
+    assert state_of_group(broker) == "Empty"
+
+
+async def test_a_cancelled_commit_is_not_repeated_behind_a_later_one(broker: EmbeddedBroker, produce: Produce) -> None:
+    """An old commit that overtakes a new one would let the next consumer read everything in between again."""
+    produce("orders", 10, partitions=[0])
+    async with new_consumer(broker, enable_auto_commit=False) as consumer:
+        await consumer.subscribe(["orders"])
+        await read(consumer, 5)
+        rule = broker.faults.on("OffsetCommit", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), group="g", times=ALWAYS)
+        with anyio.move_on_after(0.1) as scope:
+            await consumer.commit(offsets=[TopicPartition("orders", 0, 5)], asynchronous=False)
+        assert scope.cancelled_caught
+        rule.cancel()
+        await consumer.commit(offsets=[TopicPartition("orders", 0, 10)], asynchronous=False)
+        with anyio.move_on_after(1.2):
+            await consumer.poll()
+        assert committed(broker)[0] == 10
+
+
+async def test_a_commit_inside_a_listener_can_be_cancelled_alone(broker: EmbeddedBroker, produce: Produce) -> None:
+    """A listener gives its commit a time limit, and goes on without it."""
+    produce("orders", 1)
+    notes = Notes()
+
+    async def save(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        with anyio.move_on_after(0.1) as limit:
+            await consumer.commit(asynchronous=False)
+        notes.told.append(f"given up {limit.cancelled_caught}")
+
+    notes.acts = {"revoked": save}
+    async with new_consumer(broker, enable_auto_commit=False) as consumer:
+        await consumer.subscribe(["orders"], notes)
+        await read(consumer, 4)
+        broker.faults.on("OffsetCommit", drop(), group="g", times=ALWAYS)
+        await consumer.unsubscribe()
+        broker.faults.clear()
+    assert notes.told == ["assigned 0 1 2 3", "revoked 0 1 2 3", "given up True"]
+    assert state_of_group(broker) == "Empty"
+
+
+async def test_a_cancelled_close_is_over_soon_and_still_leaves(broker: EmbeddedBroker, produce: Produce) -> None:
+    """Whoever cancels close() has no time; the group must not wait for the session to end nevertheless."""
+    produce("orders", 1)
+    consumer = new_consumer(broker)
+    await consumer.subscribe(["orders"])
+    await read(consumer, 4)
+    rule = broker.faults.on("OffsetCommit", drop(), group="g", times=ALWAYS)
+    began_s = time.monotonic()
+    with anyio.move_on_after(0.05) as limit:
+        await consumer.close(timeout_s=4)
+    assert limit.cancelled_caught
+    assert time.monotonic() - began_s < 3
+    assert rule.hits
+    await until(lambda: state_of_group(broker) == "Empty")
+    await consumer.close()
+
+
+async def test_a_listener_that_does_not_return_is_cancelled_when_the_time_of_close_is_over(
+    broker: EmbeddedBroker,
+) -> None:
+    """close(timeout_s) is a promise, whatever the application's listener waits for."""
+    notes = Notes()
+
+    async def wait(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            notes.told.append("cancelled")
+
+    notes.acts = {"revoked": wait}
+    consumer = new_consumer(broker)
+    await consumer.subscribe(["orders"], notes)
+    await poll_until(consumer, lambda: notes.told)
+    began_s = time.monotonic()
+    with pytest.raises(Exception, match="before the time of the call was over"):
+        await consumer.close(timeout_s=0.2)
+    assert time.monotonic() - began_s < 3
+    assert notes.told == ["assigned 0 1 2 3", "revoked 0 1 2 3", "cancelled"]
+    assert state_of_group(broker) == "Empty"
+
+
+async def test_close_leaves_although_another_task_hangs_in_its_listener(broker: EmbeddedBroker) -> None:
+    """A stuck reader must not keep the rest of the service from shutting down."""
+    notes = Notes()
+    hanging = anyio.Event()
+
+    async def hang(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        hanging.set()
+        await anyio.sleep_forever()
+
+    notes.acts = {"assigned": hang}
+    consumer = new_consumer(broker)
+    await consumer.subscribe(["orders"], notes)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.poll)
+        await hanging.wait()
+        with pytest.raises(RequestTimeoutError, match="does not end"):
+            await consumer.close(timeout_s=0.2)
+        await until(lambda: state_of_group(broker) == "Empty")
+        tasks.cancel_scope.cancel()
+    await consumer.close()
+
+
+async def test_leaving_with_an_exception_closes_and_keeps_the_exception(broker: EmbeddedBroker) -> None:
+    """What went wrong in the block matters more than what went wrong while closing after it."""
+
+    async def fail(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        raise ValueError("in the listener")
+
+    async def serve() -> None:
+        async with new_consumer(broker) as consumer:
+            await consumer.subscribe(["orders"], on_revoke=fail)
+            await poll_until(consumer, lambda: consumer.state is MemberState.STABLE)
+            raise KeyError("in the block")
+
+    with pytest.raises(KeyError, match="in the block"):
+        await serve()
+    assert state_of_group(broker) == "Empty"
+
+
+PROGRAM = """
+import sys
+import anyio
+from kip848_client.aio import AsyncConsumer
+
+async def main():
+    conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "client.id": "victim", "auto.offset.reset": "earliest"}
+    async with AsyncConsumer(conf) as consumer:
+        async def revoked(consumer, partitions):
+            await anyio.sleep(0.01)
+            print("revoked", flush=True)
+        async def assigned(consumer, partitions):
+            print("assigned", flush=True)
+            if sys.argv[3] == "listener":
+                await anyio.sleep_forever()
+        await consumer.subscribe(["orders"], on_assign=assigned, on_revoke=revoked)
+        async for message in consumer:
+            print(message.offset(), flush=True)
+
+try:
+    anyio.run(main, backend=sys.argv[2])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("place", ["poll", "listener"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+def test_ctrl_c_commits_and_leaves_the_group(
+    broker: EmbeddedBroker, produce: Produce, backend: str, place: str, anyio_backend: str
+) -> None:
+    """The way most programs end while they are being written; the next start must not wait for a session to expire."""
+    produce("orders", 1, partitions=[0])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, broker.bootstrap_servers, backend, place], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "assigned\n"
+            if place == "poll":
+                assert process.stdout.readline() == "0\n"
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert output == "revoked\ninterrupted\n"
+    assert state_of_group(broker) == "Empty"
+    assert committed(broker)[0] == (1 if place == "poll" else 0)
