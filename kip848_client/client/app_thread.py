@@ -109,11 +109,10 @@ class AppThread:
         """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
         self._queue = queue
         self.presence: Final = presence
-        self._last_ticket = 0
 
     def post(self, event: MemberEvent) -> None:
         """Give the member an event; `settle` and `await_ticket` wait until it was taken."""
-        self._last_ticket = self.manager.post(event)
+        self.manager.post(event)
 
     # --------------------------------------------------------------------------------------------------------- polling
 
@@ -255,8 +254,8 @@ class AppThread:
         return timeout_ms if left_s * 1_000 >= timeout_ms else max(0, int(left_s * 1_000))
 
     def await_ticket(self, deadline_s: float) -> bool:
-        """Wait until the member has taken everything posted. Returns whether it has."""
-        while self.manager.processed < self._last_ticket:
+        """Wait until the member has taken everything posted, ends of listener calls too. Returns whether it has."""
+        while self.manager.processed < self.manager.posted:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not self.manager.alive:
                 self._check_thread()

@@ -184,6 +184,8 @@ class HeartbeatRequestManager:
         """Replaced when the application's thread has something to look at: a new view, an effect, a finished call."""
         self.last_joined: tuple[str, int] | None = None
         """Member id and epoch of the last time that the member was in the group; they outlive its removal."""
+        self.posted = 0
+        """Last ticket of `post`; written by the application's thread."""
         self.processed = 0
         """Highest ticket of `post` whose effects and view are visible."""
         self.crashed: BaseException | None = None
@@ -199,7 +201,8 @@ class HeartbeatRequestManager:
         """Give the member an event. Returns a ticket to compare with `processed`."""
         if self._thread is None:
             self._start()
-        return self._inbox.post(event)
+        self.posted = self._inbox.post(event)
+        return self.posted
 
     def report(self, event: MemberEvent) -> None:
         """Step an event from a thread that is neither the application's nor this one, and waits for nothing."""

@@ -53,6 +53,8 @@ class Discovery:
         self._on_refused = on_refused
         self._on_connection_refused = on_connection_refused
         self._backoff = context.new_backoff()
+        self._proven = True
+        """The coordinator that was found last worked as one; or none was found yet."""
         self._finding = False
         self._connecting: int | None = None
         self._node: BrokerNode | None = None
@@ -116,13 +118,19 @@ class Discovery:
                 text = f"no coordinator for group {group_id!r}: {message or 'the broker gave no reason'}; still trying"
                 self._refuse(error_for_code(code, text), key=code)
             return
-        # The next lookup keeps a distance, or brokers that disagree about the coordinator would be asked in a loop.
-        failures = self._backoff.failures
-        self._backoff.pace(self._context.now_ms)
-        self._backoff.failures = failures
+        if not self._proven:
+            # The next lookup keeps a distance, or brokers that disagree about the coordinator would be asked in a loop.
+            failures = self._backoff.failures
+            self._backoff.pace(self._context.now_ms)
+            self._backoff.failures = failures
+        self._proven = False
         self._node = node
         self._connecting = self._context.expect(None, self._connect_failed)
         self._context.emit(ConnectCoordinator(self._connecting, node, self._context.config.request_timeout_ms))
+
+    def proven(self) -> None:
+        """The coordinator answered a heartbeat as one: if it moves now, the next one is looked up at once."""
+        self._proven = True
 
     def _find_failed(self, failure: RequestFailed) -> None:
         self._finding = False

@@ -198,6 +198,7 @@ class Membership:
 
     def _accepted(self, response: ConsumerGroupHeartbeatResponse) -> None:
         context = self._context
+        self._discovery.proven()
         self._adopt_member_id(response)
         self._may_hold_instance = True
         self._instance_freed = False

@@ -382,7 +382,9 @@ class Connection:
         correlation_id = peek_correlation_id(payload)
         pending = self._pending.pop(correlation_id, None)
         if pending is None:
-            raise ProtocolError(f"{self.peer} answered request {correlation_id}, which was never sent or is answered")
+            if not 0 <= correlation_id < self._next_correlation_id:
+                raise ProtocolError(f"{self.peer} answered request {correlation_id}, which was never sent")
+            return  # a second answer to the same request: the first one counted
         if not pending.abandoned:
             pending.payload = payload
             pending.answered.set()

@@ -270,7 +270,12 @@ def _(patch: Patch) -> None:
     patch.setattr(Reconciler, "_revoke", revoke)
 
 
-@mutant("partitions are taken while a heartbeat without them is on its way", "C1", seed=39)
+@mutant(
+    "partitions are taken while a heartbeat without them is on its way",
+    "C1",
+    scenario="storm",
+    seed=109,
+)
 def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "telling_partitions", False)
 
@@ -279,7 +284,7 @@ def _(patch: Patch) -> None:
     "a hanging callback returns, and its partitions are read though they were given away",
     "C1",
     scenario="storm",
-    seed=97,
+    seed=109,
 )
 def _(patch: Patch) -> None:
     original = Reconciler._assignment_ended

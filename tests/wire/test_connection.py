@@ -182,6 +182,24 @@ async def test_overlapping_requests_get_their_own_answers() -> None:
     assert got == {epoch: epoch for epoch in range(200)}
 
 
+async def test_a_second_answer_to_the_same_request_is_dropped() -> None:
+    """A proxy or a broker that repeats itself must cost nobody a connection, and no later request its answer."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        while True:
+            header, message = decode_request(await peer.frame())
+            assert isinstance(message, ConsumerGroupHeartbeatRequest)
+            for epoch in (message.member_epoch, 99):
+                await peer.answer(header, ConsumerGroupHeartbeatResponse(member_epoch=epoch))
+
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        for epoch in range(5):
+            answer = await connection.send(heartbeat(epoch), timeout_ms=LONG_MS)
+            assert answer.member_epoch == epoch
+        assert not connection.closed
+
+
 async def test_requests_overlap_on_the_wire() -> None:
     """The broker sees the second request before it has answered the first."""
 

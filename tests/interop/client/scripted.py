@@ -30,6 +30,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.messages.metadata import MetadataResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -71,7 +72,7 @@ HOLD: Final = _Special("HOLD")
 CLOSE: Final = _Special("CLOSE")
 """Close the connection instead of answering."""
 
-Reply: TypeAlias = "Response | int | _Special | Callable[[Any], Response | int | _Special] | None"
+Reply: TypeAlias = "Response | int | _Special | Callable[[Any], Response | int | _Special | None] | None"
 """An answer, an error code, or None for what the model answers."""
 
 
@@ -131,11 +132,16 @@ class _Connection:
         answer = self._forward(data)
         if answer is None:
             self.close()
-        elif header.api_key == ApiKey.API_VERSIONS:
-            _, versions = decode_response(header.api_key, answer, api_version=header.api_version)
-            assert isinstance(versions, ApiVersionsResponse)
-            changed = dataclasses.replace(versions, api_keys=self._coordinator.offered(versions.api_keys))
-            self.write(encode_response(changed, api_version=header.api_version, correlation_id=header.correlation_id))
+        elif header.api_key in (ApiKey.API_VERSIONS, ApiKey.METADATA):
+            _, response = decode_response(header.api_key, answer, api_version=header.api_version)
+            if isinstance(response, ApiVersionsResponse):
+                offered = self._coordinator.offered(response.api_keys)
+                response = dataclasses.replace(response, api_keys=offered)
+            elif isinstance(response, MetadataResponse):  # nobody is to find the broker behind us
+                brokers = tuple(dataclasses.replace(one, port=self._coordinator.port) for one in response.brokers)
+                topics = response.topics if not self._coordinator.hide_topics else ()
+                response = dataclasses.replace(response, brokers=brokers, topics=topics)
+            self.write(encode_response(response, api_version=header.api_version, correlation_id=header.correlation_id))
         else:
             self.write(answer)
 
@@ -179,6 +185,7 @@ class ScriptedCoordinator:
         member_id: None lets the member keep its own.
         committed: what the model's offset fetches answer, and commits change.
         versions: API key -> versions offered instead of the broker's; None offers the API not at all.
+        hide_topics: let Metadata know no topic.
         heard: every scripted request, in order.
         story: requests and `note`d events, as words.
     """
@@ -190,6 +197,7 @@ class ScriptedCoordinator:
         self.member_id: str | None = None
         self.committed: dict[TopicPartition, int] = {}
         self.versions: dict[int, tuple[int, int] | None] = {}
+        self.hide_topics = False
         self.heard: Final[list[Heard]] = []
         self.story: Final[list[str]] = []
         self._target: tuple[TopicPartitions, ...] = ()
@@ -343,6 +351,9 @@ class ScriptedCoordinator:
             self.heard.append(heard)
             if cls is not FIND and cls is not FETCH:
                 self.story.append(self._words(heard.request))
+            if cls is FIND and heard.version < 4:  # the record fetcher's
+                heard.answer(self.model(heard.request))
+                return
             script = self._scripts.get(cls)
             reply = script.popleft() if script else self._rules.get(cls)
             if callable(reply):

@@ -1,0 +1,356 @@
+"""Being removed, coming too late, failing: seen from the coordinator, with callbacks that are slow or raise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kip848_client import MemberState
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import (
+    CommitFailedError,
+    FatalGroupError,
+    IllegalStateError,
+    ListenerError,
+    MaxPollExceededError,
+)
+from tests.interop.client.conftest import Watch
+from tests.interop.client.drive import Produce, keys_of
+from tests.interop.client.scripted import HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
+from tests.interop.client.watched import Watched
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.interop
+
+FENCED = int(ErrorCode.FENCED_MEMBER_EPOCH)
+UNKNOWN = int(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+@pytest.fixture
+def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
+    """A member that owns ``orders-0`` and ``orders-1``."""
+    scripted.start_with({"orders": [0, 1]})
+    return watch().subscribe().drive_to("report 1 orders-0 orders-1", "heartbeat 1")
+
+
+def during(scripted: ScriptedCoordinator, action: Callable[[], Any]) -> Callable[[Any], None]:
+    """A callback that lets something happen, and returns after two more heartbeats, or 300 ms without any."""
+
+    def callback(_: Any) -> None:
+        action()
+        seen = len(scripted.heartbeats)
+        end_s = time.monotonic() + 0.3
+        while len(scripted.heartbeats) < seen + 2 and time.monotonic() < end_s:
+            time.sleep(0.005)
+
+    return callback
+
+
+# ------------------------------------------------------------------------------------------------------------- fenced
+
+
+def test_an_unknown_member_joins_again_without_a_callback_if_it_had_nothing(
+    scripted: ScriptedCoordinator, watch: Watch
+) -> None:
+    scripted.script(HEARTBEAT, UNKNOWN)
+    watch(retry_backoff_ms=1_000, retry_backoff_max_ms=2_000).subscribe().drive_to("join", "join")
+    first, second = scripted.of(HEARTBEAT)[:2]
+    assert scripted.story[:2] == ["join", "join"]
+    assert second.at_s - first.at_s < 0.5
+    assert first.request.member_id == second.request.member_id
+
+
+def test_fenced_by_the_answer_to_its_acknowledgement(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    scripted.start_with({"orders": [0]})
+    scripted.script(HEARTBEAT, None, FENCED)
+    member = watch().subscribe().drive_to("report 1 orders-0", "lost orders-0", "join", "report 1 orders-0")
+    member.consumer.close()
+    assert without_heartbeats(scripted.story) == [
+        *("join", "assigned orders-0", "report 1 orders-0", "lost orders-0"),
+        *("join", "assigned orders-0", "report 1 orders-0", "revoked orders-0", "leave -1"),
+    ]
+
+
+def test_nothing_is_sent_while_the_lost_callback_runs(scripted: ScriptedCoordinator, member: Watched) -> None:
+    said: list[int] = []
+
+    def slow(_: Any) -> None:
+        seen = len(scripted.heartbeats)
+        time.sleep(0.25)
+        said.append(len(scripted.heartbeats) - seen)
+
+    member.hooks["lost"] = slow
+    scripted.script(HEARTBEAT, FENCED)
+    member.drive_to("lost orders-0 orders-1", "join")
+    assert said == [0]
+
+
+def test_fenced_while_its_leave_calls_revoked(scripted: ScriptedCoordinator, member: Watched) -> None:
+    """Nothing to leave any more: no leave is sent, close() returns, and a commit of the callback fails."""
+    failed: list[str] = []
+
+    def revoked(_: Any) -> None:
+        during(scripted, lambda: scripted.script(HEARTBEAT, FENCED))(_)
+        wait_until(lambda: member.consumer.state is MemberState.UNJOINED)
+        try:
+            member.consumer.commit(offsets=[at(0, 5)], asynchronous=False)
+        except CommitFailedError as error:
+            failed.append(type(error).__name__)
+
+    member.hooks["revoked"] = revoked
+    member.consumer.close(timeout_s=5)
+    assert not any(words.startswith("leave") for words in scripted.story)
+    assert member.told[-1] == "revoked orders-0 orders-1"
+    assert [request.generation_id_or_member_epoch for request in scripted.commits] in ([], [-1])
+
+
+def at(partition: int, offset: int) -> Any:
+    from kip848_client import TopicPartition
+
+    return TopicPartition("orders", partition, offset)
+
+
+@pytest.mark.parametrize("callback", ["revoked", "assigned"])
+def test_fenced_inside_a_callback_of_a_reconciliation(
+    scripted: ScriptedCoordinator, member: Watched, callback: str
+) -> None:
+    """The late end of the callback belongs to a life that is over: it acknowledges nothing."""
+    member.hooks[callback] = during(scripted, lambda: scripted.script(HEARTBEAT, FENCED))
+    scripted.give({"orders": [1, 2]})
+    member.drive(lambda: any(words.startswith("lost") for words in scripted.story))
+    member.hooks.clear()
+    scripted.give({"orders": [1, 2]})
+    member.drive(lambda: member.assigned == [1, 2]).drive_to("join", "assigned orders-1 orders-2")
+    story = without_heartbeats(scripted.story)
+    lost = "lost orders-1" if callback == "revoked" else "lost orders-1 orders-2"
+    middle = ["revoked orders-0"] if callback == "revoked" else ["revoked orders-0", "assigned orders-2"]
+    begin = story.index("revoked orders-0")
+    assert story[begin : begin + len(middle) + 3] == [*middle, lost, "join", "assigned orders-1 orders-2"]
+
+
+def test_the_same_assignment_after_a_fence_is_a_new_one(scripted: ScriptedCoordinator, member: Watched) -> None:
+    scripted.script(HEARTBEAT, FENCED)
+    member.drive_to("lost orders-0 orders-1", "join", "assigned orders-0 orders-1", "report 1 orders-0 orders-1")
+
+
+def test_unsubscribe_inside_a_slow_lost_callback_stays_out(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.hooks["lost"] = lambda _: member.consumer.unsubscribe()
+    scripted.script(HEARTBEAT, FENCED)
+    member.drive(lambda: "lost orders-0 orders-1" in scripted.story)
+    assert member.consumer.state is MemberState.UNJOINED
+    seen = len(scripted.story)
+    time.sleep(0.2)
+    assert scripted.story[seen:] == []
+
+
+def test_lost_that_raises_does_not_keep_the_member_out(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.hooks["lost"] = raising
+    scripted.script(HEARTBEAT, FENCED)
+    member.drive_to("lost orders-0 orders-1", "join", "assigned orders-0 orders-1")
+    assert [type(error) for error in member.errors] == [ListenerError]
+
+
+def raising(_: Any) -> None:
+    raise ValueError("the listener is broken")
+
+
+def test_records_are_read_again_after_a_fence(scripted: ScriptedCoordinator, member: Watched, produce: Produce) -> None:
+    """Nothing was committed, so the new life begins where the old one did; and nothing is left out."""
+    produce("orders", 5, partitions=[0, 1])
+    member.drive(lambda: len(member.records) == 10)
+    scripted.script(HEARTBEAT, UNKNOWN)
+    member.drive(lambda: len(member.records) == 20)
+    assert set(member.records) == keys_of("orders", 5, partitions=[0, 1])
+
+
+def test_the_second_fence_in_a_row_waits(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    """A coordinator that forgets every join is not asked at the speed of the network."""
+    scripted.always(HEARTBEAT, UNKNOWN)
+    watch(retry_backoff_ms=50, retry_backoff_max_ms=200).subscribe().drive_to("join").drive_for(1.0)
+    assert 4 <= len(scripted.heartbeats) <= 16
+
+
+# ------------------------------------------------------------------------------------------------- callbacks that raise
+
+
+def test_revoked_that_raises_is_called_again_and_not_acknowledged(
+    scripted: ScriptedCoordinator, member: Watched, produce: Produce
+) -> None:
+    member.hooks["revoked"] = raising
+    scripted.give({"orders": [0]})
+    member.drive(lambda: scripted.story.count("revoked orders-1") == 2)
+    assert member.consumer.state is MemberState.RECONCILING
+    assert "report 2 orders-0" not in scripted.story
+    produce("orders", 3, partitions=[0, 1])
+    del member.hooks["revoked"]
+    member.drive_to("report 2 orders-0").drive(lambda: len(member.records) >= 3).drive_for(0.1)
+    assert {partition for _, partition, _ in member.records} == {0}
+    assert member.told == ["assigned orders-0 orders-1", *["revoked orders-1"] * 3, "assigned nothing"]
+
+
+def test_revoked_that_never_succeeds_ends_in_a_fence(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.hooks["revoked"] = raising
+    scripted.give({"orders": [0]})
+    member.drive_to("revoked orders-1", "revoked orders-1")
+    scripted.script(HEARTBEAT, UNKNOWN)
+    member.drive_to("lost orders-0 orders-1", "join", "assigned orders-0")
+
+
+def test_assigned_that_raises_is_called_again_and_nothing_is_read_meanwhile(
+    scripted: ScriptedCoordinator, member: Watched, produce: Produce
+) -> None:
+    produce("orders", 3, partitions=[2])
+    member.hooks["assigned"] = raising
+    scripted.give({"orders": [0, 1, 2]})
+    member.drive(lambda: scripted.story.count("assigned orders-2") >= 3)
+    assert member.records == []
+    assert not any(words.startswith("report 2") for words in scripted.story)
+    del member.hooks["assigned"]
+    member.drive_to("report 2 orders-0 orders-1 orders-2").drive(lambda: len(member.records) == 3)
+
+
+def test_revoked_that_raises_at_close_does_not_keep_the_leave(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.hooks["revoked"] = raising
+    with pytest.raises(ListenerError, match="the listener is broken"):
+        member.consumer.close(timeout_s=5)
+    assert scripted.story[-2:] == ["revoked orders-0 orders-1", "leave -1"]
+    assert member.consumer.close() is None  # type: ignore[func-returns-value]  # the second one does nothing
+
+
+def test_an_interrupted_callback_is_reported(scripted: ScriptedCoordinator, member: Watched) -> None:
+    """Ctrl-C inside a listener comes out as KeyboardInterrupt; the next poll() goes on."""
+
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    member.hooks["assigned"] = interrupted
+    scripted.give({"orders": [0, 1, 2]})
+    with pytest.raises(KeyboardInterrupt):
+        member.drive_for(5)
+    member.hooks.clear()
+    member.drive_to("assigned orders-2", "assigned orders-2", "report 2 orders-0 orders-1 orders-2")
+
+
+# ------------------------------------------------------------------------------------------------ max.poll.interval.ms
+
+
+@pytest.mark.parametrize(("conf", "leave"), [({}, "leave -1"), ({"group.instance.id": "i"}, "leave -2")])
+def test_a_member_that_does_not_poll_leaves_and_comes_back(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, conf: dict[str, str], leave: str
+) -> None:
+    scripted.start_with({"orders": [0]})
+    member = watch(max_poll_interval_ms=300, **conf).subscribe().drive_to("report 1 orders-0")
+    wait_until(lambda: scripted.story[-1] == leave)
+    seen = len(scripted.heartbeats)
+    time.sleep(0.2)
+    assert len(scripted.heartbeats) == seen
+    assert member.told == ["assigned orders-0"]
+    produce("orders", 3, partitions=[0])
+    member.drive_to(leave, "lost orders-0", "join", "assigned orders-0", "report 1 orders-0")
+    member.drive(lambda: len(member.records) == 3)
+    assert [type(error) for error in member.errors] == [MaxPollExceededError]
+
+
+def test_a_member_that_does_not_poll_while_it_joins_leaves_too(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    scripted.script(HEARTBEAT, HOLD)
+    member = watch(max_poll_interval_ms=200).subscribe().drive_to("join")
+    wait_until(lambda: scripted.story[-1] == "leave -1")
+    late = scripted.of(HEARTBEAT)[0]
+    scripted.start_with({"orders": [0]})
+    late.answer(scripted.heartbeat(late.request))
+    time.sleep(0.1)
+    assert member.assigned == []
+    member.drive_to("leave -1", "join", "assigned orders-0")
+    assert member.told == ["assigned orders-0"]
+
+
+def test_a_callback_slower_than_the_poll_interval_is_evicted_and_comes_back(
+    scripted: ScriptedCoordinator, watch: Watch
+) -> None:
+    scripted.start_with({"orders": [0]})
+    member = watch(max_poll_interval_ms=200).subscribe()
+    member.hooks["assigned"] = lambda _: wait_until(lambda: scripted.story[-1] == "leave -1")
+    member.drive_to("assigned orders-0", "leave -1", "lost orders-0")
+    member.hooks.clear()
+    member.drive_to("lost orders-0", "join", "assigned orders-0", "report 1 orders-0")
+    assert "report 1 orders-0" not in scripted.story[: scripted.story.index("lost orders-0")]
+
+
+def test_the_poll_interval_does_not_end_a_leave(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    scripted.start_with({"orders": [0]})
+    member = watch(max_poll_interval_ms=200).subscribe().drive_to("report 1 orders-0")
+    member.hooks["revoked"] = lambda _: time.sleep(0.4)
+    member.consumer.close(timeout_s=5)
+    story = scripted.story
+    assert story[-1] == "leave -1"
+    assert story.count("heartbeat 1") >= 3
+    assert story.count("leave -1") == 1
+    assert member.told == ["assigned orders-0", "revoked orders-0"]
+
+
+def test_waiting_inside_poll_is_polling(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    scripted.start_with({"orders": [0]})
+    member = watch(max_poll_interval_ms=200).subscribe().drive_to("report 1 orders-0")
+    assert member.consumer.poll(0.7) is None
+    assert without_heartbeats(scripted.story)[-1] == "report 1 orders-0"
+
+
+# ------------------------------------------------------------------------------------------------------ fatal errors
+
+FATAL = (
+    *(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION),
+    *(ErrorCode.INVALID_REQUEST, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_MAX_SIZE_REACHED),
+    *(ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.UNSUPPORTED_ASSIGNOR),
+    *(ErrorCode.INVALID_REGULAR_EXPRESSION, 9999),
+)
+
+
+@pytest.mark.parametrize("code", FATAL, ids=str)
+@pytest.mark.parametrize("moment", ["join", "acknowledgement"])
+def test_a_fatal_code_ends_everything(scripted: ScriptedCoordinator, watch: Watch, code: int, moment: str) -> None:
+    scripted.start_with({"orders": [0]})
+    scripted.script(HEARTBEAT, *([None] if moment == "acknowledgement" else []), int(code))
+    member = watch().subscribe().drive(lambda: member_failed(scripted)).drive_for(0.15)
+    assert member.told == ([] if moment == "join" else ["assigned orders-0", "lost orders-0"])
+    assert len(member.errors) == 1
+    assert isinstance(member.errors[0], FatalGroupError)
+    assert "words of the coordinator" in str(member.errors[0])
+    assert member.assigned == []
+    with pytest.raises(FatalGroupError):
+        member.consumer.subscribe(["orders"])
+    member.consumer.close(timeout_s=2)
+    assert len(scripted.heartbeats) == (1 if moment == "join" else 2)
+
+
+def member_failed(scripted: ScriptedCoordinator) -> bool:
+    return any(words.startswith("raised") for words in scripted.story)
+
+
+def test_a_fatal_code_during_the_leave_ends_it(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.hooks["revoked"] = during(
+        scripted, lambda: scripted.script(HEARTBEAT, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    )
+    with pytest.raises(FatalGroupError):
+        member.consumer.close(timeout_s=5)
+    assert member.told[-1] == "revoked orders-0 orders-1"
+    assert not any(words.startswith(("leave", "lost")) for words in scripted.story)
+
+
+def test_lost_that_raises_in_fatal_still_ends_the_assignment(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.hooks["lost"] = raising
+    scripted.script(HEARTBEAT, int(ErrorCode.INVALID_REQUEST))
+    member.drive(lambda: member_failed(scripted))
+    with pytest.raises(FatalGroupError):
+        member.consumer.poll(0)
+    assert member.assigned == []
+    assert member.consumer.state is MemberState.FATAL
+
+
+def test_a_closed_consumer_says_that_it_is(member: Watched) -> None:
+    member.consumer.close()
+    for call in (member.consumer.poll, lambda: member.consumer.subscribe(["x"]), member.consumer.commit):
+        with pytest.raises(IllegalStateError):
+            call()

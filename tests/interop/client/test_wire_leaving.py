@@ -1,0 +1,346 @@
+"""Leaving, closing and what is in the way of it, seen from the coordinator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kip848_client import LeaveMode, MemberState
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.wire.api_keys import ApiKey
+from tests.interop.client.conftest import Watch
+from tests.interop.client.drive import Produce
+from tests.interop.client.scripted import CLOSE, COMMIT, FIND, HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
+from tests.interop.client.watched import Watched
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
+    """A member that owns ``orders-0``."""
+    scripted.start_with({"orders": [0]})
+    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")
+
+
+def seconds(call: Callable[[], object]) -> float:
+    began_s = time.monotonic()
+    call()
+    return time.monotonic() - began_s
+
+
+def test_unsubscribe_revokes_leaves_and_returns(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.consumer.unsubscribe()
+    assert without_heartbeats(scripted.story)[-2:] == ["revoked orders-0", "leave -1"]
+    assert member.assigned == []
+    assert member.consumer.member_epoch == -1
+    seen = len(scripted.story)
+    time.sleep(0.15)
+    assert scripted.story[seen:] == []
+
+
+def test_unsubscribe_of_nothing_calls_nobody(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    member = watch().subscribe().drive_to("report 1 nothing")
+    member.consumer.unsubscribe()
+    assert without_heartbeats(scripted.story)[-2:] == ["report 1 nothing", "leave -1"]
+
+
+def test_unsubscribe_twice_leaves_once(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.consumer.unsubscribe()
+    member.consumer.unsubscribe()
+    assert scripted.story.count("leave -1") == 1
+
+
+def test_unsubscribe_without_a_coordinator_returns(scripted: ScriptedCoordinator, member: Watched) -> None:
+    scripted.always(FIND, HOLD)
+    scripted.disconnect()
+    wait_until(lambda: any(not one.answered for one in scripted.of(FIND)))
+    assert seconds(member.consumer.unsubscribe) < 2.0
+    assert member.told[-1] == "revoked orders-0"
+    assert "leave -1" not in scripted.story
+
+
+@pytest.mark.parametrize(
+    "answer", [int(ErrorCode.UNKNOWN_MEMBER_ID), int(ErrorCode.NOT_COORDINATOR), 69, 9999, CLOSE], ids=repr
+)
+@pytest.mark.parametrize("how", ["unsubscribe", "close"])
+def test_any_answer_ends_a_leave(scripted: ScriptedCoordinator, member: Watched, how: str, answer: Any) -> None:
+    scripted.always(HEARTBEAT, lambda request: answer if request.member_epoch < 0 else None)
+    assert seconds(getattr(member.consumer, how)) < 3.0
+    assert scripted.story.count("leave -1") == 1
+    assert member.errors == []
+
+
+def test_a_leave_that_is_never_answered_ends_at_the_deadline(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    scripted.start_with({"orders": [0]})
+    member = watch(default_api_timeout_ms=500).subscribe().drive_to("report 1 orders-0")
+    scripted.always(HEARTBEAT, lambda request: HOLD if request.member_epoch < 0 else None)
+    assert 0.4 < seconds(member.consumer.unsubscribe) < 1.5
+    assert member.consumer.state is MemberState.UNJOINED
+
+
+def test_the_answer_to_an_older_heartbeat_does_not_complete_the_leave(
+    scripted: ScriptedCoordinator, member: Watched
+) -> None:
+    scripted.always(HEARTBEAT, HOLD)
+    seen = len(scripted.heartbeats)
+    member.drive(lambda: len(scripted.heartbeats) > seen)
+    done = threading.Event()
+
+    def answer_the_older() -> None:
+        wait_until(lambda: "leave -1" in scripted.story)
+        older = scripted.held(HEARTBEAT)
+        older.answer(scripted.heartbeat(older.request))
+        done.set()
+
+    helper = threading.Thread(target=answer_the_older)
+    helper.start()
+    took_s = seconds(lambda: member.consumer.close(timeout_s=1.0))
+    helper.join()
+    assert done.is_set()
+    assert took_s > 0.8
+
+
+def test_an_assignment_that_comes_while_leaving_is_ignored_and_its_epoch_is_used(
+    scripted: ScriptedCoordinator, member: Watched
+) -> None:
+    from kip848_client import TopicPartition
+
+    def revoked(_: Any) -> None:
+        scripted.give({"orders": [0, 1, 2]}, epoch=9)
+        wait_until(lambda: scripted.story.count("heartbeat 9") >= 1)
+        member.consumer.commit(offsets=[TopicPartition("orders", 0, 3)], asynchronous=False)
+
+    member.hooks["revoked"] = revoked
+    member.consumer.unsubscribe()
+    assert without_heartbeats(scripted.story)[-3:] == ["revoked orders-0", "commit 9", "leave -1"]
+
+
+def test_subscribe_and_unsubscribe_in_quick_succession(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    member = watch()
+    for _ in range(2):
+        member.subscribe().poll(0)
+        member.consumer.unsubscribe()
+    member.subscribe().poll(0)
+    member.subscribe()
+    member.consumer.unsubscribe()
+    assert member.errors == []
+    assert member.consumer.state is MemberState.UNJOINED
+
+
+def test_the_same_without_a_cluster(watch: Watch, scripted: ScriptedCoordinator) -> None:
+    scripted.stop()
+    member = watch()
+    for _ in range(2):
+        member.subscribe().poll(0)
+        assert seconds(member.consumer.unsubscribe) < 2.0
+    assert seconds(member.consumer.close) < 3.0
+
+
+def test_subscribing_again_leaves_first_and_joins_with_the_next_poll(
+    scripted: ScriptedCoordinator, member: Watched
+) -> None:
+    member.consumer.unsubscribe()
+    member.subscribe()
+    time.sleep(0.1)
+    assert scripted.story[-1] == "leave -1"
+    member.drive_to("leave -1", "join", "assigned orders-0")
+    ids = {request.member_id for request in scripted.heartbeats}
+    assert len(ids) == 1
+
+
+def test_close_commits_revokes_leaves_in_that_order(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
+) -> None:
+    produce("orders", 5, partitions=[0])
+    scripted.start_with({"orders": [0]})
+    member = watch(enable_auto_commit=True).subscribe().drive_to("report 1 orders-0")
+    member.drive(lambda: len(member.records) == 5)
+    member.consumer.close()
+    assert without_heartbeats(scripted.story)[-3:] == ["commit 1", "revoked orders-0", "leave -1"]
+    assert list(scripted.committed.values()) == [5]
+    seen = len(scripted.story)
+    time.sleep(0.1)
+    assert scripted.story[seen:] == []
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_close_in_no_time_still_leaves(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, auto_commit: bool
+) -> None:
+    produce("orders", 5, partitions=[0])
+    scripted.start_with({"orders": [0]})
+    member = watch(enable_auto_commit=auto_commit).subscribe().drive_to("report 1 orders-0")
+    member.drive(lambda: len(member.records) == 5)
+    assert seconds(lambda: member.consumer.close(timeout_s=0)) < 1.0
+    wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=2)
+    assert member.told[-1] == "revoked orders-0"
+
+
+def test_a_silent_coordinator_gets_the_leave_all_the_same(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
+) -> None:
+    """The commit before it is not answered either; it must not eat all the time."""
+    produce("orders", 5, partitions=[0])
+    scripted.start_with({"orders": [0]})
+    member = watch(enable_auto_commit=True).subscribe().drive_to("report 1 orders-0")
+    member.drive(lambda: len(member.records) == 5)
+    scripted.always(COMMIT, HOLD)
+    scripted.always(HEARTBEAT, HOLD)
+    assert seconds(lambda: member.consumer.close(timeout_s=2.0)) < 3.0
+    assert "commit 1" in scripted.story
+    assert scripted.story[-1] == "leave -1"
+
+
+def test_close_with_asynchronous_commits_and_no_coordinator(scripted: ScriptedCoordinator, member: Watched) -> None:
+    from kip848_client import TopicPartition
+
+    scripted.always(FIND, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    scripted.disconnect()
+    told: list[object] = []
+    wait_until(lambda: len(scripted.of(FIND)) >= 2)
+    for offset in range(3):
+        member.consumer.commit(
+            offsets=[TopicPartition("orders", 0, offset)], on_commit=lambda error, _: told.append(error)
+        )
+    assert seconds(lambda: member.consumer.close(timeout_s=10)) < 3.0
+    assert len(told) == 3
+    assert all(isinstance(error, Kip848Error) for error in told)
+
+
+def test_close_twice_is_once(scripted: ScriptedCoordinator, member: Watched) -> None:
+    member.consumer.close()
+    member.consumer.close()
+    assert scripted.story.count("leave -1") == 1
+    assert member.told.count("revoked orders-0") == 1
+
+
+MODES: list[tuple[str | None, LeaveMode, str | None]] = [
+    (None, LeaveMode.DEFAULT, "leave -1"),
+    (None, LeaveMode.LEAVE_GROUP, "leave -1"),
+    (None, LeaveMode.REMAIN_IN_GROUP, None),
+    ("i", LeaveMode.DEFAULT, "leave -2"),
+    ("i", LeaveMode.LEAVE_GROUP, "leave -1"),
+    ("i", LeaveMode.REMAIN_IN_GROUP, "leave -2"),
+]
+
+
+@pytest.mark.parametrize(("instance", "mode", "said"), MODES)
+def test_how_a_member_leaves(
+    scripted: ScriptedCoordinator, watch: Watch, instance: str | None, mode: LeaveMode, said: str | None
+) -> None:
+    scripted.start_with({"orders": [0]})
+    conf = {} if instance is None else {"group.instance.id": instance}
+    member = watch(**conf).subscribe().drive_to("report 1 orders-0")
+    member.consumer.close(mode=mode)
+    assert [words for words in scripted.story if words.startswith("leave")] == ([] if said is None else [said])
+    assert member.told[-1] == "revoked orders-0"
+
+
+def test_a_heartbeat_answered_with_group_not_found_after_the_leave_is_ignored(
+    scripted: ScriptedCoordinator, member: Watched
+) -> None:
+    scripted.always(HEARTBEAT, lambda request: HOLD if request.member_epoch > 0 else None)
+    seen = len(scripted.heartbeats)
+    member.drive(lambda: len(scripted.heartbeats) > seen)
+
+    def refuse(request: Any) -> Any:
+        if request.member_epoch < 0:
+            scripted.held(HEARTBEAT).answer(int(ErrorCode.GROUP_ID_NOT_FOUND))
+        return None
+
+    scripted.always(HEARTBEAT, refuse)
+    member.consumer.unsubscribe()
+    assert member.errors == []
+    assert member.consumer.state is MemberState.UNJOINED
+    scripted.always(HEARTBEAT, None)
+    member.subscribe().drive_to("leave -1", "join", "assigned orders-0")
+
+
+def test_leaving_while_joining_sends_the_leave(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    """The join may have been applied: without the leave a ghost would own partitions for a session."""
+    scripted.script(HEARTBEAT, HOLD)
+    member = watch().subscribe().drive_to("join")
+    member.consumer.close(timeout_s=2)
+    assert scripted.story == ["join", "leave -1"]
+
+
+def test_leaving_before_a_version_0_coordinator_named_the_member(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    """It can be named only after its first answer: a short wait, and then the leave with that name."""
+    scripted.versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, 0)
+    scripted.member_id = "m1"
+    scripted.script(HEARTBEAT, HOLD)
+    member = watch().subscribe().drive_to("join")
+
+    def answer() -> None:
+        time.sleep(0.2)
+        held = scripted.held(HEARTBEAT)
+        held.answer(scripted.heartbeat(held.request))
+
+    helper = threading.Thread(target=answer)
+    helper.start()
+    member.consumer.close(timeout_s=5)
+    helper.join()
+    assert [(one.member_epoch, one.member_id) for one in scripted.heartbeats] == [(0, ""), (-1, "m1")]
+
+
+def test_a_version_0_coordinator_that_never_names_the_member_does_not_keep_it(
+    scripted: ScriptedCoordinator, watch: Watch
+) -> None:
+    scripted.versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, 0)
+    scripted.script(HEARTBEAT, HOLD)
+    member = watch().subscribe().drive_to("join")
+    assert seconds(lambda: member.consumer.close(timeout_s=1)) < 2.5
+    assert scripted.story == ["join"]
+
+
+@pytest.mark.parametrize("callback", ["assigned", "revoked", "lost"])
+@pytest.mark.parametrize("call", ["unsubscribe", "subscribe", "close", "poll"])
+def test_calls_from_inside_a_callback_never_hang(
+    scripted: ScriptedCoordinator, member: Watched, callback: str, call: str
+) -> None:
+    """unsubscribe() and subscribe() do what they say, later; close() and poll() are refused."""
+    refused: list[str] = []
+
+    def hook(_: Any) -> None:
+        del member.hooks[callback]
+        try:
+            if call == "subscribe":
+                member.subscribe("orders", "more")
+            elif call == "poll":
+                member.consumer.poll(0.1)
+            else:
+                getattr(member.consumer, call)()
+        except IllegalStateError as error:
+            refused.append(str(error))
+
+    member.hooks[callback] = hook
+    if callback == "lost":
+        scripted.script(HEARTBEAT, int(ErrorCode.FENCED_MEMBER_EPOCH))
+    else:
+        scripted.give({"orders": [1]})
+    member.drive(lambda: callback not in member.hooks)
+    if call == "unsubscribe":
+        wait_until(lambda: member.consumer.state is MemberState.UNJOINED)
+        assert member.assigned == []
+    else:
+        member.drive(lambda: member.consumer.state is MemberState.STABLE)
+    assert bool(refused) == (call in {"close", "poll"})
+
+
+def test_a_slow_revoked_callback_at_close_keeps_its_place_in_the_group(
+    scripted: ScriptedCoordinator, member: Watched
+) -> None:
+    """Heartbeats with the epoch go on while it runs, and the leave follows, though the time of close() is over."""
+    member.hooks["revoked"] = lambda _: time.sleep(0.6)
+    began = len(scripted.story)
+    member.consumer.close(timeout_s=0.2)
+    later = scripted.story[began:]
+    assert later.count("heartbeat 1") >= 5
+    wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)

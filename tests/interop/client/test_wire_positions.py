@@ -1,0 +1,118 @@
+"""Where partitions start, seen from the coordinator: committed offsets that come, come late, or are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kip848_client import TopicPartition
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import Kip848Error
+from kip848_client.model import TopicPartition as Name
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.interop.client.conftest import Watch
+from tests.interop.client.drive import Produce
+from tests.interop.client.scripted import FETCH, HOLD, ScriptedCoordinator, refusal
+from tests.interop.client.watched import Watched
+
+pytestmark = pytest.mark.interop
+
+STALE = int(ErrorCode.STALE_MEMBER_EPOCH)
+UNKNOWN_MEMBER = int(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def starts(scripted: ScriptedCoordinator, watch: Watch, produce: Produce, *script: Any) -> Watched:
+    """A member whose partition has a committed offset of 3, of 5 records, and a script for its offset fetches."""
+    produce("orders", 5, partitions=[0])
+    scripted.committed[Name("orders", 0)] = 3
+    scripted.start_with({"orders": [0]})
+    scripted.script(FETCH, *script)
+    return watch().subscribe()
+
+
+@pytest.mark.parametrize("code", [STALE, 14, 15, 16, 7])
+def test_a_committed_offset_that_cannot_be_read_yet_is_waited_for(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, code: int
+) -> None:
+    """Never the reset policy: that would deliver everything again, or skip everything."""
+    member = starts(scripted, watch, produce, *[code] * 5)
+    member.drive(lambda: len(member.records) >= 2)
+    assert [offset for _, _, offset in member.records] == [3, 4]
+    assert len(scripted.of(FETCH)) == 6
+    assert member.errors == []
+
+
+def test_an_unstable_offset_is_waited_for(scripted: ScriptedCoordinator, watch: Watch, produce: Produce) -> None:
+    member = starts(scripted, watch, produce, unstable, unstable)
+    member.drive(lambda: len(member.records) >= 2)
+    assert [offset for _, _, offset in member.records] == [3, 4]
+
+
+def unstable(request: Any) -> Any:
+    answer = refusal(request, 0)
+    assert isinstance(answer, OffsetFetchResponse)
+    topics = tuple(
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(
+                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=88)
+                for index in topic.partition_indexes
+            ),
+        )
+        for topic in request.groups[0].topics
+    )
+    return dataclasses.replace(answer, groups=(dataclasses.replace(answer.groups[0], topics=topics),))
+
+
+def test_an_answer_that_leaves_the_partition_out_is_no_answer(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
+) -> None:
+    member = starts(scripted, watch, produce, lambda request: refusal(request, 0))
+    member.drive(lambda: len(member.records) >= 2)
+    assert [offset for _, _, offset in member.records] == [3, 4]
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_MEMBER, 30, 9999])
+def test_a_committed_offset_that_is_refused_is_no_reason_to_start_elsewhere(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, code: int
+) -> None:
+    member = starts(scripted, watch, produce, code)
+    scripted.always(FETCH, code)
+    member.drive(lambda: len(scripted.of(FETCH)) >= 3)
+    assert member.records == []
+    scripted.always(FETCH, None)
+    member.drive(lambda: len(member.records) == 2)
+    assert [offset for _, _, offset in member.records] == [3, 4]
+
+
+def test_committed_of_a_consumer_that_left(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    """STALE_MEMBER_EPOCH has nothing to wait for any more."""
+    scripted.start_with({"orders": [0]})
+    member = watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")
+    member.consumer.unsubscribe()
+    scripted.always(FETCH, STALE)
+    with pytest.raises(Kip848Error, match="STALE_MEMBER_EPOCH"):
+        member.consumer.committed([TopicPartition("orders", 0)], timeout=3.0)
+
+
+def test_partitions_that_come_while_offsets_are_looked_up_get_a_lookup_of_their_own(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
+) -> None:
+    produce("orders", 5, partitions=[0, 1])
+    scripted.committed = {Name("orders", 0): 3, Name("orders", 1): 4}
+    scripted.start_with({"orders": [0]})
+    scripted.script(FETCH, HOLD)
+    member = watch().subscribe().drive(lambda: scripted.of(FETCH))
+    scripted.give({"orders": [0, 1]})
+    member.drive(lambda: len(member.records) == 1)
+    assert member.records == [("orders", 1, 4)]
+    held = scripted.held(FETCH)
+    held.answer(scripted.model(held.request))
+    member.drive(lambda: len(member.records) == 3)
