@@ -192,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reading",
         "_resetting",
         "_server",
+        "_socket",
         "_transport",
         "_trusted_by_s",
         "_writing_paused",
@@ -203,6 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server: Final = server
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._socket: TransportSocket | None = None
         self._buffer = bytearray()
         self._open: Final[deque[RequestContext]] = deque()
         self._encoded: list[bytes] = []
@@ -227,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer connected. asyncio has set TCP_NODELAY already."""
         self._transport = cast("asyncio.Transport", transport)
+        self._socket = transport.get_extra_info("socket")  # a TLS transport forgets it when it is lost
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
         if self._server.is_full():
@@ -237,8 +240,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone, or we closed: whatever is parked for it is forgotten."""
         self._closed = True
-        if self._transport is not None and not self._resetting:
-            shut_down(self._transport.get_extra_info("socket"))
+        if not self._resetting:
+            shut_down(self._socket)
         self._server.remove(self)
         self._buffer.clear()
         open_requests = tuple(self._open)
@@ -318,10 +321,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def reset(self) -> None:
         """End the connection by a TCP reset, as when the peer's machine has forgotten it."""
-        if self._closed or self._transport is None:
+        if self._closed or self._transport is None or self._socket is None:
             return
         self._closed = self._resetting = True
-        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._transport.abort()
 
     # --- for the server
@@ -344,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if abort:
-            shut_down(self._transport.get_extra_info("socket"))
+            shut_down(self._socket)
             self._transport.abort()
         else:
             self._transport.close()
