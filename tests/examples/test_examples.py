@@ -27,10 +27,10 @@ def produce(broker: EmbeddedBroker, topic: str, *records: tuple[str, str]) -> No
 
 
 @contextmanager
-def example(name: str, broker: EmbeddedBroker, topic: str) -> Iterator[subprocess.Popen[str]]:
+def example(name: str, broker: EmbeddedBroker, topic: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A running example; whatever happens, it is gone afterwards."""
     process = subprocess.Popen(
-        [sys.executable, str(EXAMPLES / name), broker.bootstrap_servers, topic],
+        [sys.executable, str(EXAMPLES / name), broker.bootstrap_servers, topic, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -87,6 +87,27 @@ def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
         assert lines_of(process, 1) == ["saved {'ben': 5}"]
         assert interrupt(process) == ""
     kip848_broker.wait_for_group("totals", state="Empty", members=0)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_async_consumer(kip848_broker: EmbeddedBroker, loop: str) -> None:
+    """The same program on both event loops: in order, committed, and out of the group on Ctrl-C."""
+    kip848_broker.create_topic("orders", partitions=1)
+    produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
+    with example("async_consumer.py", kip848_broker, "orders", loop) as process:
+        assert lines_of(process, 3) == ["assigned: 0", "0 0 tea", "0 1 milk"]
+        kip848_broker.wait_for_request("OffsetCommit", group="async", answered=True)
+        assert interrupt(process) == "revoked: 0\n"
+    kip848_broker.wait_for_group("async", state="Empty", members=0)
+
+
+def test_exactly_once_says_that_the_embedded_broker_has_no_transactions(kip848_broker: EmbeddedBroker) -> None:
+    """Its promise is proven on Apache Kafka, by test_exactly_once_under_fire; here it must not pretend, nor hang."""
+    kip848_broker.create_topic("orders", partitions=1)
+    with example("exactly_once.py", kip848_broker, "orders", "invoices", "worker") as process:
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, output) == (1, "")
+    assert "The embedded broker has none; use Apache Kafka" in errors
 
 
 @pytest.mark.parametrize(("name", "count"), [("embedded_broker.py", 3), ("faults.py", 4)])
