@@ -19,6 +19,7 @@ from kip848_client.client.assembly import build_group_member
 from kip848_client.client.data_plane import (
     Message,
     PublicTopicPartition,
+    check_group_metadata_layout,
     create_record_consumer,
     group_metadata_bytes,
     internal,
@@ -101,6 +102,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
         self._manager: Final = self._group.thread.manager
         self._presence: Final = self._group.thread.presence
         self._mark: object = None
+        self._layout_checked = False
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(plane, self._manager))
         self._finalizer = weakref.finalize(self, _abandon, self._manager, os.getpid())
@@ -368,8 +370,14 @@ class Consumer(OffsetCalls, ClusterQuestions):
         Ask for it at the time of sending: the epoch moves. A member that was removed, or left, goes on naming itself by
         the last epoch that it had: so its transaction is refused. Without an epoch the coordinator would accept its
         offsets, even of partitions that another member has processed since.
+
+        Raises:
+            Kip848Error: the installed librdkafka lays these bytes out differently.
         """
         with self._gate:
+            if not self._layout_checked:
+                check_group_metadata_layout(self._fetcher.plane, group_id=self._config.group_id)
+                self._layout_checked = True
             joined = self._manager.last_joined
             member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
             return group_metadata_bytes(

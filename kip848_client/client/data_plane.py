@@ -50,6 +50,7 @@ __all__ = [
     "Message",
     "PublicTopicPartition",
     "RecordConsumer",
+    "check_group_metadata_layout",
     "create_record_consumer",
     "group_metadata_bytes",
     "internal",
@@ -156,6 +157,20 @@ def group_metadata_bytes(*, group_id: str, member_epoch: int, member_id: str, in
     ]
     parts.append(_CGMD_NO_INSTANCE if instance_id is None else _CGMD_INSTANCE + instance_id.encode() + b"\x00")
     return b"".join(parts)
+
+
+def check_group_metadata_layout(plane: RecordConsumer, *, group_id: str) -> None:
+    """Compare the bytes that the installed librdkafka writes for a consumer outside its group with ours.
+
+    Raises:
+        Kip848Error: they differ, so that what we write for a member cannot be trusted.
+    """
+    theirs: object = plane.consumer_group_metadata()
+    if theirs != group_metadata_bytes(group_id=group_id, member_epoch=-1, member_id="", instance_id=None):
+        raise Kip848Error(
+            f"confluent-kafka {confluent_kafka.__version__} lays out group metadata in a way that this version does "
+            "not know; use a version of confluent-kafka that its tests were run with, see docs/exactly-once.md"
+        )
 
 
 def _told(error: KafkaException) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kip848_client import Consumer, EmbeddedBroker, TopicPartition
+import pytest
+
+from kip848_client import Consumer, EmbeddedBroker, Kip848Error, TopicPartition
+from kip848_client.client import data_plane
 from kip848_client.client.data_plane import group_metadata_bytes
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.raw_connection import RawConnection
@@ -32,3 +35,13 @@ def test_a_member_that_was_removed_goes_on_naming_itself_in_transactions() -> No
     anonymous = group_metadata_bytes(group_id="g", member_epoch=-1, member_id="", instance_id=None)
     assert nobody == by_hand == anonymous
     assert zombie == left == member != anonymous
+
+
+def test_a_librdkafka_with_another_layout_is_found_out_before_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layout is librdkafka's own; bytes that it misreads could let a zombie's transaction pass."""
+    monkeypatch.setattr(data_plane, "_CGMD_MAGIC", b"CGMDv3:")
+    with Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}) as consumer:
+        with pytest.raises(Kip848Error, match="lays out group metadata in a way that this version does not know"):
+            consumer.group_metadata()
+        monkeypatch.undo()
+        assert consumer.group_metadata().startswith(b"CGMDv2:")
