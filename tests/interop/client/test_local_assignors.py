@@ -1,0 +1,472 @@
+"""Client-side assignors, end to end: consumers, the embedded broker, real records."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kip848_client import (
+    AssignmentSpec,
+    AssignorMetadata,
+    Consumer,
+    EmbeddedBroker,
+    GroupAssignment,
+    IllegalStateError,
+    MemberState,
+    PartitionAssignor,
+    keep_held,
+)
+from kip848_client.assignors.interface import ASSIGNMENT_INVALID, ASSIGNOR_RAISED
+from kip848_client.errors import AssignorTimeoutError, ClientAssignorError, ClientAssignorsUnsupportedError
+from kip848_client.journal import MemoryJournal
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.interop.client.conftest import QUIET, MakeConsumer
+from tests.interop.client.drive import ConsumerUnderTest, delivered_once, drive, keys_of, producer_for
+from tests.interop.client.local_assignors import Weighing
+from tests.support.waiting import wait_until
+
+PARTITIONS = 12
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """A broker with the topic ``orders`` of twelve partitions; a member that computes has a second for it."""
+    config = {"group.consumer.session.timeout.ms": "5000", "kip848.client.assignment.timeout.ms": "1000"}
+    with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
+        yield running
+
+
+def sizes(consumers: list[ConsumerUnderTest]) -> list[int]:
+    return [len(consumer.partitions) for consumer in consumers]
+
+
+def group_of(make_consumer: MakeConsumer, *assignors: PartitionAssignor) -> list[ConsumerUnderTest]:
+    consumers = [make_consumer(group_local_assignors=assignor) for assignor in assignors]
+    return [consumer.subscribe("orders") for consumer in consumers]
+
+
+def stable(broker: EmbeddedBroker, consumers: list[ConsumerUnderTest]) -> bool:
+    """Every partition is somewhere, and everybody has acknowledged what it has."""
+    group = broker.group("g")
+    return (
+        group is not None
+        and group.state == "Stable"
+        and len(group.members) == len(consumers)
+        and sum(sizes(consumers)) == PARTITIONS
+        and all(consumer.raw.state is MemberState.STABLE for consumer in consumers)
+    )
+
+
+def test_five_members_share_by_weight_and_follow_it_while_running(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """What client-side assignors are for: who can carry more is given more, and no record is lost in a move."""
+    assignors = [Weighing(weight) for weight in (1, 1, 1, 1, 2)]
+    consumers = group_of(make_consumer, *assignors)
+    with producer_for(broker.bootstrap_servers) as produce:
+        everywhere = range(PARTITIONS)
+        produce("orders", 50, partitions=everywhere)
+        drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [2, 2, 2, 2, 4])
+        assignors[0].weight = 4
+        assignors[4].weight = 1
+        produce("orders", 50, partitions=everywhere)
+        drive(*consumers, until=lambda: sizes(consumers)[0] == 7 and sorted(sizes(consumers)) == [1, 1, 1, 2, 7])
+        produce("orders", 50, partitions=everywhere)
+        wanted = keys_of("orders", 150, partitions=everywhere)
+        drive(*consumers, until=lambda: len({key for one in consumers for key in one.delivered}) == len(wanted))
+    assert delivered_once(consumers) == wanted
+    drive(*consumers, until=lambda: stable(broker, consumers))
+    group = broker.group("g")
+    assert group is not None
+    assert group.assignor == "weighing"
+    for assignor, consumer in zip(assignors, consumers, strict=True):
+        assert assignor.heard[-1] == (group.group_epoch, 0, len(consumer.partitions))
+        assert len(assignor.heard) == len({epoch for epoch, _, _ in assignor.heard}), "told once for each epoch"
+        assert assignor.threads <= {"kip848-assignor-kip848-client"}
+
+
+def _all_past(assignors: list[Weighing], epoch: int) -> bool:
+    return all(assignor.heard[-1][0] > epoch for assignor in assignors)
+
+
+def test_a_requested_reassignment_reaches_the_assignor_with_its_reason_each_time(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """An application that knows something says so; asking twice for the same reason asks twice."""
+    assignors = [Weighing(), Weighing()]
+    consumers = group_of(make_consumer, *assignors)
+    drive(*consumers, until=lambda: stable(broker, consumers))
+    for _ in range(2):
+        before = max(epoch for assignor in assignors for epoch, _, _ in assignor.heard)
+        mark = broker.requests.mark()
+        consumers[1].raw.request_reassignment(7)
+        drive(*consumers, until=functools.partial(_all_past, assignors, before))
+        assert {0, 7} in [
+            {member.reason for member in one.specs[-1].members.values()} for one in assignors if one.specs
+        ]
+        # The reason falls back with a later heartbeat, and that is no third reassignment.
+        epoch = max(epoch for assignor in assignors for epoch, _, _ in assignor.heard)
+        broker.requests.wait_for(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            member=consumers[1].raw.member_id,
+            when=lambda logged: getattr(logged.request, "client_assignors", None) is not None,
+            since=mark,
+            count=2,
+            answered=True,
+        )
+        group = broker.group("g")
+        assert group is not None
+        assert group.group_epoch == epoch
+
+
+def test_what_cannot_be_requested_is_refused(make_consumer: MakeConsumer) -> None:
+    """A request that nobody can fulfil must not look like one that is under way."""
+    plain = make_consumer()
+    with pytest.raises(IllegalStateError, match=r"needs a client-side assignor \(group.local.assignors\)"):
+        plain.raw.request_reassignment(1)
+    local = make_consumer(group_local_assignors=Weighing)
+    for reason in (0, 128, -129):
+        with pytest.raises(ValueError, match=f"reason is {reason}"):
+            local.raw.request_reassignment(reason)
+
+
+# ------------------------------------------------------------------------------------------------------- misbehaviour
+
+
+def _raise(spec: AssignmentSpec) -> GroupAssignment | None:
+    raise RuntimeError("the weights do not add up")
+
+
+def _forget_one(spec: AssignmentSpec) -> GroupAssignment | None:
+    first, *rest = spec.members
+    given = GroupAssignment.of({first: spec.partitions[1:]})
+    assert rest is not None
+    return given
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "error", "said"),
+    [
+        (_raise, ASSIGNOR_RAISED, "raised RuntimeError: the weights do not add up"),
+        (_forget_one, ASSIGNMENT_INVALID, "not assigned: orders-0"),
+        (lambda spec: GroupAssignment(error=42), 42, None),
+        (lambda spec: ["junk"], ASSIGNMENT_INVALID, "and not a GroupAssignment"),
+    ],
+    ids=["raises", "forgets", "reports", "junk"],
+)
+def test_an_assignor_that_fails_is_an_error_that_all_members_hear_of_and_no_crash(
+    broker: EmbeddedBroker,
+    make_consumer: MakeConsumer,
+    misbehave: Callable[[AssignmentSpec], GroupAssignment | None],
+    error: int,
+    said: str | None,
+) -> None:
+    """The group keeps reading with the assignment that it has, and the author finds the reason in the log."""
+    journal = MemoryJournal()
+    assignors = [Weighing(), Weighing()]
+    consumers = [make_consumer(group_local_assignors=one, journal=journal).subscribe("orders") for one in assignors]
+    drive(*consumers, until=lambda: stable(broker, consumers))
+    before = [consumer.partitions for consumer in consumers]
+    for assignor in assignors:
+        assignor.on_assign = misbehave
+    consumers[0].raw.request_reassignment(1)
+    drive(*consumers, until=lambda: all(assignor.heard[-1][1] == error for assignor in assignors))
+    assert [consumer.partitions for consumer in consumers] == before
+    failures = [event.fields for event in journal.events if event.event == "local_assignor_failed"]
+    assert len(failures) == (said is not None)
+    if said is not None:
+        assert said in str(failures[0]["error"])
+    if misbehave is _forget_one:
+        assert failures[0]["partitions"] == ["orders-0"]
+    for assignor in assignors:
+        assignor.on_assign = lambda spec: None
+    assignors[0].weight = 3
+    drive(*consumers, until=lambda: sizes(consumers) == [9, 3])
+
+
+def test_a_hanging_assignor_delays_no_heartbeat_and_another_member_takes_over(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """One process with a bad day must neither fall out of the group nor hold it up."""
+    journal = MemoryJournal()
+    release = threading.Event()
+    assignors = [Weighing(), Weighing()]
+    consumers = [
+        make_consumer(
+            group_local_assignors=one, client_id=f"c{index}", journal=journal, group_local_assignors_timeout_ms=300
+        ).subscribe("orders")
+        for index, one in enumerate(assignors)
+    ]
+    drive(*consumers, until=lambda: stable(broker, consumers))
+    stuck: list[int] = []
+
+    def hang(index: int, spec: AssignmentSpec) -> GroupAssignment | None:
+        if not stuck:
+            stuck.append(index)
+            release.wait(60)
+        return None
+
+    try:
+        for index, assignor in enumerate(assignors):
+            assignor.on_assign = functools.partial(hang, index)
+        mark = broker.requests.mark()
+        assignors[0].weight = 3
+        drive(*consumers, until=lambda: sizes(consumers) == [9, 3])
+        assert stuck
+        epochs = [consumer.raw.member_epoch for consumer in consumers]
+        hanging = consumers[stuck[0]].raw
+        beats = broker.requests.of(ApiKey.CONSUMER_GROUP_HEARTBEAT, member=hanging.member_id, since=mark)
+        assert len(beats) >= 8, "it went on at 100 ms, while the coordinator waited for a second"
+        assert all(logged.error_code == 0 for logged in beats)
+        drive(*consumers, until=lambda: stable(broker, consumers))
+        assert epochs == [consumer.raw.member_epoch for consumer in consumers]
+        said = [str(event.fields["error"]) for event in journal.events if event.event == "local_assignor_failed"]
+        assert len(said) == 1
+        assert "assign() of the client-side assignor 'weighing' did not return within 300 ms" in said[0]
+    finally:
+        release.set()
+    # It came back: what it computed a second ago is dropped, and it takes part again.
+    assignors[1].weight = 3
+    drive(*consumers, until=lambda: sizes(consumers) == [6, 6])
+
+
+def test_close_does_not_wait_for_an_assignor_that_hangs(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """A shutdown that waits for somebody else's bug is killed, and then nothing is committed."""
+    release = threading.Event()
+    hanging = threading.Event()
+    assignor = Weighing()
+
+    def hang(spec: AssignmentSpec) -> GroupAssignment | None:
+        hanging.set()
+        release.wait(60)
+        return None
+
+    assignor.on_assign = hang
+    consumer = make_consumer(group_local_assignors=assignor, client_id="hangs").subscribe("orders")
+    try:
+        drive(consumer, until=hanging.is_set)
+        consumer.raw.close(timeout_s=5)
+        broker.wait_for_group("g", state="Empty", members=0)
+    finally:
+        release.set()
+    wait_until(
+        lambda: "kip848-assignor-hangs" not in {thread.name for thread in threading.enumerate()},
+        what="the end of the assignor's thread",
+    )
+
+
+def test_the_chosen_member_goes_away_and_another_one_computes(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """The coordinator waits for a member that is gone until its session ends, and not for ever."""
+    release = threading.Event()
+    computing = threading.Event()
+    assignors = [Weighing(), Weighing(), Weighing()]
+    consumers = group_of(make_consumer, *assignors)
+    drive(*consumers, until=lambda: stable(broker, consumers))
+    chosen: list[int] = []
+
+    def hang(index: int, spec: AssignmentSpec) -> GroupAssignment | None:
+        if not chosen:
+            chosen.append(index)
+            computing.set()
+            release.wait(60)
+        return None
+
+    try:
+        for index, assignor in enumerate(assignors):
+            assignor.on_assign = functools.partial(hang, index)
+        consumers[2].raw.request_reassignment(1)
+        drive(*consumers, until=computing.is_set)
+        gone = consumers.pop(chosen[0])
+        gone.raw.close(timeout_s=5)
+        drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [6, 6])
+    finally:
+        release.set()
+
+
+# -------------------------------------------------------------------------------------------------------- other groups
+
+
+def test_a_member_without_assignors_turns_the_group_to_the_server_and_its_leave_turns_it_back(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """During a roll-out half of the processes know nothing of the assignor, and everything must be read."""
+    assignors = [Weighing(3), Weighing(1)]
+    consumers = group_of(make_consumer, *assignors)
+    drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
+    plain = make_consumer().subscribe("orders")
+    everybody = [*consumers, plain]
+    drive(*everybody, until=lambda: stable(broker, everybody) and sizes(everybody) == [4, 4, 4])
+    group = broker.group("g")
+    assert group is not None
+    assert group.assignor == "uniform"
+    plain.raw.close(timeout_s=5)
+    drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
+    group = broker.group("g")
+    assert group is not None
+    assert group.assignor == "weighing"
+
+
+class Keeping(PartitionAssignor):
+    """The one that came before `Weighing`."""
+
+    name = "keeping"
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        return keep_held(spec)
+
+
+def test_a_group_changes_its_assignor_by_a_rolling_restart(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """New processes offer both, old ones the old: the old one rules until the last old process is gone."""
+    old = group_of(make_consumer, Keeping(), Keeping())
+    drive(*old, until=lambda: stable(broker, old))
+    new = [make_consumer(group_local_assignors=[Weighing(weight), Keeping()]).subscribe("orders") for weight in (1, 2)]
+    for expected in ("keeping", "weighing"):
+        old.pop().raw.close(timeout_s=5)
+        running = [*old, *new]
+        drive(*running, until=functools.partial(stable, broker, running))
+        group = broker.group("g")
+        assert group is not None
+        assert group.assignor == expected
+    assert sizes(new) == [4, 8]
+
+
+# ------------------------------------------------------------------------------------------------- brokers without it
+
+
+@pytest.fixture
+def plain_broker() -> Iterator[EmbeddedBroker]:
+    """A broker that offers what Apache Kafka does."""
+    config = {"kip848.client.assignors.enable": "false"}
+    with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
+        yield running
+
+
+def test_a_broker_without_client_side_assignment_is_an_error_that_names_the_missing_apis(
+    plain_broker: EmbeddedBroker, closing: Callable[[Consumer], Consumer]
+) -> None:
+    """It would skip the list in silence, and assign as it likes."""
+    conf = {"bootstrap.servers": plain_broker.bootstrap_servers, "group.id": "g", "group.local.assignors": Weighing()}
+    consumer = closing(Consumer({**QUIET, **conf}))
+    consumer.subscribe(["orders"])
+    with pytest.raises(ClientAssignorsUnsupportedError) as info:
+        consumer.poll(10)
+    assert "ConsumerGroupPrepareAssignment (API key 30848)" in str(info.value)
+    assert "ConsumerGroupInstallAssignment (API key 30849)" in str(info.value)
+    assert consumer.state is MemberState.FATAL
+    assert not plain_broker.requests.of(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+
+
+def test_with_the_fallback_the_coordinator_assigns_and_one_warning_says_so(
+    plain_broker: EmbeddedBroker, closing: Callable[[Consumer], Consumer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Allowed means told once; a silent difference is what the setting is there to avoid."""
+    conf = {
+        "bootstrap.servers": plain_broker.bootstrap_servers,
+        "group.id": "g",
+        "group.local.assignors": Weighing(),
+        "group.local.assignors.fallback": "server",
+    }
+    consumer = ConsumerUnderTest(closing(Consumer({**QUIET, **conf})))
+    with caplog.at_level(logging.WARNING, logger="kip848_client"):
+        consumer.subscribe("orders")
+        drive(consumer, until=lambda: len(consumer.partitions) == PARTITIONS)
+        plain_broker.requests.wait_for(ApiKey.CONSUMER_GROUP_HEARTBEAT, count=5, since=plain_broker.requests.mark())
+    warnings = [record.getMessage() for record in caplog.records if "assignors_unsupported" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "ConsumerGroupPrepareAssignment" in warnings[0]
+    listed = [
+        logged.request.client_assignors
+        for logged in plain_broker.requests.of(ConsumerGroupHeartbeatRequest)
+        if isinstance(logged.request, ConsumerGroupHeartbeatRequest)
+    ]
+    assert not any(listed)
+
+
+# ------------------------------------------------------------------------------------------------------------ metadata
+
+
+class Mute(PartitionAssignor):
+    """Cannot describe its member."""
+
+    name = "mute"
+
+    def __init__(self, failure: BaseException | object) -> None:
+        self.failure = failure
+
+    def metadata(self) -> AssignorMetadata:
+        if isinstance(self.failure, BaseException):
+            raise self.failure
+        return self.failure  # type: ignore[return-value]  # that is what is tested
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        return keep_held(spec)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (OSError("no such file"), r"metadata\(\) of the client-side assignor 'mute' raised OSError: no such file"),
+        (SystemExit(1), "raised SystemExit"),
+        (b"bytes", "returned bytes; it must be an AssignorMetadata"),
+        (AssignorMetadata(version=3), "returned version 3; the assignor understands 0 to 0"),
+    ],
+)
+def test_subscribe_raises_what_the_first_metadata_raised(
+    make_consumer: MakeConsumer, failure: object, said: str
+) -> None:
+    """A member that cannot describe itself must not join with nothing, and be given work by that."""
+    consumer = make_consumer(group_local_assignors=Mute(failure))
+    with pytest.raises(ClientAssignorError, match=said) as info:
+        consumer.subscribe("orders")
+    if isinstance(failure, BaseException):
+        assert info.value.__cause__ is failure
+
+
+def test_subscribe_does_not_wait_for_ever_for_the_first_metadata(make_consumer: MakeConsumer) -> None:
+    """A lookup that hangs is found where it was begun."""
+    release = threading.Event()
+
+    class Slow(Weighing):
+        def metadata(self) -> AssignorMetadata:
+            release.wait(60)
+            return super().metadata()
+
+    consumer = make_consumer(group_local_assignors=Slow(), group_local_assignors_timeout_ms=50)
+    try:
+        with pytest.raises(AssignorTimeoutError, match="did not return within 50 ms"):
+            consumer.subscribe("orders")
+    finally:
+        release.set()
+
+
+def test_later_failures_of_metadata_keep_what_was_told_last(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """A glitch must not look like a change, and cost the group a reassignment."""
+    journal = MemoryJournal()
+    mute = Mute(AssignorMetadata(b"4"))
+    consumer = make_consumer(group_local_assignors=mute, journal=journal).subscribe("orders")
+    drive(consumer, until=lambda: stable(broker, [consumer]))
+    epoch = consumer.raw.member_epoch
+    mute.failure = OSError("gone")
+    drive(consumer, until=lambda: any(event.event == "local_assignor_failed" for event in journal.events))
+    mute.failure = AssignorMetadata(b"4")
+    broker.requests.wait_for(ApiKey.CONSUMER_GROUP_HEARTBEAT, count=3, since=broker.requests.mark(), answered=True)
+    assert consumer.raw.member_epoch == epoch
+
+
+def test_an_assignor_may_be_named_by_its_import_path(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """Configuration files hold text."""
+    path = "tests.interop.client.local_assignors:Weighing"
+    consumer = make_consumer(group_local_assignors=path).subscribe("orders")
+    drive(consumer, until=lambda: stable(broker, [consumer]))
+    group = broker.group("g")
+    assert group is not None
+    assert group.assignor == "weighing"
