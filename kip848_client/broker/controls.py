@@ -13,7 +13,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from kip848_client.broker.group_admin import committed_offsets, force_rebalance, member_of, remove_member
+from kip848_client.broker.group_admin import (
+    committed_offsets,
+    expire_assignment,
+    force_rebalance,
+    member_of,
+    remove_member,
+)
 from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.broker.topic_configs import PARTITION_RACKS, racks_to_text
 from kip848_client.broker.topics import Topic
@@ -206,6 +212,20 @@ class BrokerControls(abc.ABC):
             )
         )
 
+    def expire_assignment(self, group_id: str) -> str:
+        """Let the time run out now that a member has for computing the target with its client-side assignor.
+
+        Another member is asked; what the slow one hands in later is refused.
+
+        Returns:
+            The id of the member that was too slow.
+
+        Raises:
+            BrokerError: there is no such group.
+            IllegalStateError: no member was told to compute a target.
+        """
+        return self._on_loop(lambda state: expire_assignment(state.groups, group_id))
+
     def remove_member(self, group_id: str, member: str) -> None:
         """Let a member leave behind its back, as an operator may: its next heartbeat is refused.
 
@@ -234,6 +254,7 @@ class BrokerControls(abc.ABC):
         state: str | None = None,
         members: int | None = None,
         epoch: int | None = None,
+        assignor: str | None = None,
         timeout_s: float = 10.0,
     ) -> GroupSnapshot:
         """Wait until a group is as described; all that is given must hold at once.
@@ -245,6 +266,7 @@ class BrokerControls(abc.ABC):
             state: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``, as Kafka names it; case does not matter.
             members: exactly so many.
             epoch: the group epoch is at least this.
+            assignor: the assignor in use, a server-side one or a client-side one that all members offer.
 
         Raises:
             RequestTimeoutError: it did not come to be; the message shows the group as it is.
@@ -255,10 +277,11 @@ class BrokerControls(abc.ABC):
                 (state is None or group.state.lower() == state.lower())
                 and (members is None or len(group.members) == members)
                 and (epoch is None or group.group_epoch >= epoch)
+                and (assignor is None or group.assignor == assignor)
             ),
             what=", ".join(
                 f"{name}={value}"
-                for name, value in (("state", state), ("members", members), ("epoch", epoch))
+                for name, value in (("state", state), ("members", members), ("epoch", epoch), ("assignor", assignor))
                 if value is not None
             )
             or "to exist",

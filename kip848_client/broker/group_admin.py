@@ -6,7 +6,8 @@ from typing import Final
 
 from kip848_client.broker.groups import GroupHost
 from kip848_client.broker.snapshots import GroupSnapshot, MemberSnapshot
-from kip848_client.errors import BrokerError, ErrorCode, error_for_code
+from kip848_client.coordinator.timers import TimerKind
+from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError, error_for_code
 from kip848_client.model import TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -14,7 +15,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
-__all__ = ["committed_offsets", "force_rebalance", "member_of", "remove_member"]
+__all__ = ["committed_offsets", "expire_assignment", "force_rebalance", "member_of", "remove_member"]
 
 _JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
@@ -53,8 +54,24 @@ def remove_member(groups: GroupHost, group_id: str, name: str) -> None:
     _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, member.member_id, _LEAVE_EPOCH))
 
 
+def expire_assignment(groups: GroupHost, group_id: str) -> str:
+    """Let the time of the member run out that is to compute the target; return its id.
+
+    Raises:
+        BrokerError: there is no such group.
+        IllegalStateError: nobody was told to.
+    """
+    member_id = _group(groups, group_id).computing_member
+    if member_id is None:
+        raise IllegalStateError(f"no member of group {group_id!r} is to compute a target")
+    groups.let_time_run_out(TimerKind.CLIENT_ASSIGNMENT, group_id=group_id, member_id=member_id)
+    return member_id
+
+
 def force_rebalance(groups: GroupHost, group_id: str) -> int:
     """Let somebody who wants nothing join and leave; return the group's epoch afterwards.
+
+    It offers the client-side assignors of a member, so that the group stays with its assignor.
 
     Raises:
         BrokerError: there is no such group, or it is full.
@@ -69,6 +86,7 @@ def force_rebalance(groups: GroupHost, group_id: str) -> int:
             rebalance_timeout_ms=_TIMEOUT_MS,
             subscribed_topic_names=(_NO_TOPIC,),
             topic_partitions=(),
+            client_assignors=groups.offered_assignors(group_id),
         ),
     )
     _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, _PASSER_BY, _LEAVE_EPOCH))

@@ -55,6 +55,7 @@ from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.group_records import (
     UnknownRecord,
     decode_record,
@@ -271,6 +272,22 @@ class GroupHost:
             return None
         flying = self._coordinator.round_in_flight(group_id)
         return snapshot_of(described, computing_member=None if flying is None else flying.member_id)
+
+    def offered_assignors(self, group_id: str) -> tuple[Assignor, ...]:
+        """The client-side assignors of one member of a group; empty if it has none."""
+        group = self._coordinator.snapshot(group_id)
+        member = None if group is None else next(iter(group.members.values()), None)
+        return tuple(
+            Assignor(
+                name=offered.name,
+                minimum_version=offered.minimum_version,
+                maximum_version=offered.maximum_version,
+                reason=offered.reason,
+                metadata_version=offered.metadata_version,
+                metadata_bytes=offered.metadata_bytes,
+            )
+            for offered in (() if member is None else member.metadata.client_assignors)
+        )
 
     @property
     def has_waiters(self) -> bool:

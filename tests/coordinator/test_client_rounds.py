@@ -623,3 +623,19 @@ def test_with_an_assignment_interval_the_next_round_waits_for_it() -> None:
     assert h.flying() is None
     h.advance(1)
     assert h.beat("m1").should_compute_assignment
+
+
+def test_what_is_gone_is_given_up_before_the_next_target_is_there() -> None:
+    """No answer names a deleted topic, however long the computation takes."""
+    h = AssignmentHarness()
+    h.create_topic("bar", partitions=2)
+    h.enter("m1", topics=["foo", "bar"])
+    h.settle()
+    bar = h.topic_id("bar")
+    h.delete_topic("bar")
+    answer = h.heartbeat("m1", h.member("m1").member_epoch)
+    assert answer.should_compute_assignment
+    assert h.received(answer) == {"foo": [0, 1, 2, 3, 4, 5]}
+    assert h.member("m1").pending_revocation.keys() == {bar}
+    h.settle()
+    h.verify_log()

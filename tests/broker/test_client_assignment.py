@@ -1,0 +1,367 @@
+"""Client-side assignors over the wire: private keys and tags, faults, the request log, what a test sees of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.errors import ErrorCode, IllegalStateError
+from kip848_client.faults import error, lose_reply, rewrite
+from kip848_client.journal import MemoryJournal
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.api_versions import ApiVersionsRequest
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignor,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+    Member,
+    TopicPartition,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+from tests.support.assignment_harness import offer
+from tests.support.raw_connection import RawConnection
+
+PREPARE = ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT
+INSTALL = ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT
+
+
+class Peer:
+    """A member with a client-side assignor, spoken by hand."""
+
+    def __init__(self, connection: RawConnection, member_id: str) -> None:
+        self.connection = connection
+        self.member_id = member_id
+        self.epoch = 0
+        self.owned: tuple[TopicPartitions, ...] = ()
+        self.pending: tuple[TopicPartitions, ...] = ()
+        self.told = b""
+
+    def join(self, *offers: Assignor) -> ConsumerGroupHeartbeatResponse:
+        return self.send(
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=("orders",),
+            topic_partitions=(),
+            client_assignors=offers or (offer(),),
+        )
+
+    def beat(self) -> ConsumerGroupHeartbeatResponse:
+        return self.send(topic_partitions=self.owned)
+
+    def send(self, **fields: object) -> ConsumerGroupHeartbeatResponse:
+        response = self.connection.ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                **fields,  # type: ignore[arg-type]
+            ),
+            version=1,
+        )
+        if not response.error_code:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.owned = response.assignment.topic_partitions
+                self.pending = response.assignment.pending_topic_partitions
+                self.told = response.assignment.metadata_bytes
+        return response
+
+    def prepare(self) -> ConsumerGroupPrepareAssignmentResponse:
+        return self.connection.ask(
+            ConsumerGroupPrepareAssignmentRequest(group_id="g", member_id=self.member_id, member_epoch=self.epoch),
+            version=0,
+        )
+
+    def install(self, group_epoch: int, *members: Member) -> ConsumerGroupInstallAssignmentResponse:
+        return self.connection.ask(
+            ConsumerGroupInstallAssignmentRequest(
+                group_id="g",
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                group_epoch=group_epoch,
+                members=members,
+            ),
+            version=0,
+        )
+
+    def compute(self) -> ConsumerGroupInstallAssignmentResponse:
+        """Give every member one after another an equal part, and tell each who it is."""
+        prepared = self.prepare()
+        assert not prepared.error_code, prepared
+        (topic,) = prepared.topics
+        count = len(prepared.members)
+        return self.install(
+            prepared.group_epoch,
+            *[
+                Member(
+                    member_id=member.member_id,
+                    partitions=(
+                        TopicPartition(
+                            topic_id=topic.topic_id, partitions=tuple(range(position, topic.num_partitions, count))
+                        ),
+                    ),
+                    metadata_version=1,
+                    metadata_bytes=member.member_id.encode(),
+                )
+                for position, member in enumerate(prepared.members)
+            ],
+        )
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 4}) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def _partitions(parts: tuple[TopicPartitions, ...]) -> list[int]:
+    return [partition for part in parts for partition in part.partitions]
+
+
+def test_the_private_keys_are_advertised_only_with_the_extension() -> None:
+    """A client must be able to tell beforehand whether the group can use its assignor."""
+    for settings, served in (
+        ({}, True),
+        ({"kip848.client.assignors.enable": "false"}, False),
+    ):
+        with (
+            EmbeddedBroker(config=settings) as broker,
+            RawConnection(broker.bootstrap_servers) as connection,
+        ):
+            assert _serves(connection) is served
+    with EmbeddedBroker(profile="kafka") as broker, RawConnection(broker.bootstrap_servers) as connection:
+        assert not _serves(connection)
+    with (
+        EmbeddedBroker(config={"kip848.client.assignors.enable": "true"}, profile="kafka") as broker,
+        RawConnection(broker.bootstrap_servers) as connection,
+    ):
+        assert _serves(connection)
+
+
+def _serves(connection: RawConnection) -> bool:
+    request = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+    keys = {api.api_key: (api.min_version, api.max_version) for api in connection.ask(request, version=4).api_keys}
+    assert (PREPARE in keys) == (INSTALL in keys)
+    return keys.get(PREPARE) == keys.get(INSTALL) == (0, 0)
+
+
+def test_two_members_are_served_by_the_assignor_of_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """The whole story in bytes: join, flag, Prepare, Install, wait for the other one, metadata for each."""
+    m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
+    assert m1.join().should_compute_assignment
+    assert m1.compute().error_code == 0
+    m1.beat()
+    assert (_partitions(m1.owned), m1.told) == ([0, 1, 2, 3], b"m1")
+    assert m2.join().should_compute_assignment
+    waiting = broker.group("g")
+    assert waiting is not None
+    assert (waiting.state, waiting.assignor, waiting.computing_member) == ("Assigning", "a", "m2")
+    assert "'m2' computes" in str(waiting)
+    assert m2.compute().error_code == 0
+    m2.beat()
+    assert (_partitions(m2.owned), _partitions(m2.pending), m2.told) == ([], [1, 3], b"m2")
+    m1.beat()
+    assert _partitions(m1.owned) == [0, 2]
+    m1.beat()
+    m2.beat()
+    assert (_partitions(m2.owned), _partitions(m2.pending)) == ([1, 3], [])
+    group = broker.wait_for_group("g", state="Stable", members=2, assignor="a")
+    assert group.computing_member is None
+    (described,) = connection.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), version=1).groups
+    assert described.assignor_name == "a"
+
+
+def test_the_error_of_an_install_is_readable(connection: RawConnection) -> None:
+    """INVALID_ASSIGNMENT and its message arrive at the author of the assignor."""
+    m1 = Peer(connection, "m1")
+    m1.join()
+    answer = m1.install(m1.prepare().group_epoch)
+    assert answer.error_code == ErrorCode.INVALID_ASSIGNMENT
+    assert answer.error_message is not None
+    assert "0, 1, 2, 3" in answer.error_message
+
+
+def test_a_member_of_another_client_puts_the_group_into_server_mode_and_back(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """The snapshot says which assignor is in use at any time."""
+    m1 = Peer(connection, "m1")
+    m1.join()
+    m1.compute()
+    m1.beat()
+    plain = Peer(connection, "plain")
+    plain.send(rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), topic_partitions=())
+    group = broker.group("g")
+    assert group is not None
+    assert (group.assignor, group.computing_member) == ("uniform", None)
+    plain.epoch = -1
+    plain.send()
+    group = broker.group("g")
+    assert group is not None
+    assert group.assignor == "a"
+    assert m1.beat().should_compute_assignment
+
+
+def test_somebody_who_waits_for_a_round_sees_it_begin_and_end(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """A round is no record, and still a change that wakes whoever waits for the group."""
+    m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
+    m1.join()
+    m2.join()
+    assert broker.wait_for("g", lambda group: group.computing_member == "m1").state == "Assigning"
+    assert broker.expire_assignment("g") == "m1"
+    assert broker.wait_for("g", lambda group: group.computing_member == "m2").state == "Assigning"
+    assert m1.prepare().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert not m1.beat().should_compute_assignment
+    assert m2.beat().should_compute_assignment
+    m2.compute()
+    assert broker.wait_for("g", lambda group: group.computing_member is None).assignor == "a"
+
+
+def test_the_time_of_a_computation_that_nobody_was_told_of_cannot_run_out(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """A test that expects a round where there is none hears of it."""
+    m1 = Peer(connection, "m1")
+    m1.join()
+    m1.compute()
+    with pytest.raises(IllegalStateError, match="no member of group 'g'"):
+        broker.expire_assignment("g")
+
+
+def test_a_forced_rebalance_stays_with_the_client_s_assignor(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Who comes and goes for a test is no reason to fall back to the server's assignor."""
+    m1 = Peer(connection, "m1")
+    m1.join(offer(versions=(1, 2), version=2, data=b"x"))
+    m1.compute()
+    m1.beat()
+    epoch = broker.force_rebalance("g")
+    group = broker.group("g")
+    assert group is not None
+    assert (group.assignor, group.group_epoch, group.computing_member) == ("a", epoch, "m1")
+    assert m1.beat().should_compute_assignment
+    m1.compute()
+    m1.beat()
+    assert m1.epoch == epoch
+
+
+def test_the_broker_s_own_limit_replaces_the_rebalance_timeout() -> None:
+    """Rebalance timeouts are minutes; a test, or an impatient operator, sets the limit for all."""
+    with (
+        EmbeddedBroker({"orders": 4}, config={"kip848.client.assignment.timeout.ms": "20"}) as broker,
+        RawConnection(broker.bootstrap_servers) as connection,
+    ):
+        m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
+        m1.join()
+        m2.join()
+        broker.wait_for("g", lambda group: group.computing_member == "m2")
+        assert m2.beat().should_compute_assignment
+
+
+def test_a_fault_takes_a_prepare_or_an_install_like_any_request(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """What a client does about every error of a round can be tested."""
+    m1 = Peer(connection, "m1")
+    m1.join()
+    broker.faults.on(PREPARE, error(ErrorCode.NOT_COORDINATOR), group="g")
+    broker.faults.on("ConsumerGroupInstallAssignment", error(ErrorCode.STALE_MEMBER_EPOCH), member="m1")
+    assert m1.prepare().error_code == ErrorCode.NOT_COORDINATOR
+    prepared = m1.prepare()
+    assert prepared.error_code == 0
+    assert m1.install(prepared.group_epoch).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert m1.compute().error_code == 0
+    broker.faults.on(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        rewrite(lambda response: ConsumerGroupHeartbeatResponse(member_epoch=1, should_compute_assignment=True)),
+    )
+    assert m1.beat().should_compute_assignment
+
+
+def test_an_install_whose_answer_is_lost_was_installed(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """The member learns it from its next heartbeat; what it sends again is refused and harms nothing."""
+    m1 = Peer(connection, "m1")
+    m1.join()
+    prepared = m1.prepare()
+    rule = broker.faults.on(INSTALL, lose_reply())
+    with RawConnection(broker.bootstrap_servers) as other:
+        lost = Peer(other, "m1")
+        lost.epoch = m1.epoch
+        everything = Member(
+            member_id="m1",
+            partitions=(TopicPartition(topic_id=prepared.topics[0].topic_id, partitions=(0, 1, 2, 3)),),
+        )
+        with pytest.raises((EOFError, OSError)):
+            lost.install(prepared.group_epoch, everything)
+    assert rule.hits == 1
+    assert m1.install(prepared.group_epoch, everything).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    m1.beat()
+    assert _partitions(m1.owned) == [0, 1, 2, 3]
+
+
+def test_the_request_log_knows_groups_members_and_answers_of_a_round(
+    broker: EmbeddedBroker, connection: RawConnection, tmp_path: Path
+) -> None:
+    """A test asserts on what its assignor was asked and what it answered."""
+    m1 = Peer(connection, "m1")
+    m1.join()
+    m1.compute()
+    (prepare,) = broker.requests.of(PREPARE, group="g", member="m1")
+    (install,) = broker.requests.of("ConsumerGroupInstallAssignment")
+    assert isinstance(prepare.response, ConsumerGroupPrepareAssignmentResponse)
+    assert prepare.response.assignor_name == "a"
+    assert isinstance(install.request, ConsumerGroupInstallAssignmentRequest)
+    assert install.request.group_epoch == prepare.response.group_epoch
+    assert broker.requests.dump(tmp_path / "requests.jsonl") == 3
+    assert "ConsumerGroupInstallAssignment" in (tmp_path / "requests.jsonl").read_text()
+
+
+def test_a_round_starts_again_after_the_broker_was_killed(tmp_path: Path) -> None:
+    """KIP-848 "Fail Over": the target that was installed is kept, with its metadata; what was in flight is not."""
+    journal = MemoryJournal()
+    with EmbeddedBroker({"orders": 4}, data_dir=tmp_path, journal=journal) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
+            m1.join()
+            m1.compute()
+            m1.beat()
+            m2.join()
+            m2.prepare()
+        broker.crash()
+        broker.start()
+        with RawConnection(broker.bootstrap_servers) as connection:
+            m1.connection = m2.connection = connection
+            group = broker.group("g")
+            assert group is not None
+            assert (group.state, group.assignor, group.computing_member) == ("Assigning", "a", None)
+            answer = m1.send(
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=("orders",),
+                topic_partitions=m1.owned,
+                client_assignors=(offer(),),
+            )
+            assert (m1.told, _partitions(m1.owned)) == (b"m1", [0, 1, 2, 3])
+            assert answer.should_compute_assignment
+            assert m1.compute().error_code == 0
+            m2.beat()
+            assert _partitions(m2.pending) == [1, 3]
+    events = [event.event for event in journal.events]
+    assert events.count("assignment_requested") == 3
