@@ -24,6 +24,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 _REBALANCE_CUT_SHORT: Final = {MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL}
@@ -58,6 +59,7 @@ class MemberObserver:
         self._journal = journal
         self._metrics = ClientMetrics(client_id=client_id, group_id=group_id)
         self._rebalance_began_ms: int | None = None
+        self._lookups_fail = False
 
     def rename(self, *, member_id: str, member_epoch: int) -> None:
         """From now on the member has this id and epoch."""
@@ -104,12 +106,16 @@ class MemberObserver:
     def request_failed(self, what: object, *, kind: str, error: Exception) -> None:
         """A request ended without an answer."""
         api = type(what).__name__
-        log_event(logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
+        # Without a coordinator nothing else happens: the first of a row of failures must not be missed.
+        lookup = isinstance(what, FindCoordinatorRequest) and not self._lookups_fail
+        self._lookups_fail |= lookup
+        log_event(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
         if isinstance(what, ConsumerGroupHeartbeatRequest):
             self._write("heartbeat_failed", error=str(error))
 
     def coordinator_connected(self, *, node_id: int, host: str, port: int) -> None:
         """The coordinator's connection is up."""
+        self._lookups_fail = False
         log_event(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=f"{host}:{port} (node {node_id})")
         self._write("coordinator_found", node_id=node_id, host=host, port=port)
 

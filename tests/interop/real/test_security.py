@@ -1,0 +1,320 @@
+"""TLS and SASL against Apache Kafka, both planes: join, rebalance, commit, sessions that end, and refusals."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from kip848_client import MemberState
+from kip848_client.client.credentials import Credentials
+from kip848_client.config import ConfigValue
+from kip848_client.errors import AuthenticationError, Kip848Error
+from kip848_client.wire.connection import Connection
+from kip848_client.wire.sasl import SaslClient
+from tests.interop.conftest import create_topic, skip_or_fail_if_not_startable, unique_name
+from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.real.administrator import Administrator
+from tests.interop.real.conftest import settings
+from tests.interop.real.ledger import Ledger
+from tests.interop.real.members import Feed, OurMember, assert_read_once, everything_is_read, settled, take_turns
+from tests.interop.real.secured import (
+    FORMAT_ARGUMENTS,
+    LISTENERS,
+    SCRAM,
+    Clients,
+    Tokens,
+    secured_properties,
+)
+from tests.security.certificates import Authority
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
+
+PARTITIONS = 4
+SESSION_MS = 3_000
+"""connections.max.reauth.ms of the broker: every connection has to log in again after that."""
+
+MakeMember = Callable[[str, Mapping[str, ConfigValue]], OurMember]
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+    """A broker whose sessions are short, and what its clients set."""
+    skip_or_fail_if_not_startable()
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder / "authority")
+    properties = secured_properties(folder, authority, session_ms=SESSION_MS)
+    with KafkaBroker(properties=properties, listeners=LISTENERS, format_arguments=FORMAT_ARGUMENTS) as broker:
+        yield Clients(broker, authority)
+
+
+@pytest.fixture
+def feed(clients: Clients) -> Feed:
+    """Numbered records, by the listener without security."""
+    return Feed(clients.broker.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(clients: Clients) -> str:
+    """A topic of the test's own."""
+    name = unique_name("topic")
+    admin = AdminClient({"bootstrap.servers": clients.broker.bootstrap_servers, "log_level": 0})
+    create_topic(admin, name, partitions=PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def secured(ledger: Ledger, group_id: str) -> Iterator[MakeMember]:
+    """Consumers of ours that are closed when the test ends."""
+    made: list[OurMember] = []
+
+    def make(name: str, conf: Mapping[str, ConfigValue]) -> OurMember:
+        member = OurMember(name, {**settings("", group_id, {}), **conf}, ledger)
+        made.append(member)
+        return member
+
+    yield make
+    for member in made:
+        try:
+            member.consumer.close(timeout_s=2.0)
+        except Kip848Error:
+            assert member.consumer.state is MemberState.FATAL  # its test has looked at the error
+
+
+@pytest.fixture
+def logins(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by the mechanism with each login of a control plane."""
+    counted: list[str] = []
+    original = Credentials.__call__
+
+    async def counting(self: Credentials) -> SaslClient:
+        client = await original(self)
+        counted.append(client.mechanism)
+        return client
+
+    monkeypatch.setattr(Credentials, "__call__", counting)
+    return counted
+
+
+def lost_connections(*members: OurMember) -> list[str]:
+    return [event.event for member in members for event in member.journal.events if event.event == "coordinator_lost"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_load(
+    clients: Clients,
+    topic: str,
+    feed: Feed,
+    secured: MakeMember,
+    ledger: Ledger,
+    group_id: str,
+    logins: list[str],
+    mechanism: str,
+) -> None:
+    """SASL_SSL as in production: every record once, although each connection logs in again every few seconds."""
+    administrator = Administrator(clients.broker.bootstrap_servers)
+    errors: list[KafkaError] = []
+    conf = {**clients.login(mechanism), "error_cb": errors.append}
+    first = secured("first", conf).subscribe(topic)
+    second = secured("second", conf).subscribe(topic)
+
+    def under_load(condition: Callable[[], object]) -> Callable[[], object]:
+        def holds() -> object:
+            feed.write(topic, 5, partitions=PARTITIONS)
+            for member in (first, second):
+                if member.partitions:
+                    member.consumer.commit()
+            return condition()
+
+        return holds
+
+    take_turns(first, second, until=under_load(settled(administrator, group_id, first, second)), what="two members")
+    begun = len(logins)
+    take_turns(
+        first,
+        second,
+        until=under_load(lambda: len(logins) >= begun + 12),  # four connections, three times each
+        what="sessions that were renewed three times",
+        timeout_s=60,
+    )
+    assert settled(administrator, group_id, first, second)()
+    moved_once = [member.kinds() for member in (first, second)]
+    first.close()  # leaves over a connection whose login is not its first, and the other takes over
+    take_turns(second, until=lambda: len(second.partitions) == PARTITIONS, what="everything to the second")
+    take_turns(second, until=everything_is_read(ledger, feed), what="all records")
+    second.consumer.commit(asynchronous=False)
+
+    assert_read_once(ledger, feed)
+    assert administrator.committed(group_id, feed.written) == feed.written
+    assert lost_connections(first, second) == []
+    assert all("lost" not in kinds for kinds in moved_once)
+    assert errors == []
+
+
+@pytest.mark.timeout(120)
+def test_without_renewal_the_broker_ends_the_connection(
+    clients: Clients, topic: str, secured: MakeMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof that the test above tests something: sessions do end here."""
+
+    async def never(_self: Connection, _make: object, _session_ms: int) -> None:
+        return
+
+    monkeypatch.setattr(Connection, "keep_logged_in", never)
+    member = secured("forgetful", clients.login("SCRAM-SHA-256")).subscribe(topic)
+    take_turns(member, until=lambda: lost_connections(member), what="the end of a session", timeout_s=30)
+    assert member.consumer.state is not MemberState.FATAL
+
+
+@pytest.mark.timeout(120)
+def test_tokens_are_renewed_for_both_planes_together(
+    clients: Clients, topic: str, feed: Feed, secured: MakeMember, ledger: Ledger, logins: list[str]
+) -> None:
+    """OAUTHBEARER with tokens of four seconds: a new one for each renewal, one callback for both planes."""
+    tokens = Tokens(life_s=4)
+    # librdkafka logs in again with each new token as well; two logins within a second Kafka refuses, and it reconnects.
+    conf = {**clients.login("OAUTHBEARER"), "oauth_cb": tokens}
+    member = secured("bearer", conf).subscribe(topic)
+
+    def renewed() -> bool:
+        feed.write(topic, 5, partitions=PARTITIONS)
+        return tokens.made >= 4 and len(logins) >= 6
+
+    take_turns(member, until=renewed, what="renewed tokens", timeout_s=60)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    assert_read_once(ledger, feed)
+    assert lost_connections(member) == []
+    assert tokens.made < len(logins) + 3  # both planes share them
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM, "OAUTHBEARER"])
+@pytest.mark.parametrize("listener", ["SECURE", "SASL"])
+def test_every_mechanism_lets_a_member_in(
+    clients: Clients,
+    topic: str,
+    feed: Feed,
+    secured: MakeMember,
+    ledger: Ledger,
+    mechanism: str,
+    listener: str,
+) -> None:
+    """With TLS and, on this machine, without."""
+    feed.write(topic, 10, partitions=PARTITIONS)
+    member = secured("any", clients.login(mechanism, listener=listener)).subscribe(topic)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    assert_read_once(ledger, feed)
+
+
+def test_a_client_certificate_lets_a_member_in(
+    clients: Clients, topic: str, feed: Feed, secured: MakeMember, ledger: Ledger
+) -> None:
+    """Mutual TLS on both planes."""
+    feed.write(topic, 10, partitions=PARTITIONS)
+    conf = clients.certificate(clients.authority.issue("client", "client.example"))
+    member = secured("certified", conf).subscribe(topic)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    assert_read_once(ledger, feed)
+
+
+def until_refused(member: OurMember, topic: str) -> Kip848Error:
+    told: list[Kip848Error] = []
+    member.subscribe(topic)
+
+    def refused() -> bool:
+        try:
+            member.take()
+        except Kip848Error as error:
+            told.append(error)
+        return bool(told)
+
+    take_turns(until=refused, what="a refusal")
+    return told[0]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_a_wrong_password_is_fatal_and_not_shown(
+    clients: Clients, topic: str, secured: MakeMember, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Raised from poll(), with user and mechanism; neither password is in the message or in any log."""
+    caplog.set_level(logging.DEBUG)
+    member = secured("intruder", clients.login(mechanism, password="canary-wrong"))
+    error = until_refused(member, topic)
+    assert isinstance(error, AuthenticationError)
+    assert "refused user 'alice'" in str(error)
+    assert mechanism in str(error)
+    assert member.consumer.state is MemberState.FATAL
+    assert "canary" not in str(error) + caplog.text + repr(member.consumer)
+    assert all("canary" not in repr(event) for event in member.journal.events)
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("unknown authority", "ssl.ca.location"),
+        ("no certificate", "set ssl.certificate.location"),
+        ("a stranger's certificate", "signed by an authority that it trusts"),
+        ("a token that is none", "refused the token"),
+        ("SASL where there is none", "expects no SASL"),
+    ],
+)
+def test_each_refusal_names_its_cause(
+    clients: Clients, topic: str, secured: MakeMember, tmp_path_factory: pytest.TempPathFactory, case: str, told: str
+) -> None:
+    """Java's engine sends other alerts than OpenSSL: what users read must be right for it too."""
+    scram = clients.login("SCRAM-SHA-256")
+    stranger = Authority(tmp_path_factory.mktemp("stranger")).issue("client", "client.example")
+    conf = {
+        "unknown authority": {key: value for key, value in scram.items() if key != "ssl.ca.location"},
+        "no certificate": {
+            key: value for key, value in clients.certificate(stranger).items() if key not in _OWN_CERTIFICATE
+        },
+        "a stranger's certificate": clients.certificate(stranger),
+        "a token that is none": {**clients.login("OAUTHBEARER"), "oauth_cb": lambda _: ("abc.def.", 2e10)},
+        "SASL where there is none": {
+            **clients.login("SCRAM-SHA-256", listener="SASL"),
+            "bootstrap.servers": clients.broker.bootstrap_servers,
+        },
+    }[case]
+    member = secured("refused", conf)
+    error = until_refused(member, topic)
+    assert isinstance(error, AuthenticationError)
+    assert told in str(error)
+    assert member.consumer.state is MemberState.FATAL
+
+
+_OWN_CERTIFICATE = {"ssl.certificate.location", "ssl.key.location"}
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol", "told"),
+    [
+        ("SASL", "plaintext", "may demand SASL"),
+        ("SECURE", "plaintext", "expects TLS"),
+        ("PLAINTEXT", "ssl", "may not be one for TLS"),
+    ],
+)
+def test_a_wrong_port_is_explained_in_the_log_or_the_error(
+    clients: Clients,
+    topic: str,
+    secured: MakeMember,
+    caplog: pytest.LogCaptureFixture,
+    listener: str,
+    protocol: str,
+    told: str,
+) -> None:
+    """Kafka hangs up without a word, so it is tried again; a warning in the log says what it may mean."""
+    caplog.set_level(logging.WARNING, logger="kip848_client")
+    conf = {"bootstrap.servers": clients.broker.endpoint(listener), "security.protocol": protocol}
+    member = secured("lost", conf).subscribe(topic)
+
+    def explained() -> bool:
+        with contextlib.suppress(Kip848Error):
+            member.take()
+        return told in caplog.text
+
+    take_turns(until=explained, what="an explanation")
