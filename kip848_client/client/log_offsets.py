@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from confluent_kafka import IsolationLevel, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # missing in its __all__
 
 from kip848_client.client.data_plane import LIBRDKAFKA_LOGGER, KafkaError, PublicTopicPartition, public, translate
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ConfigError, Kip848Error, RequestTimeoutError
 from kip848_client.model import TopicPartition
+
+AnswerT = TypeVar("AnswerT")
+
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _CONSUMER_KEYS: Final = (
     "auto.offset.reset",
@@ -33,7 +40,10 @@ _CONSUMER_KEYS: Final = (
 )
 """What an AdminClient would warn about."""
 
-_GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+_GONE: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT}
+)
+"""The last one is what librdkafka says when no partition that it was asked about has a leader."""
 
 
 class LogOffsets:
@@ -53,9 +63,10 @@ class LogOffsets:
         self._retry_interval_s: Final = retry_interval_ms / 1_000
         uncommitted = str(conf.get("isolation.level", "read_committed")).lower() == "read_uncommitted"
         self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        settings = {key: conf[key] for key in conf if not key.startswith(_CONSUMER_KEYS)}
+        settings: dict[str, Any] = {key: conf[key] for key in conf if not key.startswith(_CONSUMER_KEYS)}
         try:
-            self._admin = AdminClient({"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **settings})
+            settings.setdefault("logger", logging.getLogger(LIBRDKAFKA_LOGGER))
+            self._admin = AdminClient(settings)
         except KafkaException as error:
             raise ConfigError(str(translate(error, what="looking up offsets"))) from error
 
@@ -65,7 +76,7 @@ class LogOffsets:
         Raises:
             Kip848Error: no answer.
         """
-        return self._list(dict.fromkeys(partitions, OffsetSpec.earliest()))
+        return self._list(dict.fromkeys(partitions, _EARLIEST))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offset of each partition, as far as it may be read; those that do not exist are absent.
@@ -73,7 +84,7 @@ class LogOffsets:
         Raises:
             Kip848Error: no answer.
         """
-        return self._list(dict.fromkeys(partitions, OffsetSpec.latest()))
+        return self._list(dict.fromkeys(partitions, _LATEST))
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record, of transactions that are still open too.
@@ -81,7 +92,7 @@ class LogOffsets:
         Raises:
             Kip848Error: no answer.
         """
-        specs = dict.fromkeys(partitions, OffsetSpec.latest())
+        specs = dict.fromkeys(partitions, _LATEST)
         return self._list(specs, isolation=IsolationLevel.READ_UNCOMMITTED)
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -101,7 +112,7 @@ class LogOffsets:
         """
         counts: dict[str, int] = {}
         for topic in [None] if topics is None else sorted(topics):
-            described = self._retry("topics", lambda topic=topic: self._describe(topic))
+            described = self._retry("topics", partial(self._describe, topic))
             for name, found in described.items():
                 if found.error is None:
                     counts[name] = len(found.partitions)
@@ -109,35 +120,65 @@ class LogOffsets:
                     raise translate(found.error, what=f"metadata of {name}")
         return counts
 
-    def _describe(self, topic: str | None):  # type: ignore[no-untyped-def]
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        """The id of each topic as it is now; topics that do not exist, and brokers without ids, leave none.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        names = sorted(topics)
+        return self._retry("topic ids", lambda: self._ids_once(names)) if names else {}
+
+    def _ids_once(self, names: list[str]) -> dict[str, UUID]:
+        ids: dict[str, UUID] = {}
+        described = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        for name, answer in described.items():
+            try:
+                topic_id = answer.result(self._timeout_s + 1).topic_id
+            except KafkaException as error:
+                if error.args[0].code() not in _GONE:
+                    raise
+                continue
+            high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+            if high or low:
+                ids[name] = UUID(int=(high % 2**64) << 64 | low % 2**64)
+        return ids
+
+    def _describe(self, topic: str | None) -> dict[str, Any]:
         if topic is None:
             return self._admin.list_topics(timeout=self._timeout_s).topics
         return self._admin.list_topics(topic, timeout=self._timeout_s).topics
 
     def _list(
-        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel | None = None
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
         if not specs:
             return {}
         return self._retry("offsets", lambda: self._list_once(specs, isolation or self._isolation))
 
     def _list_once(
-        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel, *, learn: bool = True
     ) -> dict[TopicPartition, int]:
-        asked: dict[PublicTopicPartition, OffsetSpec] = {public(name): spec for name, spec in specs.items()}
+        asked: dict[PublicTopicPartition, Any] = {public(name): spec for name, spec in specs.items()}
         answers = self._admin.list_offsets(
             asked, isolation_level=isolation, request_timeout=max(0.001, self._timeout_s)
         )
         listed: dict[TopicPartition, int] = {}
+        unknown: set[str] = set()
         for partition, answer in answers.items():
             try:
                 listed[TopicPartition(partition.topic, partition.partition)] = answer.result(self._timeout_s + 1).offset
             except KafkaException as error:
                 if error.args[0].code() not in _GONE:
                     raise
+                unknown.add(partition.topic)
+        # librdkafka looks partitions up in what it knows of the topic, and a topic may have grown since.
+        if unknown and learn and self.partition_counts(unknown):
+            missing = {name: spec for name, spec in specs.items() if name not in listed}
+            listed.update(self._list_once(missing, isolation, learn=False))
         return listed
 
-    def _retry(self, what, ask):  # type: ignore[no-untyped-def]
+    def _retry(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
         for attempt in range(self._retries + 1):
             try:
                 return ask()

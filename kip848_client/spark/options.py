@@ -219,7 +219,7 @@ def _check_places(starting: Place, ending: Place | None, assigned: frozenset[Top
     if ending is not None:
         if starting is Edge.LATEST:
             raise ConfigError("startingOffsets can't be latest for batch queries: there would be nothing to read")
-        if ending in {Edge.EARLIEST, Edge.COMMITTED}:
+        if ending is Edge.EARLIEST or ending is Edge.COMMITTED:
             raise ConfigError("endingOffsets is latest, or JSON with offsets; it can't be earliest or committed")
     for name, place in (("starting", starting), ("ending", ending)):
         named = named_partitions(place) if place is not None else frozenset()

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,10 @@ def spark_session(
         JavaMissingError: there is no Java from 17 on.
     """
     require_pyspark()
-    from pyspark.sql import SparkSession  # takes a second
+    with warnings.catch_warnings():
+        # PySpark 4.3 warns of pandas 3 while it is imported; nothing here uses pandas.
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        from pyspark.sql import SparkSession  # takes a second
 
     builder = SparkSession.builder.appName(app_name).master(master)
     local = master.startswith("local")

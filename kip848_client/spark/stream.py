@@ -196,7 +196,14 @@ class Stream:
         positions = self._without_lost(source, positions, ends)
         if self._too_few(positions, ends):
             return ()
-        return source.plan(plan_ranges(positions=positions, ends=ends, rows_max=rows_max, turn=self._turn))
+        ranges = plan_ranges(positions=positions, ends=ends, rows_max=rows_max, turn=self._turn)
+        return source.plan(self._of_living_topics(source, ranges)) if ranges else ()
+
+    def _of_living_topics(self, source: Ownership, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """Without topics that were deleted and made anew since they were assigned; the group will tell us of them."""
+        known = source.topic_ids
+        now = self._log.topic_ids({each.partition.topic for each in ranges} & known.keys())
+        return [each for each in ranges if now.get(each.partition.topic) == known.get(each.partition.topic)]
 
     def _too_few(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether minOffsetsPerTrigger holds the batch back."""

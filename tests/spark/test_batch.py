@@ -1,0 +1,133 @@
+"""Batch reads without Spark: which ranges are planned, how they are cut, and which records come out of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.errors import ConfigError
+from kip848_client.spark.batch import plan_batch
+from kip848_client.spark.data_loss import DataLossError
+from kip848_client.spark.fetch import read_ranges
+from kip848_client.spark.options import SourceOptions, parse_options
+from kip848_client.spark.places import NoRecordAtTimeError
+from tests.spark.arrange import GROUP, MARCH_2026_MS, consumer, options, produce, public
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2, "orders-old": 1}) as broker:
+        produce(broker.bootstrap_servers, "orders", 50, partitions=2, timestamp_ms=MARCH_2026_MS)
+        produce(broker.bootstrap_servers, "orders-old", 5)
+        yield broker
+
+
+def parsed(broker: EmbeddedBroker, changed: dict[str, object]) -> SourceOptions:
+    return parse_options(options(broker.bootstrap_servers, changed, streaming=False), streaming=False)
+
+
+def by_partition(broker: EmbeddedBroker, changed: dict[str, object]) -> dict[int, list[int]]:
+    """Partition -> offsets that a batch reads."""
+    chosen = parsed(broker, changed)
+    found: dict[int, list[int]] = {}
+    for task in plan_batch(chosen):
+        for batch in read_ranges(task, chosen):
+            for number, offset in zip(*batch.select(["partition", "offset"]).to_pydict().values(), strict=True):
+                found.setdefault(number, []).append(offset)
+    return found
+
+
+def test_everything_by_default(broker: EmbeddedBroker) -> None:
+    """From the beginning to the end as it is when the batch is planned."""
+    assert by_partition(broker, {}) == {0: list(range(50)), 1: list(range(50))}
+
+
+def test_a_batch_reads_between_offsets(broker: EmbeddedBroker) -> None:
+    """-2 and -1 are the beginning and the end."""
+    changed: dict[str, object] = {
+        "startingOffsets": '{"orders":{"0":40,"1":-2}}',
+        "endingOffsets": '{"orders":{"0":-1,"1":3}}',
+    }
+    assert by_partition(broker, changed) == {0: list(range(40, 50)), 1: [0, 1, 2]}
+
+
+def test_a_batch_reads_between_times(broker: EmbeddedBroker) -> None:
+    """A day's records, by their timestamps; one time for all, or one for each partition."""
+    for_all: dict[str, object] = {"startingTimestamp": MARCH_2026_MS + 10, "endingTimestamp": MARCH_2026_MS + 12}
+    for_each: dict[str, object] = {
+        "startingOffsetsByTimestamp": f'{{"orders":{{"0":{MARCH_2026_MS + 48},"1":{MARCH_2026_MS + 49}}}}}'
+    }
+    assert by_partition(broker, for_all) == {0: [10, 11], 1: [10, 11]}
+    assert by_partition(broker, for_each) == {0: [48, 49], 1: [49]}
+
+
+def test_a_time_after_the_last_record_is_an_error_or_the_end(broker: EmbeddedBroker) -> None:
+    """As startingOffsetsByTimestampStrategy says."""
+    changed: dict[str, object] = {"startingTimestamp": MARCH_2026_MS + 10_000}
+    with pytest.raises(NoRecordAtTimeError, match="no record at or after the given time in orders-0, orders-1"):
+        by_partition(broker, changed)
+    assert by_partition(broker, {**changed, "startingOffsetsByTimestampStrategy": "latest"}) == {}
+
+
+def test_a_batch_begins_at_committed_offsets(broker: EmbeddedBroker) -> None:
+    """What the group has not processed yet, without joining it."""
+    with consumer(broker.bootstrap_servers) as plain:
+        plain.assign([public(0), public(1)])
+        position = public(0)
+        position.offset = 45
+        plain.commit(offsets=[position], asynchronous=False)
+    changed: dict[str, object] = {
+        "startingOffsets": "committed",
+        "kafka.group.id": GROUP,
+        "auto.offset.reset": "earliest",
+    }
+    assert by_partition(broker, changed) == {0: [45, 46, 47, 48, 49], 1: list(range(50))}
+
+
+@pytest.mark.parametrize(
+    ("changed", "tasks"),
+    [({}, 2), ({"minPartitions": 5}, 5), ({"maxRecordsPerPartition": 20}, 6), ({"maxTasks": 1}, 1)],
+)
+def test_options_decide_on_the_number_of_tasks(broker: EmbeddedBroker, changed: dict[str, object], tasks: int) -> None:
+    """Every record is in exactly one of them."""
+    assert len(plan_batch(parsed(broker, changed))) == tasks
+    assert by_partition(broker, changed) == {0: list(range(50)), 1: list(range(50))}
+
+
+def test_a_pattern_selects_topics(broker: EmbeddedBroker) -> None:
+    """Whole names, as everywhere in Kafka."""
+    changed: dict[str, object] = {"subscribe": None, "subscribePattern": "orders.*"}
+    topics = Counter(each.partition.topic for task in plan_batch(parsed(broker, changed)) for each in task)
+
+    assert topics == {"orders": 2, "orders-old": 1}
+
+
+def test_nothing_between_two_equal_offsets(broker: EmbeddedBroker) -> None:
+    """A range may be empty; that is an answer, not an error."""
+    same = '{"orders":{"0":4,"1":9}}'
+    assert plan_batch(parsed(broker, {"startingOffsets": same, "endingOffsets": same})) == []
+
+
+def test_offsets_that_are_not_there(broker: EmbeddedBroker) -> None:
+    """failOnDataLoss decides whether a gap is told or skipped."""
+    changed: dict[str, object] = {"subscribe": "orders-old", "endingOffsets": '{"orders-old":{"0":9}}'}
+    with pytest.raises(DataLossError, match="orders-old-0 was to be read from 0 to 9, and holds 0 to 5"):
+        plan_batch(parsed(broker, changed))
+    assert by_partition(broker, {**changed, "failOnDataLoss": False}) == {0: list(range(5))}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"subscribe": "nosuch"}, "no such topic: nosuch"),
+        ({"subscribe": None, "assign": '{"orders":[7]}'}, "orders-7 cannot be read: no such partition"),
+        ({"subscribe": None, "subscribePattern": "("}, "is no regular expression"),
+    ],
+)
+def test_what_does_not_exist_is_an_error(broker: EmbeddedBroker, changed: dict[str, object], told: str) -> None:
+    """An empty result would look like an empty topic."""
+    with pytest.raises(ConfigError, match=told):
+        plan_batch(parsed(broker, changed))

@@ -1,0 +1,397 @@
+"""The driver's side of a query, called in Spark's order, with a real member on the embedded broker. No Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.errors import ConfigError, NoOffsetForPartitionError
+from kip848_client.spark.data_loss import DataLossError
+from kip848_client.spark.stream import Stream
+from tests.spark.arrange import GROUP, committed, consumed, consumer, driving, everything, produce
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 4}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def address(broker: EmbeddedBroker) -> str:
+    produce(broker.bootstrap_servers, "orders", 100, partitions=4)
+    return broker.bootstrap_servers
+
+
+def test_everything_is_read_once_and_committed(broker: EmbeddedBroker, address: str) -> None:
+    """The promise of the source; lag tools see its progress."""
+    with driving(address, maxOffsetsPerTrigger=64) as driver:
+        driver.run(400)
+        wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 100))
+
+    assert driver.rows == everything(100, partitions=4)
+
+
+def test_nothing_is_joined_before_the_first_trigger(broker: EmbeddedBroker, address: str) -> None:
+    """Spark makes readers that never run; each would take partitions from one that does."""
+    with driving(address):
+        assert broker.group(GROUP) is None
+
+
+def test_the_member_leaves_when_the_stream_closes(broker: EmbeddedBroker, address: str) -> None:
+    """Otherwise the group waits for the session to expire."""
+    with driving(address) as driver:
+        assert driver.plan()
+        assert len(broker.wait_for_group(GROUP, members=1).members) == 1
+
+    assert not broker.wait_for_group(GROUP, members=0, timeout_s=1).members
+
+
+def test_a_batch_in_flight_is_not_committed_when_the_query_stops(broker: EmbeddedBroker, address: str) -> None:
+    """Its rows may never have been written."""
+    with driving(address, maxOffsetsPerTrigger=40) as driver:
+        assert driver.plan()
+        driver.finish()
+        assert driver.plan()
+        wait_until(lambda: sum(committed(broker).values()) == 40)
+
+    assert sum(committed(broker).values()) == 40
+
+
+def test_a_limit_is_kept(address: str) -> None:
+    """maxOffsetsPerTrigger bounds the memory of a batch."""
+    with driving(address, maxOffsetsPerTrigger=50) as driver:
+        assert driver.plan()
+        driver.finish()
+
+    assert driver.rows.total() == 50
+    assert {number for _, number, _ in driver.rows} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_restart_with_another_limit_reads_nothing_twice(broker: EmbeddedBroker, address: str, finished: bool) -> None:
+    """The batch that was planned is replayed as it was, and what follows begins where it ended."""
+    with driving(address, maxOffsetsPerTrigger=64) as first:
+        for _ in range(3):
+            assert first.plan()
+            first.finish()
+        assert first.plan()
+        interrupted = first.planned
+        if finished:
+            first.finish()  # written down, but the source was stopped before it heard of it
+
+    with driving(address, start=first.offset, maxOffsetsPerTrigger=100) as second:
+        if not finished:
+            second.replay(interrupted)
+        second.run(400 - first.rows.total())
+        wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 100))
+
+    assert first.rows + second.rows == everything(100, partitions=4)
+
+
+def test_a_replay_works_before_anything_is_joined(broker: EmbeddedBroker, address: str) -> None:
+    """After a crash Spark asks for the tasks of the last batch first of all."""
+    with driving(address, maxOffsetsPerTrigger=64) as first:
+        assert first.plan()
+        interrupted = first.planned
+        first.finish()
+    broker.wait_for_group(GROUP, members=0)
+    asked = len(broker.requests)
+
+    with driving(address) as second:
+        second.replay(interrupted)
+        assert not [request for request in tuple(broker.requests)[asked:] if "Heartbeat" in str(request)]
+
+    assert second.rows == first.rows
+
+
+def test_a_revocation_waits_for_the_batch_and_then_hands_over_with_offsets(
+    broker: EmbeddedBroker, address: str
+) -> None:
+    """No row is read twice, and none is missed, when a consumer takes half of the partitions in mid-batch."""
+    with driving(address, maxOffsetsPerTrigger=40) as driver, consumer(address) as plain:
+        assert driver.plan()
+        plain.subscribe(["orders"])
+        seen: Counter[tuple[str, int, int]] = Counter()
+        while len(broker.wait_for_group(GROUP).members) < 2:
+            assert plain.poll(0.01) is None
+        broker.wait_for(GROUP, lambda group: any(member.target and not member.assigned for member in group.members))
+        for _ in range(20):
+            assert plain.poll(0.02) is None, "the query reads all four partitions"
+
+        driver.finish()
+        while len(plain.assignment()) < 2:
+            driver.turn()
+            seen.update(consumed(plain.consume(100, 0.02)))
+        while (driver.rows + seen).total() < 400:
+            driver.turn()
+            seen.update(consumed(plain.consume(100, 0.02)))
+        plain.commit(asynchronous=False)
+
+    assert driver.rows + seen == everything(100, partitions=4)
+    assert len({number for _, number, _ in seen}) == 2
+
+
+def test_what_a_consumer_read_is_not_read_again_when_it_leaves(broker: EmbeddedBroker, address: str) -> None:
+    """The query goes on at the committed offsets of whoever had the partition meanwhile."""
+    with driving(address, maxOffsetsPerTrigger=40) as driver:
+        seen: Counter[tuple[str, int, int]] = Counter()
+        with consumer(address) as plain:
+            plain.subscribe(["orders"])
+            while seen.total() < 30:
+                seen.update(consumed(plain.consume(7, 0.05)))
+            plain.commit(asynchronous=False)
+        driver.run(400 - seen.total())
+
+    assert driver.rows + seen == everything(100, partitions=4)
+
+
+def test_partitions_that_were_lost_are_neither_planned_nor_committed(broker: EmbeddedBroker, address: str) -> None:
+    """The group gave them to somebody else already; a commit now would set that consumer back."""
+    with driving(address, {"kafka.client.id": "query"}, maxOffsetsPerTrigger=40) as driver:
+        assert driver.plan()
+        broker.wait_for_group(GROUP, members=1)
+        broker.remove_member(GROUP, "query")
+        with consumer(address) as plain:
+            plain.subscribe(["orders"])
+            taken: Counter[tuple[str, int, int]] = Counter()
+            while taken.total() < 20:
+                taken.update(consumed(plain.consume(20, 0.05)))
+            plain.commit(asynchronous=False)
+            at = committed(broker)
+            driver.finish()
+            driver.turn()
+            assert all(committed(broker)[number] >= offset for number, offset in at.items())
+        while set(driver.rows) | set(taken) != set(everything(100, partitions=4)):
+            driver.turn()
+
+    assert max(driver.rows.values()) == 1, "within one query nothing is read twice"
+    assert set(driver.rows) | set(taken) == set(everything(100, partitions=4))
+
+
+def test_two_queries_share_a_group(broker: EmbeddedBroker, address: str) -> None:
+    """Scaling out is starting another application."""
+    with driving(address, maxOffsetsPerTrigger=40) as one, driving(address, maxOffsetsPerTrigger=40) as two:
+        assert one.plan()
+        one.finish()
+        joining = threading.Thread(target=two.plan, name="second-query")
+        joining.start()
+        while joining.is_alive():
+            one.turn()
+        joining.join()
+        two.finish()
+        produce(address, "orders", 50, partitions=4, first=100)
+        while (one.rows + two.rows).total() < 600:
+            one.turn()
+            two.turn()
+        owners = [
+            {tp.partition for tp in member.assigned} for member in broker.wait_for_group(GROUP, state="Stable").members
+        ]
+
+    assert one.rows + two.rows == everything(150, partitions=4)
+    assert sorted(map(len, owners)) == [2, 2]
+
+
+# ------------------------------------------------------------------------------------------------ where to begin
+
+
+def test_committed_offsets_come_first(broker: EmbeddedBroker, address: str) -> None:
+    """A query takes over from whatever read the group before."""
+    with consumer(address) as plain:
+        plain.subscribe(["orders"])
+        while sum(len(plain.consume(500, 0.1)) for _ in range(3)) or not plain.assignment():
+            pass
+        plain.commit(asynchronous=False)
+    produce(address, "orders", 5, partitions=4, first=100)
+
+    with driving(address) as driver:
+        driver.run(20)
+
+    assert {offset for _, _, offset in driver.rows} == set(range(100, 105))
+
+
+def test_a_new_query_can_begin_elsewhere(address: str) -> None:
+    """startingOffsets as Spark has them: JSON with -1 and -2."""
+    starting = '{"orders":{"0":90,"1":-1,"2":-2,"3":100}}'
+    with driving(address, startingOffsets=starting) as driver:
+        driver.run(110)
+
+    assert Counter(number for _, number, _ in driver.rows) == {0: 10, 2: 100}
+
+
+def test_starting_offsets_must_name_every_partition(address: str) -> None:
+    """Spark refuses that too; guessing would skip records."""
+    with driving(address, startingOffsets='{"orders":{"0":90}}') as driver:
+        with pytest.raises(ConfigError, match=r"not for orders-1, orders-2, orders-3"):
+            driver.plan()
+
+
+def test_without_a_policy_a_missing_commit_is_an_error(address: str) -> None:
+    """auto.offset.reset=none is for those who would rather stop than guess."""
+    with driving(address, {"auto.offset.reset": "none"}) as driver:
+        with pytest.raises(NoOffsetForPartitionError, match="orders-0"):
+            driver.plan()
+
+
+def test_partitions_that_a_topic_gains_are_read_from_their_beginning(broker: EmbeddedBroker, address: str) -> None:
+    """Also with auto.offset.reset=latest: their first records were produced before anybody could know of them."""
+    with driving(address, {"auto.offset.reset": "latest"}) as driver:
+        assert not driver.plan()
+        broker.add_partitions("orders", 6)
+        produce(address, "orders", 10, partitions=6, first=100)
+        driver.run(60)
+
+    assert Counter(number for _, number, _ in driver.rows) == dict.fromkeys(range(6), 10)
+
+
+# ----------------------------------------------------------------------------------------------------- data loss
+
+
+def test_a_deleted_topic_fails_the_query(broker: EmbeddedBroker, address: str) -> None:
+    """failOnDataLoss is on by default, as in Spark."""
+    with driving(address) as driver:
+        driver.run(400)
+        broker.delete_topic("orders")
+        with pytest.raises(DataLossError, match=r"do not exist any more: orders.*failOnDataLoss"):
+            wait_until(driver.plan)
+
+
+def test_without_fail_on_data_loss_a_deleted_topic_is_let_go(broker: EmbeddedBroker, address: str) -> None:
+    """The other topics of the query go on."""
+    broker.create_topic("payments", 2)
+    with driving(address, subscribe="orders,payments", failOnDataLoss=False) as driver:
+        driver.run(400)
+        broker.delete_topic("orders")
+        broker.wait_for(GROUP, lambda group: {tp.topic for m in group.members for tp in m.assigned} == {"payments"})
+        produce(address, "payments", 10, partitions=2)
+        driver.run(420)
+
+    assert driver.rows == everything(100, partitions=4) + everything(10, partitions=2, topic="payments")
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_was_made_anew_is_noticed(broker: EmbeddedBroker, address: str, fail: bool) -> None:
+    """Its offsets begin again at 0; by number alone old and new records could not be told apart."""
+    with driving(address, failOnDataLoss=fail) as driver:
+        driver.run(400)
+        broker.recreate_topic("orders", 4)
+        produce(address, "orders", 150, partitions=4)
+        if fail:
+            with pytest.raises(DataLossError, match="made anew: orders"):
+                wait_until(driver.plan)
+            return
+        driver.run(400 + 600)
+
+    assert driver.rows == everything(100, partitions=4) + everything(150, partitions=4)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_records_that_retention_took_are_noticed(broker: EmbeddedBroker, address: str, fail: bool) -> None:
+    """A query that was too slow must not silently skip what it never saw."""
+    with driving(address, maxOffsetsPerTrigger=40, failOnDataLoss=fail) as driver:
+        assert driver.plan()
+        driver.finish()
+        broker.delete_records("orders", 2, 60)
+        if fail:
+            with pytest.raises(DataLossError, match=r"orders-2 was read up to 10, and now begins at 60"):
+                driver.plan()
+            return
+        driver.run(400 - 50)
+
+    assert Counter(number for _, number, _ in driver.rows) == {0: 100, 1: 100, 2: 50, 3: 100}
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_records_that_go_between_plan_and_read_are_noticed(broker: EmbeddedBroker, address: str, fail: bool) -> None:
+    """Retention does not wait for a batch."""
+    with driving(address, failOnDataLoss=fail) as driver:
+        assert driver.plan()
+        broker.delete_records("orders", 2, 60)
+        if fail:
+            with pytest.raises(DataLossError, match=r"orders-2"):
+                driver.finish()
+            return
+        driver.finish()
+
+    assert Counter(number for _, number, _ in driver.rows) == {0: 100, 1: 100, 2: 40, 3: 100}
+
+
+# ------------------------------------------------------------------------------------------------------- triggers
+
+
+def test_available_now_reads_what_was_there_and_ends(broker: EmbeddedBroker, address: str) -> None:
+    """A query that ends must not run after a producer that does not."""
+    with driving(address, maxOffsetsPerTrigger=120) as driver:
+        driver.stream.bound()
+        assert driver.plan()
+        produce(address, "orders", 50, partitions=4, first=100)
+        driver.finish()
+        driver.drain()
+
+    assert driver.rows == everything(100, partitions=4)
+
+
+def test_a_minimum_holds_a_batch_back(address: str) -> None:
+    """minOffsetsPerTrigger spares small batches; maxTriggerDelay bounds the wait."""
+    with driving(address, minOffsetsPerTrigger=500) as driver:
+        assert not driver.plan()
+        assert not driver.plan()
+        produce(address, "orders", 25, partitions=4, first=100)
+        wait_until(driver.plan)
+        driver.finish()
+        assert not driver.plan()
+    with driving(address, minOffsetsPerTrigger=500, maxTriggerDelay="1ms") as hurried:
+        produce(address, "orders", 1, partitions=1, first=125)
+        wait_until(hurried.plan)
+        hurried.finish()
+
+    assert driver.rows.total() == 500
+    assert hurried.rows.total() == 1
+
+
+def test_commit_can_be_turned_off(broker: EmbeddedBroker, address: str) -> None:
+    """For a query that only looks on: the group's offsets stay where others put them."""
+    with driving(address, commit="off", maxOffsetsPerTrigger=100) as driver:
+        driver.run(400)
+
+    assert committed(broker) == {}
+
+
+def test_fixed_partitions_need_no_group(broker: EmbeddedBroker, address: str) -> None:
+    """assign reads beside every group, and joins none."""
+    fixed = {"subscribe": None, "assign": '{"orders":[1,3]}', "kafka.group.id": None, "startingOffsets": "earliest"}
+    with driving(address, fixed, maxOffsetsPerTrigger=60) as driver:
+        driver.run(200)
+
+    assert Counter(number for _, number, _ in driver.rows) == {1: 100, 3: 100}
+    assert broker.groups() == ()
+
+
+def test_fixed_partitions_can_commit(broker: EmbeddedBroker, address: str) -> None:
+    """As a simple consumer does: accepted while the group has no members; the next query goes on there."""
+    fixed = {"subscribe": None, "assign": '{"orders":[1,3]}', "commit": "group"}
+    with driving(address, fixed, maxOffsetsPerTrigger=60) as driver:
+        driver.run(200)
+    assert committed(broker) == {1: 100, 3: 100}
+    produce(address, "orders", 3, partitions=4, first=100)
+    with driving(address, fixed) as second:
+        second.run(6)
+
+    assert {offset for _, _, offset in second.rows} == {100, 101, 102}
+
+
+def test_the_report_tells_the_ends_of_what_is_owned(address: str) -> None:
+    """Spark's progress shows it beside the offset; the difference is the lag."""
+    with driving(address, maxOffsetsPerTrigger=40) as driver:
+        assert driver.stream.report() is None
+        assert driver.plan()
+        report = driver.stream.report()
+
+    assert report is not None
+    assert report["positions"] == {"orders": dict.fromkeys("0123", 100)}
+    assert Stream.initial()["positions"] == {}
