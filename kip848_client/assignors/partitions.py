@@ -16,7 +16,8 @@ from kip848_client.assignors.spec import TopicPartitions
 
 MutableTopicPartitions: TypeAlias = dict[UUID, tuple[int, ...]]
 
-_NOTHING: Final[TopicPartitions] = {}
+NOTHING: Final[TopicPartitions] = {}
+"""The share of a member that owns nothing."""
 
 
 class Run(NamedTuple):
@@ -59,7 +60,7 @@ def survey(
     owned = [0] * len(position)
     for target, subscribed in targets:
         if not target:
-            kept.append(_NOTHING if target is None else target)
+            kept.append(NOTHING if target is None else target)
             sizes.append(0)
             continue
         size = 0
@@ -118,6 +119,65 @@ def split_at(partitions: TopicPartitions, size: int) -> tuple[MutableTopicPartit
         rest.append(Run(topic_id, held[left:]))
         left = 0
     return first, rest
+
+
+def fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], pool: Iterable[Run]) -> None:
+    """Give the pool, in order, to those who miss some, in order.
+
+    Args:
+        kept: per member; replaced where something is added.
+        missing: (position, how many partitions).
+    """
+    runs = iter(pool)
+    topic_id = UUID(int=0)
+    run: tuple[int, ...] = ()
+    start = 0
+    for index, count in missing:
+        grown: MutableTopicPartitions = dict(kept[index])
+        while count:
+            taken = run[start : start + count]
+            if not taken:
+                topic_id, run = next(runs)
+                start = 0
+                continue
+            start += len(taken)
+            count -= len(taken)
+            if grown:
+                add_partitions(grown, Run(topic_id, taken))
+            else:
+                grown[topic_id] = taken
+        kept[index] = grown
+
+
+def deal(topics: Mapping[UUID, int], *, members: int, small: int, larger: int) -> list[TopicPartitions]:
+    """Give all partitions of *topics*, in order, to members that have none.
+
+    Args:
+        members: how many.
+        small: how many partitions a member gets.
+        larger: how many members, the first ones, get one more.
+    """
+    every = tuple(range(max(topics.values(), default=0)))
+    shares: list[TopicPartitions] = []
+    left = 0  # what the last member still lacks
+    for topic_id, count in topics.items():
+        start = min(left, count)
+        if start:
+            shares[-1] = {**shares[-1], topic_id: every[:start]}
+            left -= start
+        while start < count:
+            # Members with the same quota that find all of it in this topic are served together.
+            done = len(shares)
+            quota, alike = (small + 1, larger - done) if done < larger else (small, members - done)
+            whole = min(alike, (count - start) // quota)
+            end = start + whole * quota
+            shares += [{topic_id: every[first : first + quota]} for first in range(start, end, quota)]
+            start = end
+            if whole < alike and start < count:
+                shares.append({topic_id: every[start:count]})
+                left = quota - (count - start)
+                start = count
+    return shares + [NOTHING] * (members - len(shares))
 
 
 def _valid_part(

@@ -5,17 +5,12 @@ This file holds the case in which all members subscribe to the same topics; `uni
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from kip848_client.assignors.partitions import (
-    MutableTopicPartitions,
-    Run,
-    add_partitions,
-    split_at,
-    survey,
-)
+from kip848_client.assignors.balance_memory import BalanceMemory
+from kip848_client.assignors.partitions import NOTHING, Run, deal, fill, split_at, survey
 from kip848_client.assignors.spec import (
     GroupAssignment,
     GroupSpec,
@@ -23,10 +18,7 @@ from kip848_client.assignors.spec import (
     check_topics,
     common_subscription,
 )
-from kip848_client.assignors.survey_memory import SurveyMemory
 from kip848_client.assignors.uniform_heterogeneous import assign_heterogeneous
-
-_NOTHING: Final[TopicPartitions] = {}
 
 
 class UniformAssignor:
@@ -42,10 +34,13 @@ class UniformAssignor:
     name = "uniform"
 
     def __init__(self) -> None:
-        self._memory: Final = SurveyMemory()
+        self._memory: Final = BalanceMemory()
 
     def assign(self, spec: GroupSpec) -> GroupAssignment:
         """Compute the target of every member; see `ServerAssignor.assign`."""
+        known = self._memory.recall(spec)
+        if known is not None:
+            return known
         check_topics(spec)
         if not spec.subscriptions:
             return {}
@@ -56,20 +51,49 @@ class UniformAssignor:
 
 
 def assign_homogeneous(
-    spec: GroupSpec, subscription: tuple[UUID, ...], *, memory: SurveyMemory | None = None
+    spec: GroupSpec, subscription: tuple[UUID, ...], *, memory: BalanceMemory | None = None
 ) -> GroupAssignment:
     """Balance *subscription* over all members of *spec*. O(members + topics), and O(partitions) where some are free.
 
     Args:
-        memory: of the runs before, for groups that change little between two of them.
+        memory: is told what the run ends with.
     """
     member_ids = sorted(spec.subscriptions)
-    targets = [_NOTHING if target is None else target for target in map(spec.target.get, member_ids)]
-    found = memory and memory.recall(targets, topics=spec.topics, subscription=subscription)
-    if not found:
-        topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
-        found = survey(((target, None) for target in targets), topics=topics)
-    partition_count = sum(found.sizes) + sum(map(len, found.free.values()))
+    topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
+    targets = [NOTHING if target is None else target for target in map(spec.target.get, member_ids)]
+    partition_count = sum(topics.values())
+    if any(targets):
+        shares, quotas = _rebalance(targets, topics, partition_count=partition_count)
+    else:
+        small, larger = divmod(partition_count, len(member_ids))
+        shares = deal(topics, members=len(member_ids), small=small, larger=larger)
+        if not small:
+            shares = [share or target for share, target in zip(shares, targets, strict=True)]
+        quotas = [small + 1] * larger + [small] * (len(member_ids) - larger)
+    target = dict(zip(member_ids, shares, strict=True))
+    if memory:
+        memory.remember(
+            spec,
+            subscription=subscription,
+            member_ids=member_ids,
+            shares=shares,
+            quotas=quotas,
+            partition_count=partition_count,
+            returned=target,
+        )
+    return target
+
+
+def _rebalance(
+    targets: Sequence[TopicPartitions], topics: Mapping[UUID, int], *, partition_count: int
+) -> tuple[list[TopicPartitions], list[int]]:
+    """What each member shall own and how much that is.
+
+    Args:
+        targets: per member, what it has.
+        topics: topic id -> partitions, ascending.
+    """
+    found = survey(((target, None) for target in targets), topics=topics)
     quotas = _quotas(found.sizes, partition_count=partition_count)
     pool = [Run(topic_id, free) for topic_id, free in found.free.items()]
     kept = found.kept
@@ -81,12 +105,8 @@ def assign_homogeneous(
                 pool += released
             elif size < quota:
                 missing.append((index, quota - size))
-    _fill(kept, missing=missing, pool=pool)
-    if memory:
-        memory.remember(
-            kept, quotas, spec_topics=spec.topics, subscription=subscription, partition_count=partition_count
-        )
-    return dict(zip(member_ids, kept, strict=True))
+    fill(kept, missing=missing, pool=pool)
+    return kept, quotas
 
 
 def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
@@ -106,31 +126,3 @@ def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
             if not larger:
                 break
     return quotas
-
-
-def _fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], pool: Iterable[Run]) -> None:
-    """Give the pool, in order, to those who miss some, in order.
-
-    Args:
-        kept: per member; replaced where something is added.
-        missing: (position, how many partitions).
-    """
-    runs = iter(pool)
-    topic_id = UUID(int=0)
-    run: tuple[int, ...] = ()
-    start = 0
-    for index, count in missing:
-        grown: MutableTopicPartitions = dict(kept[index])
-        while count:
-            taken = run[start : start + count]
-            if not taken:
-                topic_id, run = next(runs)
-                start = 0
-                continue
-            start += len(taken)
-            count -= len(taken)
-            if grown:
-                add_partitions(grown, Run(topic_id, taken))
-            else:
-                grown[topic_id] = taken
-        kept[index] = grown

@@ -1,0 +1,282 @@
+"""The last balanced groups of `uniform`, so that one member that comes or goes is not a reason to look at all others.
+
+In a balanced group every member owns `small` partitions or one more. When one member comes, or one goes, who has to
+give or to take follows from the order of the members alone: they are found without looking at anybody else. This is
+only a shortcut: when anything else changed, the whole group is assigned again, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from kip848_client.assignors.partitions import NOTHING, Run, fill, split_at
+from kip848_client.assignors.spec import GroupAssignment, GroupSpec, TopicPartitions
+
+_KEPT: Final = 3
+"""Groups that are remembered; the least recently used one is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Balanced:
+    """A balanced group, all of whose members subscribe to *subscription*.
+
+    Args:
+        counts: partitions of each of *topics*, in its order: somebody may have changed the mapping since.
+        member_ids: ascending.
+        shares: what each of them owns.
+        small: the smaller of the two loads.
+        large: per member, 1 if it owns one more.
+        result: member id -> share.
+        returned: its copy that was handed out.
+    """
+
+    topics: Mapping[UUID, int]
+    counts: list[int]
+    subscription: tuple[UUID, ...]
+    partition_count: int
+    member_ids: list[str]
+    shares: list[TopicPartitions]
+    small: int
+    large: bytearray
+    result: dict[str, TopicPartitions]
+    returned: dict[str, TopicPartitions]
+
+
+class BalanceMemory:
+    """Of one assignor. Threads may share it: what it knows is replaced as a whole.
+
+    Args:
+        members_min: smaller groups are not remembered, and nothing of theirs is kept alive.
+    """
+
+    def __init__(self, *, members_min: int = 500) -> None:
+        self._members_min: Final = members_min
+        self._known: tuple[_Balanced, ...] = ()
+
+    def recall(self, spec: GroupSpec) -> GroupAssignment | None:
+        """The new target, if *spec* is a known group with one member more or less, or none; else None."""
+        count = len(spec.subscriptions)
+        if count < self._members_min:
+            return None
+        subscriptions = list(spec.subscriptions.values())
+        # First those that had as many members as the target has; a member that left may be in it or not.
+        for known in sorted(self._known, key=lambda known: len(known.member_ids) != len(spec.target)):
+            if abs(len(known.member_ids) - count) > 1 or known.topics is not spec.topics:
+                continue
+            if known.counts != list(spec.topics.values()):
+                continue
+            if subscriptions.count(known.subscription) != count:  # compares by identity first
+                continue
+            changed = _change(known, spec)
+            if changed is not None:
+                self._keep(changed, used=known)
+                return changed.returned
+        return None
+
+    def remember(
+        self,
+        spec: GroupSpec,
+        *,
+        subscription: tuple[UUID, ...],
+        member_ids: list[str],
+        shares: list[TopicPartitions],
+        quotas: Sequence[int],
+        partition_count: int,
+        returned: dict[str, TopicPartitions],
+    ) -> None:
+        """Keep what a whole run ended with.
+
+        Args:
+            subscription: of every member.
+            member_ids: ascending; *shares* and *quotas* are theirs.
+            returned: the target that is handed out, in that order.
+        """
+        if len(member_ids) >= self._members_min:
+            small = partition_count // len(member_ids)
+            self._keep(
+                _Balanced(
+                    topics=spec.topics,
+                    counts=list(spec.topics.values()),
+                    subscription=subscription,
+                    partition_count=partition_count,
+                    member_ids=member_ids,
+                    shares=shares,
+                    small=small,
+                    large=bytearray(map(small.__lt__, quotas)),
+                    result=returned.copy(),
+                    returned=returned,
+                )
+            )
+
+    def _keep(self, newest: _Balanced, *, used: _Balanced | None = None) -> None:
+        others = [
+            known
+            for known in self._known
+            if known is not used
+            and known is not newest
+            and (known.topics is not newest.topics or known.member_ids != newest.member_ids)
+        ]
+        recent = [newest] if used is None or used is newest else [newest, used]
+        self._known = tuple([*recent, *others][:_KEPT])
+
+
+def _change(known: _Balanced, spec: GroupSpec) -> _Balanced | None:
+    """The group after the change, or *known* itself if there was none; None if more than that changed."""
+    member_ids = list(spec.subscriptions)
+    difference = len(member_ids) - len(known.member_ids)
+    fewer, more = (known.member_ids, member_ids) if difference >= 0 else (member_ids, known.member_ids)
+    at = _odd_one(fewer, more)
+    if at is None:
+        member_ids.sort()
+        at = _odd_one(fewer, more)
+    if at is None:
+        return None
+    match difference:
+        case 0:
+            return known if _has_target(known, spec.target) else None
+        case 1:
+            if spec.target.get(member_ids[at]) or not _has_target(known, spec.target):
+                return None
+            return _joined(known, member_ids, at)
+        case _:
+            shares = known.shares.copy()
+            free = shares.pop(at)
+            if list(map(spec.target.get, member_ids)) != shares:
+                return None
+            return _left(known, member_ids, shares, at=at, free=free)
+
+
+def _odd_one(fewer: list[str], more: list[str]) -> int | None:
+    """The place in *more* of what *fewer* has not; the length of both if they are equal; None if it is not so.
+
+    *more* must ascend there, so that the place is the one where a sorted list would have it.
+    """
+    low, high = 0, len(fewer)
+    while low < high:
+        middle = (low + high) // 2
+        if fewer[middle] == more[middle]:
+            low = middle + 1
+        else:
+            high = middle
+    if len(fewer) == len(more):
+        return low if fewer == more else None
+    if more[:low] != fewer[:low] or more[low + 1 :] != fewer[low:]:
+        return None
+    if (low and more[low - 1] >= more[low]) or (low + 1 < len(more) and more[low] >= more[low + 1]):
+        return None
+    return low
+
+
+def _has_target(known: _Balanced, target: GroupAssignment) -> bool:
+    """Whether every known member has what it was given last."""
+    if target is known.returned or list(target) == list(known.result):
+        return list(target.values()) == list(known.result.values())
+    return list(map(target.get, known.member_ids)) == known.shares
+
+
+def _joined(known: _Balanced, member_ids: list[str], at: int) -> _Balanced | None:
+    small, larger = divmod(known.partition_count, len(member_ids))
+    last = len(known.member_ids)
+    quotas: dict[int, int]
+    if small == known.small:
+        # Of those with one more, the first ones keep it.
+        large = known.large.copy()
+        quotas = dict.fromkeys(_last_ones(large, large.count(1) - larger), small)
+        for index in quotas:
+            large[index] = 0
+    elif small == known.small - 1:
+        # All own more than the smaller load now; the first ones keep one more than that.
+        quotas = dict.fromkeys(_last_ones(known.large[:larger], last), small + 1)
+        quotas.update(dict.fromkeys(range(larger, last), small))
+        large = bytearray(b"\1") * larger + bytearray(last - larger)
+    else:
+        return None
+    shares = known.shares.copy()
+    pool: list[Run] = []
+    for index, quota in sorted(quotas.items()):
+        shares[index], released = split_at(shares[index], quota)
+        pool += released
+    changed = {known.member_ids[index]: shares[index] for index in quotas}
+    shares.insert(at, NOTHING)
+    large.insert(at, 0)
+    fill(shares, missing=[(at, small)] if small else [], pool=pool)
+    changed[member_ids[at]] = shares[at]
+    return _after(known, member_ids, shares, small=small, large=large, changed=changed)
+
+
+def _left(
+    known: _Balanced, member_ids: list[str], shares: list[TopicPartitions], *, at: int, free: TopicPartitions
+) -> _Balanced | None:
+    if not member_ids:
+        return None
+    small, larger = divmod(known.partition_count, len(member_ids))
+    large = known.large.copy()
+    del large[at]
+    missing: dict[int, int]
+    if small == known.small:
+        # Who has one more keeps it; then the first of the others take one.
+        missing = dict.fromkeys(_first_ones(large, 0, larger - large.count(1)), 1)
+        for index in missing:
+            large[index] = 1
+    elif small == known.small + 1:
+        # Nobody owns more than the smaller load now: all come up to it, and the first ones take one more.
+        missing = dict.fromkeys(_first_ones(large, 0, len(large)), 1)
+        for index in range(larger):
+            missing[index] = missing.get(index, 0) + 1
+        large = bytearray(b"\1") * larger + bytearray(len(member_ids) - larger)
+    else:
+        return None
+    fill(shares, missing=sorted(missing.items()), pool=[Run(topic_id, free[topic_id]) for topic_id in sorted(free)])
+    changed = {member_ids[index]: shares[index] for index in missing}
+    return _after(known, member_ids, shares, small=small, large=large, changed=changed, gone=known.member_ids[at])
+
+
+def _after(
+    known: _Balanced,
+    member_ids: list[str],
+    shares: list[TopicPartitions],
+    *,
+    small: int,
+    large: bytearray,
+    changed: Mapping[str, TopicPartitions],
+    gone: str | None = None,
+) -> _Balanced:
+    result = known.result.copy()
+    if gone is not None:
+        del result[gone]
+    result.update(changed)
+    return _Balanced(
+        topics=known.topics,
+        counts=known.counts,
+        subscription=known.subscription,
+        partition_count=known.partition_count,
+        member_ids=member_ids,
+        shares=shares,
+        small=small,
+        large=large,
+        result=result,
+        returned=result.copy(),
+    )
+
+
+def _last_ones(flags: bytearray, count: int) -> Iterable[int]:
+    """Places of the last *count* ones, or of as many as there are."""
+    place = len(flags)
+    for _ in range(count):
+        place = flags.rfind(1, 0, place)
+        if place < 0:
+            return
+        yield place
+
+
+def _first_ones(flags: bytearray, flag: int, count: int) -> Iterable[int]:
+    """Places of the first *count* occurrences of *flag*, or of as many as there are."""
+    place = -1
+    for _ in range(count):
+        place = flags.find(flag, place + 1)
+        if place < 0:
+            return
+        yield place
