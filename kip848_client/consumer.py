@@ -143,6 +143,8 @@ class Consumer(OffsetCalls, ClusterQuestions):
     def request_reassignment(self, reason: int) -> None:
         """Ask the group for a new assignment, by its client-side assignor. Returns at once.
 
+        The local assignors are asked for their metadata first, so that the new assignment is computed with it.
+
         Args:
             reason: a number of the assignor's own, -128..127 and not 0; every member's `MemberSpec.reason` tells the
                 last one to `PartitionAssignor.assign`.

@@ -102,8 +102,12 @@ class AssignorRound:
         self._calls = AssignorCalls(context)
         self._notices = AssignorNotices(context)
         self._described = context.config.client_assignors
+        self._asked: int | None = None
+        """Reason of a request_reassignment() that waits for ``metadata()`` to be called."""
+        self._carried: int | None = None
+        """The same while that call is under way."""
         self._reason: int | None = None
-        """Asked for with request_reassignment(), and not told to the coordinator yet."""
+        """The same afterwards, until the coordinator heard of it."""
         self._round: _Round | None = None
         self._describe_due_ms = 0
         self._usable = bool(self._described)
@@ -159,10 +163,13 @@ class AssignorRound:
             case AssignorsDescribed():
                 if event.call_id is None or self._calls.returned(event.call_id) is not None:
                     self._described = event.assignors
+                    self._take_reason()
                     self._advertise()
             case ReassignmentRequested():
-                self._reason = event.reason
-                self._advertise()
+                # The new assignment is worth little if it is computed from the metadata of an interval ago.
+                self._asked = event.reason
+                self._describe_due_ms = self._context.now_ms
+                self._hurry_reason()
             case AssignorDone():
                 self._computed(event)
             case OnAssignmentDone():
@@ -174,6 +181,19 @@ class AssignorRound:
         """Learn names of topics."""
         if self._usable:
             self._notices.metadata_updated(event)
+
+    def _take_reason(self) -> None:
+        if self._carried is not None:
+            self._reason, self._carried = self._carried, None
+
+    def _hurry_reason(self) -> None:
+        """Where nobody will be asked for metadata soon, what is known must do."""
+        if self._calls.stuck or self._context.phase not in IN_GROUP:
+            if self._asked is not None:
+                self._carried, self._asked = self._asked, None
+            if self._carried is not None:
+                self._take_reason()
+                self._advertise()
 
     def _advertise(self) -> None:
         reason = self._reason
@@ -336,6 +356,7 @@ class AssignorRound:
                 self._round = None
         elif isinstance(abandoned, CallOnAssignment):
             self._notices.given(abandoned)
+        self._hurry_reason()
         self._notices.ask_for_names()
         if self._calls.free:
             self._call_next()
@@ -351,6 +372,8 @@ class AssignorRound:
             self._calls.start(lambda call_id: RunAssignor(call_id, snapshot))
         elif (due_ms := self._describe_ms()) is not None and self._context.now_ms >= due_ms:
             self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms
+            if self._asked is not None:
+                self._carried, self._asked = self._asked, None
             self._calls.start(DescribeAssignors)
 
     def _describe_ms(self) -> int | None:

@@ -164,6 +164,28 @@ def test_r159_a_request_during_a_heartbeat_goes_with_the_next_one() -> None:
     assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
 
 
+def test_r159_a_request_carries_the_metadata_of_its_moment() -> None:
+    """An assignment that is computed from what was true an interval ago does not relieve anybody."""
+    member = stable()
+    member.described_at_once = False
+    member.metadata = b"hot"
+    member.request_reassignment(3)
+    member.expect_no_heartbeat()
+    member.finish_metadata(b"hot")
+    assert member.expect_heartbeat().client_assignors == (assignor(b"hot", reason=3),)
+
+
+def test_r159_a_request_does_not_wait_for_a_call_that_hangs() -> None:
+    """The reason alone is better than a request that is never made."""
+    member = stable(max_poll_interval_ms=100_000)
+    member.described_at_once = False
+    pass_time(member, INTERVAL_MS)
+    pass_time(member, LIMIT_MS)
+    assert member.failures
+    member.request_reassignment(3)
+    assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
+
+
 # -------------------------------------------------------------------------------------------------- other coordinators
 
 

@@ -1,0 +1,81 @@
+"""How long from a change of metadata to the new assignment in force, in heartbeats that the broker counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client import EmbeddedBroker, MemberState
+from kip848_client.broker.logged_request import LoggedRequest
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import drive
+from tests.interop.client.local_assignors import Weighing
+
+MEMBERS = 10
+PARTITIONS = 40
+INTERVAL_MS = 500
+"""Long beside what polling ten consumers in turns takes, so that a busy machine does not count as a slow protocol."""
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """A broker with forty partitions and half a second between heartbeats."""
+    config = {"group.consumer.heartbeat.interval.ms": str(INTERVAL_MS), "group.consumer.session.timeout.ms": "10000"}
+    with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
+        yield running
+
+
+def _waited_for_the_interval(logged: LoggedRequest) -> bool:
+    """Whether this heartbeat came because an interval was over, and not because there was something to say."""
+    request = logged.request
+    assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    return request.topic_partitions is None and request.client_assignors is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [False, True], ids=["metadata changes", "reassignment requested"])
+def test_a_change_is_acknowledged_by_ten_members_within_three_heartbeat_intervals(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, asked: bool
+) -> None:
+    """A hot member waits for relief. One interval to notice, one until others give up partitions, one to get them."""
+    assignors = [Weighing(4) for _ in range(MEMBERS)]
+    consumers = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
+
+    def sizes() -> list[int]:
+        return [len(consumer.partitions) for consumer in consumers]
+
+    def settled() -> bool:
+        group = broker.group("g")
+        return (
+            group is not None
+            and group.state == "Stable"
+            and len(group.members) == MEMBERS
+            and all(consumer.raw.state is MemberState.STABLE for consumer in consumers)
+        )
+
+    drive(*consumers, until=lambda: sizes() == [4] * MEMBERS and settled())
+    group = broker.group("g")
+    assert group is not None
+    epoch = group.group_epoch
+    mark = broker.requests.mark()
+    assignors[0].weight = 0
+    if asked:
+        consumers[0].raw.request_reassignment(1)
+
+    def acknowledged() -> bool:
+        now = broker.group("g")
+        return (
+            now is not None
+            and now.group_epoch > epoch
+            and now.state == "Stable"
+            and now.member(consumers[0].raw.member_id).assigned == frozenset()
+        )
+
+    drive(*consumers, until=acknowledged)
+    assert sorted(sizes()) == [0, *[4] * 5, *[5] * 4]
+    for consumer in consumers:
+        beats = broker.requests.of(ApiKey.CONSUMER_GROUP_HEARTBEAT, member=consumer.raw.member_id, since=mark)
+        assert sum(map(_waited_for_the_interval, beats)) <= 3, [str(logged) for logged in beats]
