@@ -55,7 +55,7 @@ PREFETCH_RECORDS: Final = 256
 BATCH_RECORDS: Final = 500
 """What batches() asks for at a time unless told otherwise."""
 
-ABANDON_TIMEOUT_S: Final = 1.0
+ABANDON_TIMEOUT_S: Final = 0.3
 """For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
 
 
@@ -322,6 +322,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     thread.wait(left_s)
                     left_s = 0
                 batch = fetcher.read(count, timeout_s=left_s)
+                manager.home.check()  # librdkafka's callbacks are the application's code, too
                 if fetcher.eventful:
                     self._tell(batch)
                 elif batch:

@@ -193,6 +193,7 @@ class AppThread:
         """Run callbacks of finished commits; errors of commits without one are kept for `raise_due`."""
         while (error := self.commits.run_callbacks()) is not None:
             self.errors.append(error)
+        self.manager.home.check()
 
     def raise_due(self) -> None:
         """Run callbacks of finished commits, and raise the first error that waits; others are logged."""
@@ -232,8 +233,13 @@ class AppThread:
 
     def _run_listener(self, effect: ListenerEffect) -> None:
         gone = [tip.topic_partition for tip in effect.partitions]
+
+        def let_go() -> None:
+            self.manager.home.check()  # the listener may have called fork(), and returned in the child
+            self.records.let_go(gone)
+
         with self.presence.outside(self.clock):
-            error = self.listeners.run(effect, let_go=lambda: self.records.let_go(gone))
+            error = self.listeners.run(effect, let_go=let_go)
         if error is not None:
             self.errors.append(error)
 
@@ -243,6 +249,7 @@ class AppThread:
         """Wait until something moves, at most *timeout_s* and at most a few slices."""
         self.before_wait()
         self._queue.wait(min(timeout_s, SLICE_S * 4))
+        self.manager.home.check()  # a signal handler may have called fork()
 
     def wake(self) -> None:
         """End the current or the next wait (any thread)."""

@@ -331,8 +331,10 @@ class GroupMember:
     def _guard(self, errors: list[BaseException], step: Callable[[], None]) -> None:
         try:
             step()
-        except BaseException as error:  # noqa: BLE001  kept, and raised when everything is closed
-            errors.append(error)
+        except BaseException as error:
+            if self.thread.manager.home.left:  # a listener called fork(): nothing may be closed in the child
+                raise
+            errors.append(error)  # kept, and raised when everything is closed
 
     # ------------------------------------------------------------------------------------------------------- internals
 

@@ -23,6 +23,7 @@ import anyio.abc
 
 from kip848_client.client.commit_manager import CommitManager
 from kip848_client.client.observer import MemberObserver
+from kip848_client.client.ownership import HomeProcess
 from kip848_client.client.presence import AppPresence
 from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.requests import MemberRequest, RequestPerformer
@@ -166,6 +167,7 @@ class HeartbeatRequestManager:
         self._observer = observer
         self._clock = clock
         self._name = name
+        self.home: Final = HomeProcess()
         self._inbox: Inbox[MemberEvent | _Stop | _Detach] = Inbox(self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: contextvars.Context | None = None
@@ -198,7 +200,12 @@ class HeartbeatRequestManager:
     # ------------------------------------------------------------------------------------- from the other threads
 
     def post(self, event: MemberEvent) -> int:
-        """Give the member an event. Returns a ticket to compare with `processed`."""
+        """Give the member an event. Returns a ticket to compare with `processed`.
+
+        Raises:
+            ForkedProcessError: this is a child of the process that made the consumer.
+        """
+        self.home.check()
         if self._thread is None:
             self._start()
         self.posted = self._inbox.post(event)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kip848_client.client.observer import MemberObserver
-from kip848_client.errors import ListenerError
+from kip848_client.errors import ForkedProcessError, ListenerError
 from kip848_client.member.events import AssignPartitions, ListenerDone, LosePartitions, RevokePartitions
 from kip848_client.model import TopicIdPartition, describe_partitions
 
@@ -97,8 +97,13 @@ class ListenerInvoker:
             return wrapped
         finally:
             self.running = None
-            self._report(ListenerDone(effect.token, failure))
-            self.reported = effect.token
+            try:
+                self._report(ListenerDone(effect.token, failure))
+                self.reported = effect.token
+            except ForkedProcessError:
+                # The listener called fork(), and this is the child. What ends the whole program goes before.
+                if failure is None or isinstance(failure, Exception):
+                    raise
         return None
 
     def _callback(self, effect: ListenerEffect) -> tuple[str, Callable[[tuple[TopicIdPartition, ...]], None]]:

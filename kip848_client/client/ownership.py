@@ -15,6 +15,37 @@ FORKED: Final = -1
 """In place of a thread's number: nobody may enter any more."""
 
 
+def forked_process_error() -> ForkedProcessError:
+    """What every use of a consumer raises in a child of the process that made it."""
+    return ForkedProcessError(
+        "this consumer was made before fork(); its threads and connections belong to the parent process. "
+        "Make a new consumer in the child"
+    )
+
+
+class HomeProcess:
+    """The process that made this object. Asked wherever the application's code ran: it may have called fork()."""
+
+    __slots__ = ("_process_id",)
+
+    def __init__(self) -> None:
+        self._process_id = os.getpid()
+
+    @property
+    def left(self) -> bool:
+        """Whether this is a child."""
+        return os.getpid() != self._process_id
+
+    def check(self) -> None:
+        """Raise if this is a child.
+
+        Raises:
+            ForkedProcessError: it is.
+        """
+        if self.left:
+            raise forked_process_error()
+
+
 class OneThread:
     """Entered by every call of a consumer. The same thread may enter again (from a listener); another one may not.
 
@@ -29,10 +60,7 @@ class OneThread:
 
     def __enter__(self) -> None:
         if self.owner == FORKED:
-            raise ForkedProcessError(
-                "this consumer was made before fork(); its threads and connections belong to the parent process. "
-                "Make a new consumer in the child"
-            )
+            raise forked_process_error()
         me = threading.get_ident()
         if self.owner != me:
             if not self._lock.acquire(blocking=False):
@@ -46,7 +74,7 @@ class OneThread:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._depth -= 1
-        if self._depth == 0:
+        if self._depth == 0 and self.owner != FORKED:  # a child that was forked inside a call leaves it as well
             self.owner = None
             self._lock.release()
 
