@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
+from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TIMEOUT_S = 30.0
@@ -46,6 +47,12 @@ def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
     stdout: IO[str] | None = process.stdout
     assert stdout is not None
     return [stdout.readline().rstrip("\n") for _ in range(count)]
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    """Read lines up to one that ends with *text*."""
+    while not (line := lines_of(process, 1)[0]).endswith(text):
+        assert line, f"the example ended without {text!r}"
 
 
 def interrupt(process: subprocess.Popen[str]) -> str:
@@ -108,6 +115,37 @@ def test_exactly_once_says_that_the_embedded_broker_has_no_transactions(kip848_b
         output, errors = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, output) == (1, "")
     assert "The embedded broker has none; use Apache Kafka" in errors
+
+
+def test_custom_assignor(kip848_broker: EmbeddedBroker) -> None:
+    """Two processes of different size share in proportion, and a reader sees it without a second look."""
+    kip848_broker.create_topic("orders", partitions=8)
+
+    def shares() -> list[int]:
+        group = kip848_broker.group("by-cpus")
+        return sorted(len(member.assigned) for member in group.members) if group is not None else []
+
+    with example("custom_assignor.py", kip848_broker, "orders", "1") as small:
+        read_until(small, "8 partitions, error 0")
+        with example("custom_assignor.py", kip848_broker, "orders", "3") as large:
+            read_until(large, "6 partitions, error 0")
+            read_until(small, "2 partitions, error 0")
+            wait_until(lambda: shares() == [2, 6], TIMEOUT_S, what="shares of 2 and 6 partitions")
+            kip848_broker.wait_for_group("by-cpus", state="Stable", members=2)
+            interrupt(large)
+        read_until(small, "8 partitions, error 0")
+        interrupt(small)
+    kip848_broker.wait_for_group("by-cpus", state="Empty", members=0)
+
+
+def test_custom_assignor_on_a_broker_without_it() -> None:
+    """On Apache Kafka it must say what is missing, and not go on with another assignment."""
+    with EmbeddedBroker({"orders": 1}, config={"kip848.client.assignors.enable": "false"}) as broker:
+        with example("custom_assignor.py", broker, "orders") as process:
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert "ConsumerGroupPrepareAssignment (API key 30848)" in errors
+    assert "group.local.assignors.fallback=server" in errors
 
 
 @pytest.mark.parametrize(("name", "count"), [("embedded_broker.py", 3), ("faults.py", 4)])
