@@ -44,11 +44,12 @@ class Speaker(Protocol):
         ...
 
 
-async def log_in(connection: Speaker, client: SaslClient, *, timeout_ms: int) -> int:
+async def log_in(connection: Speaker, client: SaslClient, *, timeout_ms: int, again: bool = False) -> int:
     """Authenticate *connection* with *client*, which is good for this once. Also for doing it again (KIP-368).
 
     Args:
         timeout_ms: for each of the requests; at most four.
+        again: the connection is authenticated already, so that SASL is known to be expected.
 
     Returns:
         Milliseconds after which the broker wants it done again; 0 if never.
@@ -58,7 +59,7 @@ async def log_in(connection: Speaker, client: SaslClient, *, timeout_ms: int) ->
         ConnectionLostError, RequestTimeoutError, ProtocolError: as the connection raises them.
     """
     peer = connection.peer
-    await _agree_on_mechanism(connection, client.mechanism, timeout_ms)
+    await _agree_on_mechanism(connection, client.mechanism, timeout_ms, again=again)
     version = connection.version_for(SaslAuthenticateRequest)
     message: bytes | None = client.first()
     response = SaslAuthenticateResponse()
@@ -75,7 +76,7 @@ async def log_in(connection: Speaker, client: SaslClient, *, timeout_ms: int) ->
     return max(0, response.session_lifetime_ms)
 
 
-async def _agree_on_mechanism(connection: Speaker, mechanism: str, timeout_ms: int) -> None:
+async def _agree_on_mechanism(connection: Speaker, mechanism: str, timeout_ms: int, *, again: bool) -> None:
     peer = connection.peer
     try:
         version = connection.version_for(SaslHandshakeRequest)
@@ -90,6 +91,8 @@ async def _agree_on_mechanism(connection: Speaker, mechanism: str, timeout_ms: i
         case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(sorted(answer.mechanisms)) or "none"
             raise AuthenticationError(f"{peer} does not take {mechanism}; set sasl.mechanism to one of: {offered}")
+        case ErrorCode.ILLEGAL_SASL_STATE if again:
+            raise ConnectionLostError(f"{peer} does not let a connection authenticate again now")
         case ErrorCode.ILLEGAL_SASL_STATE:
             raise AuthenticationError(f"{peer} expects no SASL on this port; check the port and security.protocol")
         case code:

@@ -11,11 +11,10 @@ wake-ups: the reader's, and that of the task that waits for the answer. Another 
 from __future__ import annotations
 
 import math
-import random
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Final, NoReturn, TypeVar, cast
 
@@ -25,8 +24,6 @@ from anyio.streams.tls import TLSStream
 
 from kip848_client.errors import (
     AuthenticationError,
-    ConnectionLostError,
-    Kip848Error,
     MessageValueError,
     ProtocolError,
     RequestTimeoutError,
@@ -39,6 +36,7 @@ from kip848_client.wire.connection_end import ConnectionEnd, told
 from kip848_client.wire.dialling import agree_on_versions, dial
 from kip848_client.wire.sasl import SaslClient
 from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.session import renew_sessions
 from kip848_client.wire.tls import explain_alert
 
 __all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
@@ -49,14 +47,9 @@ RESPONSE_SIZE_MAX_DEFAULT: Final = 64 * 1024 * 1024
 """Bytes; a larger claim is taken for damage or for another protocol, not for an answer."""
 
 _CONNECT_TIMEOUT_MS_DEFAULT: Final = 10_000
-_LOGIN_TIMEOUT_MS: Final = 30_000
-"""For each request of authenticating again."""
-_SESSION_LEFT_MIN_S: Final = 0.05
-"""With less than this left of a session, a new connection comes sooner than a login on the old one."""
 _RECEIVE_SIZE: Final = 65536
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _INT32: Final = struct.Struct(">i")
-_random: Final = random.SystemRandom()
 
 
 class Connection:
@@ -178,41 +171,22 @@ class Connection:
         return session_ms
 
     async def keep_logged_in(self, make_client: MakeSaslClient, session_ms: int) -> None:
-        """Authenticate again before each session ends (KIP-368), as long as the connection lives.
+        """Authenticate again before each session ends; a failure ends the connection."""
+        failure = await renew_sessions(self, make_client, session_ms=session_ms)
+        if failure is not None:
+            refused = isinstance(failure, AuthenticationError)
+            self._finish(ConnectionEnd(f"authenticating again failed: {failure}", refused=refused, cause=failure))
+            await self.aclose()
 
-        While *make_client* fails for a passing reason it is asked again, until the session is almost over.
-        """
-        ends = anyio.current_time() + session_ms / 1000
-        while (left := ends - anyio.current_time()) > _SESSION_LEFT_MIN_S:
-            # Not all at the same part of the session: connections that were opened together would do it together.
-            with anyio.move_on_after(left * _random.uniform(0.75, 0.85)):
-                await self._ended.wait()
-                return
-            try:
-                client = await make_client()
-            except (ConnectionLostError, RequestTimeoutError) as failure:
-                if not isinstance(failure, AuthenticationError):
-                    continue
-                await self._lost_login(failure)
-                return
-            self._logging_in = anyio.Event()
-            try:
-                session_ms = await log_in(self, client, timeout_ms=_LOGIN_TIMEOUT_MS)
-            except Kip848Error as failure:
-                await self._lost_login(failure)
-                return
-            finally:
-                self._logging_in.set()
-                self._logging_in = None
-            if session_ms == 0:
-                return
-            ends = anyio.current_time() + session_ms / 1000
-        await self._lost_login(ConnectionLostError("the session with the broker is over"))
-
-    async def _lost_login(self, failure: Kip848Error) -> None:
-        refused = isinstance(failure, AuthenticationError)
-        self._finish(ConnectionEnd(f"authenticating again failed: {failure}", refused=refused, cause=failure))
-        await self.aclose()
+    @contextmanager
+    def only_login(self) -> Iterator[None]:
+        """Hold requests of `send` back during the block, because the broker takes none while it authenticates."""
+        self._logging_in = anyio.Event()
+        try:
+            yield
+        finally:
+            self._logging_in.set()
+            self._logging_in = None
 
     async def _await_login(self, timeout_ms: int) -> int:
         """Wait while the connection authenticates again; returns what is left of *timeout_ms*."""

@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
 
 PASSWORD: Final = "canary-password"
-SESSION_MS: Final = 1_000
+SESSION_MS: Final = 1_500
 ALL_PARTITIONS: Final = 4
 
 Conf = dict[str, Any]
@@ -224,7 +224,7 @@ def test_no_secret_is_in_any_log_journal_or_repr(
 def test_members_stay_while_their_sessions_are_renewed(
     tls: BrokerTls, authority: Authority, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Sessions of a second under steady use: no connection is lost, nobody is fenced, every record comes once."""
+    """Sessions of 1.5 s under steady use: no connection is lost, nobody is fenced, every record comes once."""
     caplog.set_level(logging.INFO)
     sasl = BrokerSasl({"alice": PASSWORD}, (mechanism,))
     config = {"connections.max.reauth.ms": SESSION_MS}
@@ -244,7 +244,7 @@ def test_members_stay_while_their_sessions_are_renewed(
                 values.extend(message.value() for message in consumer.consume(100, 0.01))
                 consumer.commit()
                 # Two connections of ours begin with one login each; librdkafka is of the same client id.
-                return len(broker.requests.of("SaslHandshake", client_id="ours")) >= 12
+                return len(broker.requests.of("SaslHandshake", client_id="ours")) >= 10
 
             wait_until(is_renewed, 30, "renewals of the sessions")
             assert producer.flush(20) == 0

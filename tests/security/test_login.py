@@ -10,6 +10,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
+from kip848_client.wire import session
 from kip848_client.wire.authentication import MakeSaslClient
 from kip848_client.wire.codec import RequestHeader, decode_request
 from kip848_client.wire.connection import Connection, open_connection
@@ -79,6 +80,12 @@ class Broker:
                 await peer.answer(header, ConsumerGroupHeartbeatResponse(member_epoch=request.member_epoch))
             case _:
                 await peer.answer(header, self.versions)
+
+
+@pytest.fixture(autouse=True)
+def no_pause_between_logins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka demands a second between two logins; these tests have shorter sessions."""
+    monkeypatch.setattr(session, "LOGIN_INTERVAL_MIN_S", 0.0)
 
 
 async def plain() -> SaslClient:
@@ -262,6 +269,35 @@ async def test_a_renewal_that_is_refused_ends_the_connection_as_a_refusal() -> N
             await connection.wait_closed()
         with pytest.raises(AuthenticationError, match="authenticating again failed"):
             await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+
+
+async def test_a_session_that_is_too_short_to_be_renewed_ends_in_a_new_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka refuses two logins within a second; a token that is almost spent makes such sessions."""
+    monkeypatch.setattr(session, "LOGIN_INTERVAL_MIN_S", 0.5)
+    broker = Broker()
+    broker.lifetime_ms = 400
+    async with connected(broker) as connection:
+        with anyio.fail_after(10):
+            await connection.wait_closed()
+        with pytest.raises(ConnectionLostError) as failure:
+            await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+    assert not isinstance(failure.value, AuthenticationError)
+    assert broker.begun == 1
+
+
+async def test_a_broker_that_refuses_to_begin_again_is_not_taken_for_one_without_sasl() -> None:
+    """ILLEGAL_SASL_STATE in a renewal passes with a new connection; before the first login it is final."""
+    broker = Broker()
+    broker.lifetime_ms = 400
+    async with connected(broker) as connection:
+        broker.handshake = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        with anyio.fail_after(10):
+            await connection.wait_closed()
+        with pytest.raises(ConnectionLostError, match="does not let a connection authenticate again") as failure:
+            await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
+    assert not isinstance(failure.value, AuthenticationError)
 
 
 async def test_a_token_that_cannot_be_fetched_is_fetched_again_while_the_session_lasts() -> None:

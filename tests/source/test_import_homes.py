@@ -26,7 +26,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tenacity": ("client/request_sender.py",),
     "transitions": ("member/states.py",),
     "re2": ("coordinator/subscriptions.py",),
-    "anyio": ("wire/connection.py", "wire/dialling.py", "aio/", "client/"),
+    "anyio": ("wire/connection.py", "wire/dialling.py", "wire/session.py", "aio/", "client/"),
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),
     "pytest": ("pytest_plugin.py",),
