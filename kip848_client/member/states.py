@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.errors import IllegalStateError
@@ -259,12 +260,26 @@ class MemberStateMachine:
         return self.state
 
 
+_MACHINE_NAME: Final = "kip848 member"
+
+
+def _wanted(record: logging.LogRecord) -> bool:
+    """Whether a line of the ``transitions`` library is wanted: it tells each step of each move, at INFO.
+
+    Of our machine it may only if ``kip848_client.member`` is logged at DEBUG; other machines are none of our business.
+    """
+    ours = isinstance(record.args, tuple) and record.args[:1] == (f"{_MACHINE_NAME}: ",)
+    return not ours or logging.getLogger("kip848_client.member").isEnabledFor(logging.DEBUG)
+
+
 @functools.cache
 def _machine() -> Machine:
     from transitions import Machine  # here, because this import costs more than the rest of the package
 
+    logging.getLogger("transitions.core").addFilter(_wanted)
     return Machine(
         model=None,
+        name=_MACHINE_NAME,
         states=MemberState,
         initial=MemberState.UNJOINED,
         transitions=[row._asdict() for row in TRANSITIONS],

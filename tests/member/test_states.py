@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import random
 
 import pytest
+from transitions import Machine
 
 from kip848_client.errors import IllegalStateError
 from kip848_client.member.context import Context
@@ -151,3 +153,28 @@ def test_machines_do_not_share_their_state() -> None:
     one, other = MemberStateMachine(), MemberStateMachine()
     one.fire("assignment_received")
     assert (one.state, other.state) == (MemberState.RECONCILING, MemberState.UNJOINED)
+
+
+@pytest.mark.parametrize(("level", "told"), [(logging.INFO, False), (logging.DEBUG, True)])
+def test_the_library_underneath_is_silent_unless_asked(
+    caplog: pytest.LogCaptureFixture, level: int, told: bool
+) -> None:
+    """Programs log at INFO; five lines about callbacks for each move of a member are nothing that they want to read."""
+    caplog.set_level(level)
+    context = context_in(Phase.IDLE)
+    context.move("subscribed")
+    context.move("polled")
+    context.move("joined")
+    assert bool([record for record in caplog.records if record.name == "transitions.core"]) == told
+
+
+def test_other_machines_of_that_library_log_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """The library is not ours: its other users keep their log."""
+    caplog.set_level(logging.INFO)
+    MemberStateMachine().fire("joined")
+    other = Machine(states=["a", "b"], initial="a", name="other")
+    other.add_transition("go", "a", "b")
+    other.trigger("go")
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert all(line.startswith("other: ") for line in told)
