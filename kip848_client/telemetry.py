@@ -2,8 +2,8 @@
 
 Without an OpenTelemetry SDK in the process every call here is a no-op of the API. Metric names are Kafka's, with dots
 for hyphens. The client's rates, averages and maxima are left to the back end, which has the counters and histograms;
-those of the coordinator are the list of KIP-848, whole. Logs are events
-with fields on the logger ``kip848_client``; tests and alerts may rely on the names in `LogEvent`.
+those of the coordinator are the list of KIP-848, whole. Logs are events with fields on the logger ``kip848_client``;
+tests and alerts may rely on the names in `LogEvent`. What each name means to an operator: docs/observability.md.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from __future__ import annotations
 import enum
 import logging
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
 from opentelemetry import metrics, trace
+from opentelemetry.context import Context
 
 __all__ = [
     "COORDINATOR_METRICS",
+    "GAUGES",
     "METRICS",
     "SPANS",
     "ClientMetrics",
     "Figure",
     "LogEvent",
+    "OpenSpan",
     "log_event",
     "publish_coordinator",
 ]
@@ -72,21 +77,37 @@ class LogEvent(enum.StrEnum):
 METRICS: Final[Mapping[str, str]] = {
     "kafka.consumer.heartbeat.total": "heartbeats answered",
     "kafka.consumer.heartbeat.response.time": "ms from writing a heartbeat to its answer",
-    "kafka.consumer.rebalance.total": "rebalances ended: RECONCILING left with everything reconciled",
-    "kafka.consumer.rebalance.latency": "ms from entering RECONCILING to leaving it",
-    "kafka.consumer.failed.rebalance.total": "rebalances cut short by fencing, a fatal error or the poll interval",
+    "kafka.consumer.rebalance.total": "rebalances that ended with an acknowledgement",
+    "kafka.consumer.rebalance.latency": "ms from the assignment that began a rebalance to its acknowledgement",
+    "kafka.consumer.failed.rebalance.total": "rebalances ended by a removal from the group, or a fatal error",
     "kafka.consumer.partition.assigned.latency": "ms in on_partitions_assigned",
     "kafka.consumer.partition.revoked.latency": "ms in on_partitions_revoked",
     "kafka.consumer.partition.lost.latency": "ms in on_partitions_lost",
     "kafka.consumer.commit.total": "OffsetCommit requests answered",
     "kafka.consumer.commit.latency": "ms from writing an OffsetCommit to its answer",
+    "kafka.consumer.commit.sync.time.ns.total": "ns in commit(asynchronous=False)",
+    "kafka.consumer.committed.time.ns.total": "ns in committed()",
+    "kafka.consumer.time.between.poll": "ms between two polls that looked at the group",
 }
-"""Metric name -> what it counts or measures."""
+"""Counters (``.total``) and histograms: name -> what is counted or measured."""
+
+GAUGES: Final[Mapping[str, str]] = {
+    "kafka.consumer.last.heartbeat.seconds.ago": "s since the last heartbeat was sent; -1 before the first",
+    "kafka.consumer.last.rebalance.seconds.ago": "s since the last rebalance ended; -1 before the first",
+    "kafka.consumer.last.poll.seconds.ago": "s since the application was last inside poll(); -1 before the first",
+    "kafka.consumer.poll.idle.ratio.avg": "part of the time since the last collection that poll() waited for records",
+    "kafka.consumer.assigned.partitions": "partitions that the consumer has",
+    "kafka.consumer.application.event.queue.size": "events that the heartbeat thread has not taken yet",
+    "kafka.consumer.background.event.queue.size": "what waits to be done by poll(): listeners, new positions, errors",
+}
+"""Read when a reader of the SDK collects: name -> what is told."""
 
 SPANS: Final[Mapping[str, str]] = {
+    "kafka.consumer.rebalance": "from the assignment that began a rebalance until its acknowledgement is due",
     "kafka.consumer.partitions_assigned": "on_partitions_assigned runs",
     "kafka.consumer.partitions_revoked": "on_partitions_revoked runs",
     "kafka.consumer.partitions_lost": "on_partitions_lost runs",
+    "kafka.consumer.commit": "a commit, from the call, or for an automatic one from its request, to its end",
 }
 """Span name -> what happens during it."""
 
@@ -103,6 +124,32 @@ def log_exception(event: LogEvent, error: BaseException, /) -> None:
     LOGGER.error("%s traceback", event.value, exc_info=error, extra={"kip848_event": event.value})
 
 
+class OpenSpan:
+    """A span that one thread begins and another may end.
+
+    Attributes:
+        began_ns: since 1970.
+        context: makes it the parent of another span.
+    """
+
+    def __init__(self, span: trace.Span, began_ns: int) -> None:
+        self._span = span
+        self.began_ns: Final = began_ns
+        self.context: Final = trace.set_span_in_context(span)
+
+    def end(self, error: BaseException | str | None = None, **attributes: str | int) -> None:
+        """End it, as failed if there is an *error*. Ending it again does nothing."""
+        span, self._span = self._span, trace.INVALID_SPAN
+        for key, value in attributes.items():
+            span.set_attribute(key, value)
+        if isinstance(error, BaseException):
+            span.record_exception(error)
+            error = f"{type(error).__name__}: {error}"
+        if error is not None:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, error))
+        span.end()
+
+
 class ClientMetrics:
     """Metrics and spans of one consumer, with its client id and group id as attributes.
 
@@ -114,9 +161,12 @@ class ClientMetrics:
     def __init__(self, *, client_id: str, group_id: str) -> None:
         self._attributes: Final = {"client-id": client_id, "group-id": group_id}
         self._tracer = trace.get_tracer(_INSTRUMENTATION)
+        self._figures: Mapping[str, Callable[[], float]] = {}
         meter = metrics.get_meter(_INSTRUMENTATION)
         self._counters = {
-            name: meter.create_counter(name, description=text) for name, text in METRICS.items() if _counts(name)
+            name: meter.create_counter(name, unit="ns" if ".ns." in name else "1", description=text)
+            for name, text in METRICS.items()
+            if _counts(name)
         }
         self._histograms = {
             name: meter.create_histogram(name, unit="ms", description=text)
@@ -124,20 +174,106 @@ class ClientMetrics:
             if not _counts(name)
         }
 
-    def count(self, name: str) -> None:
-        """Add one to the counter *name* of `METRICS`."""
-        self._counters[name].add(1, self._attributes)
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to the counter *name* of `METRICS`."""
+        self._counters[name].add(amount, self._attributes)
 
     def measure(self, name: str, ms: float) -> None:
         """Record a duration in the histogram *name* of `METRICS`."""
         self._histograms[name].record(ms, self._attributes)
 
+    def offer(self, figures: Mapping[str, Callable[[], float]]) -> None:
+        """Have *figures*, which tell the values of `GAUGES`, called when metrics are collected, until `withdraw`."""
+        with _publishing:
+            self._figures = figures
+            _clients.add(self)
+            _make_gauges()
+
+    def withdraw(self) -> None:
+        """The consumer is closed: there is nothing to be read any more."""
+        with _publishing:
+            self._figures = {}
+            _clients.discard(self)
+
+    def observed(self, name: str) -> metrics.Observation | None:
+        """The value of a gauge now."""
+        figure = self._figures.get(name)
+        return None if figure is None else metrics.Observation(figure(), self._attributes)
+
+    @property
+    def tracing(self) -> bool:
+        """Whether spans go anywhere."""
+        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
     @contextmanager
-    def span(self, name: str, *, partitions: str) -> Iterator[None]:
-        """Cover a block with the span *name* of `SPANS`."""
+    def span(self, name: str, *, parent: OpenSpan | None, partitions: str) -> Iterator[None]:
+        """Cover a block with the span *name* of `SPANS`.
+
+        Args:
+            parent: the span of a rebalance; then the one that is current is linked to. Without it that is the parent.
+        """
         assert name in SPANS, name
-        with self._tracer.start_as_current_span(name, attributes={**self._attributes, "partitions": partitions}):
+        caller = trace.get_current_span().get_span_context()
+        links = [trace.Link(caller)] if parent is not None and caller.is_valid else []
+        with self._tracer.start_as_current_span(
+            name,
+            context=parent.context if parent is not None else None,
+            links=links,
+            attributes={**self._attributes, "partitions": partitions},
+        ):
             yield
+
+    def begin(
+        self,
+        name: str,
+        *,
+        parent: OpenSpan | None = None,
+        root: bool = False,
+        began_ns: int | None = None,
+        **attributes: str | int,
+    ) -> OpenSpan:
+        """Begin the span *name* of `SPANS`; the caller ends it.
+
+        Args:
+            parent: without it, the current span of the calling thread is the parent.
+            root: the span has no parent.
+            began_ns: since 1970; now if None.
+        """
+        assert name in SPANS, name
+        began_ns = time.time_ns() if began_ns is None else began_ns
+        context = parent.context if parent is not None else Context() if root else None
+        span = self._tracer.start_span(
+            name, context=context, attributes={**self._attributes, **attributes}, start_time=began_ns
+        )
+        return OpenSpan(span, began_ns)
+
+
+_clients: Final[weakref.WeakSet[ClientMetrics]] = weakref.WeakSet()
+_gauges: Final[list[tuple[object, object]]] = []
+"""(meter provider, its gauges): one set for all consumers of the process, since a meter has each name once."""
+
+
+def _make_gauges() -> None:
+    provider = metrics.get_meter_provider()
+    if any(known is provider for known, _ in _gauges):
+        return
+    meter = metrics.get_meter(_INSTRUMENTATION)
+    made = [
+        meter.create_observable_gauge(
+            name, callbacks=[partial(_observe_clients, name)], unit="s" if "seconds" in name else "1", description=text
+        )
+        for name, text in GAUGES.items()
+    ]
+    _gauges.append((provider, made))
+
+
+def _observe_clients(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    with _publishing:
+        clients = list(_clients)
+    for client in clients:
+        observation = client.observed(name)
+        if observation is not None:
+            yield observation
 
 
 COORDINATOR_METRICS: Final[Mapping[str, str]] = {

@@ -9,6 +9,7 @@ Does not own: what the work is (`consumer`), who is called out to (`listener`).
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import inspect
 import math
 import queue
@@ -49,6 +50,7 @@ class _CallOut:
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Final = call
+        self.context: Final = contextvars.copy_context()
         self.inbox: Final[queue.SimpleQueue[object]] = queue.SimpleQueue()
         self.open = True
         """Whether calls that are made inside still belong here (event loop only)."""
@@ -64,6 +66,7 @@ class _Job(Generic[ResultT]):
 
     def __init__(self, work: Callable[[], ResultT]) -> None:
         self.work: Callable[[], ResultT] | None = work
+        self.context: Final = contextvars.copy_context()
         self.started = False
         self.done = False
         self.error: BaseException | None = None
@@ -224,7 +227,11 @@ class OwnerThread:
 
     async def _answer(self, called_out: _CallOut, *, shield: bool, end_s: float) -> BaseException | None:
         """Run what was called out to. Returns what must leave the task when the work has ended: a cancellation."""
-        token = _INSIDE.set((self, called_out))
+        # What the work has set in its context, a span for one, is set for what it calls out to.
+        moved = [
+            (variable, variable.set(now)) for variable, now in called_out.context.items() if _differs(variable, now)
+        ]
+        moved.append((_INSIDE, _INSIDE.set((self, called_out))))
         error: BaseException | None = None
         try:
             with anyio.CancelScope(shield=shield, deadline=end_s) as limit:
@@ -242,7 +249,8 @@ class OwnerThread:
                 raise
             return raised
         finally:
-            _INSIDE.reset(token)
+            for variable, token in reversed(moved):
+                variable.reset(token)
         called_out.end(error)
         return None
 
@@ -300,7 +308,7 @@ class OwnerThread:
         try:
             self.check()
             assert job.work is not None
-            job.result = job.work()
+            job.result = job.context.run(job.work)
         except BaseException as error:  # noqa: BLE001  raised in the task
             job.error = error
         finally:
@@ -310,6 +318,10 @@ class OwnerThread:
             self._ended += 1
         job.done = True
         job.tell()
+
+
+def _differs(variable: ContextVar[Any], value: object) -> bool:
+    return variable.get(_Job) is not value  # _Job stands for nothing: no variable has it
 
 
 def _teller() -> Callable[[Callable[[], object]], object]:

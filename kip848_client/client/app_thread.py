@@ -124,7 +124,10 @@ class AppThread:
         """
         if self.listeners.running is not None:
             raise IllegalStateError("poll() was called from inside a rebalance listener; return from it first")
-        self.presence.enter()
+        now_ms = self.clock.now_ms()
+        if self.presence.entered_ms is not None:
+            self.listeners.observer.polled_again(after_ms=now_ms - self.presence.entered_ms)
+        self.presence.enter(now_ms=now_ms)
 
     def end_poll(self) -> None:
         """The application leaves poll()."""

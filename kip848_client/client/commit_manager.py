@@ -15,6 +15,7 @@ from typing import TypeAlias
 from kip848_client.errors import Kip848Error
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.telemetry import OpenSpan
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
@@ -26,6 +27,7 @@ class PendingCall:
 
     Attributes:
         finished: set last; once it is, the other fields do not change.
+        span: of a commit; ends with it.
     """
 
     call_id: int
@@ -34,6 +36,7 @@ class PendingCall:
     finished: bool = False
     error: Kip848Error | None = None
     offsets: Offsets = field(default_factory=dict)
+    span: OpenSpan | None = None
 
 
 class CommitManager:
@@ -65,6 +68,8 @@ class CommitManager:
     def abandon(self, call: PendingCall) -> None:
         """Nobody waits for *call* any more."""
         self._pending.pop(call.call_id, None)
+        if call.span is not None:
+            call.span.end("nobody waits for it any more")
 
     def complete(self, effect: CommitDone | OffsetsFetched | LeaveDone) -> bool:
         """Mark the call that *effect* answers as finished (background thread).
@@ -87,6 +92,8 @@ class CommitManager:
         if call is None:
             return False
         call.offsets, call.error = offsets, error
+        if call.span is not None:
+            call.span.end(error)
         if call.asynchronous:
             self._finished.append(call)
         call.finished = True
@@ -98,6 +105,8 @@ class CommitManager:
             call = self._pending.pop(call_id, None)
             if call is not None:
                 call.error = error
+                if call.span is not None:
+                    call.span.end(error)
                 if call.asynchronous:
                     self._finished.append(call)
                 call.finished = True

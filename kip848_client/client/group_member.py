@@ -230,8 +230,9 @@ class GroupMember:
         if not chosen:
             return {}
         call = self.thread.commits.open()
-        self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.thread.clock.now_ms() + timeout_ms)
-        self.thread.await_call(call, deadline_s, what="commit")
+        with self.thread.listeners.observer.waiting("kafka.consumer.commit.sync.time.ns.total"):
+            self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.thread.clock.now_ms() + timeout_ms)
+            self.thread.await_call(call, deadline_s, what="commit")
         return chosen
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
@@ -260,8 +261,9 @@ class GroupMember:
         call = self.thread.commits.open()
         timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
-        self.thread.post(FetchOffsetsRequested(call.call_id, wanted, self.thread.clock.now_ms() + timeout_ms))
-        self.thread.await_call(call, deadline_s, what="committed")
+        with self.thread.listeners.observer.waiting("kafka.consumer.committed.time.ns.total"):
+            self.thread.post(FetchOffsetsRequested(call.call_id, wanted, self.thread.clock.now_ms() + timeout_ms))
+            self.thread.await_call(call, deadline_s, what="committed")
         return call.offsets
 
     # ----------------------------------------------------------------------------------------------------------- close
@@ -362,4 +364,5 @@ class GroupMember:
     def _request_commit(
         self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
     ) -> None:
+        call.span = self.thread.listeners.observer.commit_began(offsets, kind=kind.value)
         self.thread.post(CommitRequested(call.call_id, offsets, kind, deadline_ms))

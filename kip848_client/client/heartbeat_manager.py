@@ -22,6 +22,7 @@ import anyio
 import anyio.abc
 
 from kip848_client.client.commit_manager import CommitManager
+from kip848_client.client.gauges import gauges_of
 from kip848_client.client.observer import MemberObserver
 from kip848_client.client.ownership import HomeProcess
 from kip848_client.client.presence import AppPresence
@@ -64,6 +65,7 @@ from kip848_client.member.events import (
     SurfaceError,
     Tick,
 )
+from kip848_client.member.statistics import Statistics
 from kip848_client.telemetry import LogEvent, log_event
 
 AppEffect: TypeAlias = (
@@ -115,6 +117,11 @@ class SteppedMember(Protocol):
 
     def view(self) -> MemberView:
         """What the application's thread may read."""
+        ...
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts and times, which the member goes on writing."""
         ...
 
 
@@ -251,6 +258,16 @@ class HeartbeatRequestManager:
         return not self._thread.is_alive()
 
     def _start(self) -> None:
+        self._observer.offer(
+            gauges_of(
+                statistics=self._member.statistics,
+                view=lambda: self.view,
+                presence=self._presence,
+                inbox=self._inbox,
+                app_queue=self._app_queue,
+                clock=self._clock,
+            )
+        )
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
@@ -276,6 +293,7 @@ class HeartbeatRequestManager:
         finally:
             self._loop = None
             self._commits.fail_all(IllegalStateError("the consumer is closed"))
+            self._observer.ended()
             self.mark = object()
             self._app_queue.wake()
 
@@ -333,6 +351,7 @@ class HeartbeatRequestManager:
         if self._stopping is not None and self._stopping.is_set():
             return
         effects = self._member.step(event, now_ms=self._clock.now_ms())
+        self._observer.stepped(self._member.statistics)
         moved = False
         for effect in effects:
             moved = self._perform(effect) or moved

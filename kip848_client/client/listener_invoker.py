@@ -7,7 +7,7 @@ reconcile for ever (KAFKA-18160). Which listener call is due, and what its failu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from kip848_client.client.observer import MemberObserver
 from kip848_client.errors import ForkedProcessError, ListenerError
@@ -56,7 +56,7 @@ class ListenerInvoker:
 
     def __init__(self, *, report: Callable[[ListenerDone], object], observer: MemberObserver) -> None:
         self._report = report
-        self._observer = observer
+        self.observer: Final = observer
         self.callbacks: RebalanceCallbacks = NoCallbacks()
         self.running: ListenerEffect | None = None
         """The call that runs now: calls of the consumer made from inside a listener are told apart by it."""
@@ -83,7 +83,7 @@ class ListenerInvoker:
         try:
             if isinstance(effect, LosePartitions):
                 let_go()
-            with self._observer.listener(name, partitions):
+            with self.observer.listener(name, partitions):
                 call(partitions)
             if isinstance(effect, RevokePartitions):
                 let_go()

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonValue
 from kip848_client.member.events import StateChanged
-from kip848_client.member.states import MemberState
+from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
-from kip848_client.telemetry import ClientMetrics, LogEvent, log_event, log_exception
+from kip848_client.telemetry import ClientMetrics, LogEvent, OpenSpan, log_event, log_exception
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -26,8 +25,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
-
-_REBALANCE_CUT_SHORT: Final = {MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,10 @@ class MemberObserver:
         self._clock = clock
         self._journal = journal
         self._metrics = ClientMetrics(client_id=client_id, group_id=group_id)
-        self._rebalance_began_ms: int | None = None
+        self._rebalance: OpenSpan | None = None
+        self._ended = (0, 0)
+        """Rebalances that ended well, and others, as of the last look."""
+        self._commit_written_ns = 0
         self._lookups_fail = False
 
     def rename(self, *, member_id: str, member_epoch: int) -> None:
@@ -67,7 +67,7 @@ class MemberObserver:
         self._name = MemberName(name.group_id, name.client_id, member_id, member_epoch)
 
     def state_changed(self, change: StateChanged) -> None:
-        """The public state moved: one log event, one line, and the metrics of rebalances."""
+        """The public state moved: one log event, one line."""
         log_event(
             logging.INFO,
             LogEvent.STATE_CHANGED,
@@ -78,16 +78,57 @@ class MemberObserver:
             member_epoch=change.member_epoch,
         )
         self._write("state_changed", old=change.old.name, new=change.new.name, trigger=change.trigger)
-        now_ms = self._clock.now_ms()
-        if change.new is MemberState.RECONCILING:
-            self._rebalance_began_ms = now_ms
-        elif self._rebalance_began_ms is not None:
-            if change.new in _REBALANCE_CUT_SHORT:
-                self._metrics.count("kafka.consumer.failed.rebalance.total")
-            elif change.new is MemberState.STABLE:
-                self._metrics.count("kafka.consumer.rebalance.total")
-                self._metrics.measure("kafka.consumer.rebalance.latency", now_ms - self._rebalance_began_ms)
-            self._rebalance_began_ms = None
+
+    def stepped(self, statistics: Statistics) -> None:
+        """The member took an event (background thread): rebalances that began or ended with it."""
+        ended = (statistics.rebalances, statistics.failed_rebalances)
+        if ended != self._ended:
+            well, failed = ended[0] - self._ended[0], ended[1] - self._ended[1]
+            self._ended = ended
+            if well:
+                self._metrics.count("kafka.consumer.rebalance.total", well)
+                self._metrics.measure("kafka.consumer.rebalance.latency", statistics.last_rebalance_latency_ms or 0)
+            if failed:
+                self._metrics.count("kafka.consumer.failed.rebalance.total", failed)
+            self._end_rebalance("removed from the group, or failed" if failed else None)
+        open_ = statistics.rebalance_started_ms is not None
+        if open_ and self._rebalance is None and self._metrics.tracing:
+            self._rebalance = self._metrics.begin("kafka.consumer.rebalance", root=True)
+        elif not open_ and self._rebalance is not None:
+            self._end_rebalance(None)  # the consumer leaves
+
+    def _end_rebalance(self, failure: str | None) -> None:
+        rebalance, self._rebalance = self._rebalance, None
+        if rebalance is not None:
+            rebalance.end(failure, member_epoch=self._name.member_epoch)
+
+    def polled_again(self, *, after_ms: int) -> None:
+        """poll() looks at the group, *after_ms* after it did so last (application's thread)."""
+        self._metrics.measure("kafka.consumer.time.between.poll", after_ms)
+
+    @contextmanager
+    def waiting(self, metric: str) -> Iterator[None]:
+        """Cover a call that waits: its time goes into the counter *metric* of nanoseconds."""
+        began_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._metrics.count(metric, time.perf_counter_ns() - began_ns)
+
+    def commit_began(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, kind: str) -> OpenSpan | None:
+        """The application commits (on its thread): the span, whose parent is what the application does now."""
+        if not self._metrics.tracing:
+            return None
+        return self._metrics.begin("kafka.consumer.commit", partitions=describe_partitions(offsets), kind=kind)
+
+    def offer(self, gauges: Mapping[str, Callable[[], float]]) -> None:
+        """The member runs: its gauges can be read until `ended`."""
+        self._metrics.offer(gauges)
+
+    def ended(self) -> None:
+        """The member runs no more."""
+        self._metrics.withdraw()
+        self._end_rebalance(None)
 
     def answered(self, response: object, *, ms: float) -> None:
         """A request was answered after *ms*, with whatever code."""
@@ -102,6 +143,7 @@ class MemberObserver:
             case OffsetCommitResponse():
                 self._metrics.count("kafka.consumer.commit.total")
                 self._metrics.measure("kafka.consumer.commit.latency", ms)
+                self._commit_written_ns = time.time_ns() - int(ms * 1e6)
 
     def request_failed(self, what: object, *, kind: str, error: Exception) -> None:
         """A request ended without an answer."""
@@ -129,7 +171,8 @@ class MemberObserver:
         text = describe_partitions(partitions)
         began = time.perf_counter()
         try:
-            with self._metrics.span(f"kafka.consumer.partitions_{name}", partitions=text):
+            parent = None if name == "lost" else self._rebalance
+            with self._metrics.span(f"kafka.consumer.partitions_{name}", parent=parent, partitions=text):
                 yield
         except BaseException as error:
             callback = f"on_partitions_{name}"
@@ -150,6 +193,8 @@ class MemberObserver:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
     ) -> None:
         """A commit was answered, or given up."""
+        if automatic and self._metrics.tracing:
+            self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
             # Nobody asked for it, so nobody is told but the log.
             log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=describe_partitions(offsets), error=error)
@@ -158,6 +203,22 @@ class MemberObserver:
             self._write("commit_done", offsets=listed)
         else:
             self._write("commit_failed", offsets=listed, error=str(error))
+
+    def _trace_automatic_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None
+    ) -> None:
+        began_ns = self._commit_written_ns or time.time_ns()
+        self._commit_written_ns = 0
+        during = self._rebalance is not None and self._rebalance.began_ns <= began_ns
+        span = self._metrics.begin(
+            "kafka.consumer.commit",
+            parent=self._rebalance if during else None,
+            root=True,
+            began_ns=began_ns,
+            partitions=describe_partitions(offsets),
+            kind="automatic",
+        )
+        span.end(error)
 
     def poll_missed(self, *, silent_ms: int | None) -> None:
         """The application was not inside poll() for *silent_ms*, longer than max.poll.interval.ms."""

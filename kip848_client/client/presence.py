@@ -24,28 +24,48 @@ class AppPresence:
         self._buffer = buffer
         self.calls = 0
         """Grows with every consume() that found records at hand."""
+        self.entered_ms: int | None = None
+        """When poll() began to wait or to work the last time."""
+        self.waited_ms = 0
+        """How long poll() has waited and worked so far, without listeners."""
         self._seen = (0, 0)
         self._inside = 0
         self._left_ms: int | None = None
 
-    def enter(self) -> None:
+    def enter(self, *, now_ms: int) -> None:
         """poll() began to wait or to work; while it does, it counts as being called."""
+        self.entered_ms = now_ms
         self._inside += 1
 
     def leave(self, *, now_ms: int) -> None:
         """poll() returns to the application, or calls a listener, whose time is the application's."""
         self._left_ms = now_ms
+        if self.entered_ms is not None:
+            self.waited_ms += now_ms - self.entered_ms
         self._inside -= 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the application waits inside poll() now."""
+        return self._inside > 0
+
+    def waited_ms_until(self, now_ms: int) -> int:
+        """`waited_ms`, with the poll() that is going on."""
+        entered_ms = self.entered_ms
+        return self.waited_ms + (now_ms - entered_ms if self._inside and entered_ms is not None else 0)
 
     @contextmanager
     def outside(self, clock: Clock) -> Iterator[None]:
         """Cover a listener call: poll() waits for the application now, and not the other way round."""
         inside, self._inside = self._inside, 0
-        self._left_ms = clock.now_ms() if inside else self._left_ms
+        began_ms = clock.now_ms()
+        self._left_ms = began_ms if inside else self._left_ms
         try:
             yield
         finally:
             self._inside = inside
+            if inside:
+                self.waited_ms -= clock.now_ms() - began_ms
 
     def silent_ms(self, now_ms: int) -> int | None:
         """How long ago the application left poll(), or None if it never was inside."""

@@ -38,6 +38,9 @@ class Inbox(Generic[Item]):
             self._wake()
         return ticket
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def drain(self) -> deque[tuple[int, Item]]:
         """Take everything queued so far, oldest first."""
         self._woken = False
@@ -60,6 +63,9 @@ class AppQueue(Generic[Item]):
 
     def __bool__(self) -> bool:
         return bool(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
 
     def put(self, item: Item) -> None:
         """Queue *item* (background thread). Wakes nobody: call `wake` when the whole step is visible."""

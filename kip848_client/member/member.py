@@ -58,6 +58,7 @@ from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
+from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
 
 __all__ = ["Member", "MemberSnapshot"]
@@ -339,6 +340,11 @@ class Member:
             readable = frozenset(partition.topic_partition for partition in context.owned - blocked)
             self._last_readable = (context.owned, blocked, readable)
         return readable
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts and times for metrics; the member goes on writing them."""
+        return self._context.statistics
 
     def snapshot(self) -> MemberSnapshot:
         """A copy of what the member is now."""

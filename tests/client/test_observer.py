@@ -11,8 +11,8 @@ from kip848_client.client.observer import MemberObserver
 from kip848_client.clock import ManualClock
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import MemoryJournal
-from kip848_client.member.events import StateChanged
-from kip848_client.member.states import MemberState
+from kip848_client.member.states import Phase
+from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.telemetry import METRICS, SPANS, ClientMetrics, LogEvent, log_event
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -33,9 +33,9 @@ class CountingMetrics(ClientMetrics):
         super().__init__(client_id="c", group_id="g")
         self.seen: list[tuple[str, float]] = []
 
-    def count(self, name: str) -> None:
-        super().count(name)
-        self.seen.append((name, 1))
+    def count(self, name: str, amount: int = 1) -> None:
+        super().count(name, amount)
+        self.seen.append((name, amount))
 
     def measure(self, name: str, ms: float) -> None:
         super().measure(name, ms)
@@ -64,36 +64,41 @@ def observer(journal: MemoryJournal, clock: ManualClock, metrics: CountingMetric
     return observer
 
 
-def moved(old: MemberState, new: MemberState) -> StateChanged:
-    return StateChanged(old, new, "test", 3)
-
-
-def test_a_rebalance_is_measured_from_reconciling_to_stable(
-    observer: MemberObserver, clock: ManualClock, metrics: CountingMetrics
+def test_a_rebalance_is_measured_until_its_acknowledgement_is_due(
+    observer: MemberObserver, metrics: CountingMetrics
 ) -> None:
-    """The number that people compare with the old protocol."""
-    observer.state_changed(moved(MemberState.STABLE, MemberState.RECONCILING))
-    clock.advance(40)
-    observer.state_changed(moved(MemberState.RECONCILING, MemberState.STABLE))
+    """The number that people compare with the old protocol; each of the runs that one assignment takes counts."""
+    statistics = Statistics()
+    for now_ms, old, new in (
+        (1_000, Phase.IN_SYNC, Phase.PENDING),
+        (1_040, Phase.PENDING, Phase.ACK_DUE),
+        (1_050, Phase.ACK_DUE, Phase.PENDING),
+        (1_150, Phase.ASSIGNING, Phase.ACK_DUE),
+        (1_151, Phase.ACK_DUE, Phase.IN_SYNC),
+    ):
+        statistics.moved(old, new, now_ms=now_ms)
+        observer.stepped(statistics)
 
-    assert metrics.seen == [("kafka.consumer.rebalance.total", 1), ("kafka.consumer.rebalance.latency", 40)]
+    total, latency = "kafka.consumer.rebalance.total", "kafka.consumer.rebalance.latency"
+    assert metrics.seen == [(total, 1), (latency, 40), (total, 1), (latency, 100)]
 
 
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        (MemberState.RELEASING_ASSIGNMENT, ["kafka.consumer.failed.rebalance.total"]),
-        (MemberState.FATAL, ["kafka.consumer.failed.rebalance.total"]),
-        (MemberState.UNJOINED, []),
+        (Phase.FENCED_RELEASE, ["kafka.consumer.failed.rebalance.total"]),
+        (Phase.FATAL_RELEASE, ["kafka.consumer.failed.rebalance.total"]),
+        (Phase.LEAVE_REVOKING, []),
     ],
 )
 def test_only_a_rebalance_that_was_cut_short_counts_as_failed(
-    observer: MemberObserver, metrics: CountingMetrics, end: MemberState, expected: list[str]
+    observer: MemberObserver, metrics: CountingMetrics, end: Phase, expected: list[str]
 ) -> None:
     """Leaving is no failure; being fenced while stable is none of a rebalance."""
-    observer.state_changed(moved(MemberState.STABLE, MemberState.RECONCILING))
-    observer.state_changed(moved(MemberState.RECONCILING, end))
-    observer.state_changed(moved(MemberState.STABLE, MemberState.RELEASING_ASSIGNMENT))
+    statistics = Statistics()
+    for old, new in ((Phase.IN_SYNC, Phase.PENDING), (Phase.PENDING, end), (Phase.IN_SYNC, Phase.FENCED_RELEASE)):
+        statistics.moved(old, new, now_ms=1_000)
+        observer.stepped(statistics)
 
     assert [name for name, _ in metrics.seen] == expected
 
@@ -174,7 +179,7 @@ def test_every_name_of_a_metric_and_span_works() -> None:
     for name in METRICS:
         (metrics.count if name.endswith(".total") else lambda one: metrics.measure(one, 1.0))(name)
     for name in SPANS:
-        with metrics.span(name, partitions="orders-0"):
+        with metrics.span(name, parent=None, partitions="orders-0"):
             pass
 
     assert all(name.startswith("kafka.consumer.") for name in (*METRICS, *SPANS))

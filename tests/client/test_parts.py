@@ -169,7 +169,7 @@ def test_presence_is_now_while_inside_and_the_moment_of_leaving_afterwards() -> 
     presence = AppPresence()
     never = presence.last_polled_ms(clock.now_ms())
 
-    presence.enter()
+    presence.enter(now_ms=clock.now_ms())
     clock.advance(500)
     inside = presence.last_polled_ms(clock.now_ms())
     with presence.outside(clock):

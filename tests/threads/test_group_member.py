@@ -12,6 +12,7 @@ from kip848_client.clock import ManualClock
 from kip848_client.errors import IllegalStateError, Kip848Error, ListenerError, RequestTimeoutError
 from kip848_client.member.events import LeaveMode, MemberEffect, MemberEvent, MemberView
 from kip848_client.member.states import MemberState
+from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, Subscription
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -400,6 +401,7 @@ class BrokenMember:
 
     def __init__(self) -> None:
         self.steps = 0
+        self.statistics = Statistics()
 
     def step(self, event: MemberEvent, *, now_ms: int) -> list[MemberEffect]:
         self.steps += 1

@@ -1,0 +1,63 @@
+"""What can be read of a running member at any moment: the functions behind `telemetry.GAUGES`.
+
+Called on the thread of whoever collects metrics; they look at single values that the other threads replace whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+
+from kip848_client.client.presence import AppPresence
+from kip848_client.clock import Clock
+from kip848_client.member.events import MemberView
+from kip848_client.member.statistics import Statistics
+
+UNKNOWN = -1.0
+"""Something has not happened yet."""
+
+
+def gauges_of(
+    *,
+    statistics: Statistics,
+    view: Callable[[], MemberView],
+    presence: AppPresence,
+    inbox: Sized,
+    app_queue: Sized,
+    clock: Clock,
+) -> dict[str, Callable[[], float]]:
+    """Name of each gauge -> what tells its value now."""
+    idle = _IdleRatio(presence, clock)
+
+    def ago(moment_ms: int | None) -> float:
+        return UNKNOWN if moment_ms is None else max(0, clock.now_ms() - moment_ms) / 1_000
+
+    def last_poll() -> float:
+        silent_ms = presence.silent_ms(clock.now_ms())
+        if presence.inside:
+            return 0.0
+        return UNKNOWN if silent_ms is None else silent_ms / 1_000
+
+    return {
+        "kafka.consumer.last.heartbeat.seconds.ago": lambda: ago(statistics.last_heartbeat_ms),
+        "kafka.consumer.last.rebalance.seconds.ago": lambda: ago(statistics.last_rebalance_ended_ms),
+        "kafka.consumer.last.poll.seconds.ago": last_poll,
+        "kafka.consumer.poll.idle.ratio.avg": idle,
+        "kafka.consumer.assigned.partitions": lambda: len(view().assigned),
+        "kafka.consumer.application.event.queue.size": lambda: len(inbox),
+        "kafka.consumer.background.event.queue.size": lambda: len(app_queue),
+    }
+
+
+class _IdleRatio:
+    """Between two collections: how much of the time was spent inside poll()."""
+
+    def __init__(self, presence: AppPresence, clock: Clock) -> None:
+        self._presence = presence
+        self._clock = clock
+        self._last = (clock.now_ms(), 0)
+
+    def __call__(self) -> float:
+        now_ms, waited_ms = self._clock.now_ms(), self._presence.waited_ms_until(self._clock.now_ms())
+        last_ms, last_waited_ms = self._last
+        self._last = (now_ms, waited_ms)
+        return min(1.0, max(0.0, (waited_ms - last_waited_ms) / (now_ms - last_ms))) if now_ms > last_ms else 0.0

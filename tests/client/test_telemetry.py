@@ -1,0 +1,312 @@
+"""What a program that configures the OpenTelemetry SDK sees of its consumer, on the embedded broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import anyio
+import anyio.lowlevel
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition
+from kip848_client.config import ConfigValue
+from kip848_client.errors import ErrorCode
+from kip848_client.faults import error
+from kip848_client.telemetry import GAUGES, METRICS, SPANS
+from tests.support.waiting import wait_until
+
+CLIENT = "kafka.consumer."
+
+
+class Seen:
+    """What the SDK of the test was given."""
+
+    def __init__(self, exporter: InMemorySpanExporter, reader: InMemoryMetricReader) -> None:
+        self._exporter = exporter
+        self._reader = reader
+
+    def spans(self, name: str = "") -> list[ReadableSpan]:
+        """Those that have ended, with this name if one is given."""
+        return [span for span in self._exporter.get_finished_spans() if not name or span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        """The only span with this name."""
+        [span] = self.spans(name)
+        return span
+
+    def figures(self) -> dict[str, list[tuple[float, Mapping[str, object]]]]:
+        """Metric -> (value, or count of a histogram; attributes)."""
+        collected = self._reader.get_metrics_data()
+        figures: dict[str, list[tuple[float, Mapping[str, object]]]] = {}
+        for resource in collected.resource_metrics if collected is not None else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.data.data_points:
+                        if isinstance(point, HistogramDataPoint):
+                            value: float = point.count
+                        else:
+                            assert isinstance(point, NumberDataPoint)
+                            value = point.value
+                        figures.setdefault(metric.name, []).append((value, dict(point.attributes or {})))
+        return figures
+
+    def value(self, name: str) -> float:
+        """Of a metric of the only consumer."""
+        [(value, attributes)] = self.figures()[CLIENT + name]
+        assert attributes == {"client-id": "c1", "group-id": "g"}
+        return value
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
+    """An SDK for this test alone; a process may set one only once, so it is put in place by hand."""
+    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    tracers, meters = TracerProvider(), MeterProvider([reader])
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracers)
+    monkeypatch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", meters)
+    assert trace.get_tracer_provider() is tracers
+    assert metrics.get_meter_provider() is meters
+    yield Seen(exporter, reader)
+    tracers.shutdown()
+    meters.shutdown()
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2}) as running:
+        yield running
+
+
+def settings(broker: EmbeddedBroker, **conf: ConfigValue) -> dict[str, ConfigValue]:
+    own = {name.replace("_", "."): conf[name] for name in conf}
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "g",
+        "client.id": "c1",
+        "log_level": 0,
+        "auto.offset.reset": "earliest",
+        **own,
+    }
+
+
+def poll_until(consumer: Consumer, condition: Callable[[], object], what: str) -> None:
+    wait_until(lambda: (consumer.poll(0.02), condition())[1], what=what)
+
+
+def id_of(span: ReadableSpan | trace.Span) -> int:
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def test_a_rebalance_is_one_span_over_callbacks_and_commits(broker: EmbeddedBroker, seen: Seen) -> None:
+    """What a rebalance cost, and which callback it was: the question after every deployment."""
+    tracer = trace.get_tracer("application")
+
+    def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with tracer.start_as_current_span("save"):
+            consumer.commit(asynchronous=False)
+
+    with Consumer(settings(broker)) as consumer, Consumer(settings(broker, client_id="c2")) as second:
+        consumer.subscribe(["orders"], on_revoke=on_revoke)
+        with tracer.start_as_current_span("work") as work:
+            poll_until(consumer, lambda: seen.spans(CLIENT + "rebalance"), "the first rebalance")
+        joining = seen.one(CLIENT + "rebalance")
+        assigned = seen.one(CLIENT + "partitions_assigned")
+        assert joining.parent is None
+        assert parent_of(assigned) == id_of(joining)
+        assert [link.context.span_id for link in assigned.links] == [id_of(work)]
+        assert dict(assigned.attributes or {}) == {
+            "client-id": "c1",
+            "group-id": "g",
+            "partitions": "orders-0, orders-1",
+        }
+
+        second.subscribe(["orders"])
+        wait_until(
+            lambda: (consumer.poll(0.02), second.poll(0.02), len(second.assignment()) == 1)[2], what="the hand-over"
+        )
+        rebalances = {id_of(span): span for span in seen.spans(CLIENT + "rebalance")}
+        [revoked] = seen.spans(CLIENT + "partitions_revoked")
+        assert parent_of(revoked) in rebalances
+        by_kind = {
+            (span.attributes or {})["kind"]: span
+            for span in seen.spans(CLIENT + "commit")
+            if (span.attributes or {})["client-id"] == "c1"
+        }
+        assert parent_of(by_kind["automatic"]) == parent_of(revoked)
+        save = seen.one("save")
+        assert parent_of(by_kind["sync"]) == id_of(save)
+        assert parent_of(save) == id_of(revoked)
+        assert all((span.status.status_code is trace.StatusCode.UNSET) for span in seen.spans())
+
+
+def test_a_commit_belongs_to_what_the_application_does(broker: EmbeddedBroker, seen: Seen) -> None:
+    """The trace of an order ends with its commit, and says so if it failed."""
+    tracer = trace.get_tracer("application")
+    with Consumer(settings(broker, enable_auto_commit=False)) as consumer:
+        consumer.subscribe(["orders"])
+        poll_until(consumer, consumer.assignment, "the assignment")
+        with tracer.start_as_current_span("order 1") as first:
+            consumer.commit(offsets=[TopicPartition("orders", 0, 1)])
+        poll_until(consumer, lambda: seen.spans(CLIENT + "commit"), "the answer")
+        broker.faults.on("OffsetCommit", error(ErrorCode.OFFSET_METADATA_TOO_LARGE), group="g")
+        with tracer.start_as_current_span("order 2") as second, pytest.raises(Kip848Error):
+            consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+    done, failed = seen.spans(CLIENT + "commit")
+    assert (parent_of(done), parent_of(failed)) == (id_of(first), id_of(second))
+    assert dict(done.attributes or {})["partitions"] == "orders-0"
+    assert done.status.status_code is trace.StatusCode.UNSET
+    assert failed.status.status_code is trace.StatusCode.ERROR
+    assert "OFFSET_METADATA_TOO_LARGE" in (failed.status.description or "")
+
+
+def test_polling_makes_no_span(broker: EmbeddedBroker, seen: Seen) -> None:
+    """A consumer polls ten times a second; nobody could find anything among these spans."""
+    with Consumer(settings(broker, enable_auto_commit=False)) as consumer:
+        consumer.subscribe(["orders"])
+        poll_until(consumer, lambda: seen.spans(CLIENT + "rebalance"), "the first rebalance")
+        before = len(seen.spans())
+        for _ in range(100):
+            consumer.poll(0.001)
+        assert len(seen.spans()) == before
+    assert {span.name for span in seen.spans()} <= set(SPANS)
+
+
+def test_a_rebalance_that_a_removal_ends_is_marked_as_failed(broker: EmbeddedBroker, seen: Seen) -> None:
+    """These are the rebalances to look at; lost partitions are reported outside of them."""
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if not removed:
+            removed.append(consumer.member_id)
+            broker.remove_member("g", consumer.member_id)
+            wait_until(lambda: consumer.state.name == "RELEASING_ASSIGNMENT", what="the removal to be heard of")
+
+    removed: list[str] = []
+    lost: list[TopicPartition] = []
+    with Consumer(settings(broker)) as consumer:
+        consumer.subscribe(["orders"], on_assign=on_assign, on_lost=lambda _, partitions: lost.extend(partitions))
+        poll_until(consumer, lambda: len(seen.spans(CLIENT + "rebalance")) == 2, "two rebalances")
+        assert seen.value("failed.rebalance.total") == 1
+        assert seen.value("rebalance.total") == 1
+    first, second = seen.spans(CLIENT + "rebalance")
+    assert first.status.status_code is trace.StatusCode.ERROR
+    assert second.status.status_code is trace.StatusCode.UNSET
+    assert all(span.parent is None for span in seen.spans(CLIENT + "partitions_lost"))
+    assert bool(lost) == bool(seen.spans(CLIENT + "partitions_lost"))
+
+
+def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBroker, seen: Seen) -> None:
+    """Dashboards are built on these names."""
+    with Consumer(settings(broker)) as consumer:
+        consumer.subscribe(["orders"])
+        assert seen.value("last.poll.seconds.ago") == -1
+        assert seen.value("last.heartbeat.seconds.ago") == -1
+        assert seen.value("last.rebalance.seconds.ago") == -1
+        poll_until(consumer, consumer.assignment, "the assignment")
+        broker.remove_member("g", consumer.member_id)
+        poll_until(consumer, lambda: seen.value("rebalance.total") == 2, "the member to be back")
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        consumer.committed([TopicPartition("orders", 0)])
+        consumer.unsubscribe()
+        consumer.subscribe(["orders"])
+        poll_until(consumer, consumer.assignment, "the assignment again")
+        figures = seen.figures()
+        removed_in_peace = {CLIENT + "failed.rebalance.total"}
+        assert set(figures) | removed_in_peace == set(METRICS) | set(GAUGES)
+        assert seen.value("assigned.partitions") == 2
+        assert seen.value("heartbeat.total") >= 6
+        assert seen.value("commit.total") >= 1
+        assert seen.value("commit.sync.time.ns.total") > 1_000
+        assert seen.value("partition.lost.latency") == seen.value("partition.revoked.latency") == 1
+        assert 0 <= seen.value("last.heartbeat.seconds.ago") < 30
+        assert 0 <= seen.value("last.poll.seconds.ago") < 30
+        consumer.poll(0.2)
+        assert 0 < seen.value("poll.idle.ratio.avg") <= 1
+    assert not {name for name in seen.figures() if name in GAUGES}, "a closed consumer is no longer reported"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_spans_cross_to_the_event_loop_and_back(broker: EmbeddedBroker, seen: Seen, backend: str) -> None:
+    """AsyncConsumer works on another thread; its spans must not be orphans there, nor those inside its listeners."""
+    tracer = trace.get_tracer("application")
+
+    async def on_assign(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        with tracer.start_as_current_span("load"):
+            await anyio.lowlevel.checkpoint()
+            await consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+
+    async def main() -> None:
+        async with AsyncConsumer(settings(broker, enable_auto_commit=False)) as consumer:
+            await consumer.subscribe(["orders"], on_assign=on_assign)
+            with anyio.fail_after(15):
+                while not seen.spans(CLIENT + "rebalance"):
+                    await consumer.poll(0.02)
+            with tracer.start_as_current_span("order"):
+                await consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+            assert not trace.get_current_span().get_span_context().is_valid
+
+    anyio.run(main, backend=backend)
+    assigned, load, order = seen.one(CLIENT + "partitions_assigned"), seen.one("load"), seen.one("order")
+    inside, outside = seen.spans(CLIENT + "commit")
+    assert parent_of(assigned) == id_of(seen.one(CLIENT + "rebalance"))
+    assert parent_of(load) == id_of(assigned)
+    assert (parent_of(inside), parent_of(outside)) == (id_of(load), id_of(order))
+
+
+PROGRAM = """
+import sys
+from kip848_client import Consumer
+conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "log_level": 0}
+with Consumer(conf) as consumer:
+    from opentelemetry import metrics, trace
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    reader, exporter = InMemoryMetricReader(), InMemorySpanExporter()
+    metrics.set_meter_provider(MeterProvider([reader]))
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    consumer.subscribe(["orders"])
+    with Consumer({**conf, "client.id": "another"}) as another:
+        another.subscribe(["orders"])
+        while not consumer.assignment() or not another.assignment():
+            consumer.poll(0.02), another.poll(0.02)
+        data = reader.get_metrics_data()
+names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
+print(sorted(name for name in names if "assigned" in name))
+print(sorted({span.name for span in exporter.get_finished_spans()}))
+"""
+
+
+def test_an_sdk_that_is_set_up_after_the_consumer_was_made_does_as_well(broker: EmbeddedBroker) -> None:
+    """Programs set up their SDK when they get to it; no warning, nothing missing."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, broker.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "['kafka.consumer.assigned.partitions', 'kafka.consumer.partition.assigned.latency']",
+        "['kafka.consumer.commit', 'kafka.consumer.partitions_assigned', 'kafka.consumer.partitions_revoked', "
+        "'kafka.consumer.rebalance']",
+    ]
