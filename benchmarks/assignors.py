@@ -2,11 +2,12 @@
 
 ::
 
-    python benchmarks/assignors.py              # a minute and a half
+    python benchmarks/assignors.py              # five minutes
     python benchmarks/assignors.py --quick
 
 ``full`` assigns to members that have nothing; ``incremental`` assigns to all but one and then measures one joining.
-Homogeneous members subscribe to all topics, heterogeneous ones to one of five sets of them. The peers are client-side
+Homogeneous members subscribe to all topics, heterogeneous ones to one of five sets of them. With ``uniform-rack-aware``
+members and partitions are spread over three racks, one replica a partition: the hardest case. The peers are client-side
 assignors of kafka-python, in Python as ours are, on the sizes that they can bear. Kafka's published figures (JMH, on
 another machine) stand beside ours in docs/performance.md.
 """
@@ -19,6 +20,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,10 +28,11 @@ from report_file import keep, machine, options, table, versions
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupSpec
 
-MEMBERS = (100, 1_000, 10_000)
+MEMBERS = (100, 500, 1_000, 5_000, 10_000)
 PARTITIONS_PER_MEMBER = (5, 10, 50)
 TOPICS = (10, 100, 1_000)
 BUCKETS = 5
+RACKS = ("a", "b", "c")
 ROUNDS = 5
 ROUND_BUDGET_S = 0.8
 GOALS_MS = {
@@ -39,8 +42,9 @@ GOALS_MS = {
 }
 
 
-def spec_of(*, members: int, per_member: int, topics: int, heterogeneous: bool) -> GroupSpec:
+def spec_of(*, members: int, per_member: int, topics: int, heterogeneous: bool, racks: bool = False) -> GroupSpec:
     """The group of one cell of the grid."""
+    count = max(1, members * per_member // topics)
     ids = [uuid.UUID(int=number + 1) for number in range(topics)]
     everything = tuple(ids)
     buckets = [tuple(ids[number::BUCKETS]) for number in range(BUCKETS)]
@@ -49,7 +53,11 @@ def spec_of(*, members: int, per_member: int, topics: int, heterogeneous: bool) 
             f"member-{number:05}": buckets[number % BUCKETS] if heterogeneous else everything
             for number in range(members)
         },
-        topics=dict.fromkeys(ids, max(1, members * per_member // topics)),
+        topics=dict.fromkeys(ids, count),
+        rack_ids={f"member-{number:05}": RACKS[number % 3] for number in range(members)} if racks else {},
+        partition_racks=(
+            dict.fromkeys(ids, tuple(frozenset(RACKS[number % 3]) for number in range(count))) if racks else {}
+        ),
     )
 
 
@@ -68,10 +76,16 @@ def timed_ms(work: Callable[[], object]) -> tuple[float, float]:
 def measure(name: str, *, members: int, per_member: int, topics: int, heterogeneous: bool) -> list[dict[str, Any]]:
     """One cell, full and incremental."""
     assign = SERVER_ASSIGNORS[name].assign
-    whole = spec_of(members=members, per_member=per_member, topics=topics, heterogeneous=heterogeneous)
+    whole = spec_of(
+        members=members,
+        per_member=per_member,
+        topics=topics,
+        heterogeneous=heterogeneous,
+        racks=name == "uniform-rack-aware",
+    )
     *others, _last = whole.subscriptions
-    before = assign(GroupSpec({member: whole.subscriptions[member] for member in others}, whole.topics))
-    joined = GroupSpec(whole.subscriptions, whole.topics, before)
+    before = assign(replace(whole, subscriptions={member: whole.subscriptions[member] for member in others}))
+    joined = replace(whole, target=before)
     cells = []
     for mode, spec in (("full", whole), ("incremental", joined)):
         best, middle = timed_ms(lambda spec=spec: assign(spec))  # type: ignore[misc]
@@ -130,7 +144,7 @@ def main() -> int:
     if not arguments.quick:
         sizes = tuple((m, p, t) for m in MEMBERS for p in PARTITIONS_PER_MEMBER for t in TOPICS if m * p >= t)
     cells: list[dict[str, Any]] = []
-    rows: list[list[object]] = [["uniform, range: best ms", "homog. full", "joining", "heterog. full", "joining"]]
+    rows: list[list[object]] = [["best ms", "homog. full", "joining", "heterog. full", "joining"]]
     for name in SERVER_ASSIGNORS:
         for members, per_member, topics in sizes:
             row: list[object] = [f"{name} {members} members x {per_member}, {topics} topics"]

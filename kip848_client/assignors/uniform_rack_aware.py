@@ -7,9 +7,10 @@ rack, and when the exchange is done, picks which partitions go, and gives as man
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors.rack_exchange import Place, exchange
@@ -24,7 +25,9 @@ _PLACES_MAX: Final = 100
 
 _NO_RACKS: Final[frozenset[str]] = frozenset()
 
-Partition = tuple[UUID, int]
+Partition: TypeAlias = int
+"""A partition of a market by number: those of one topic follow each other, topics ascend. To compare two topic ids runs
+Python code, and there may be half a million partitions."""
 
 
 class RackAwareUniformAssignor:
@@ -108,11 +111,16 @@ class _Market:
         racks = [rack for (_, rack), _ in places]
         numbers: dict[tuple[UUID, ...], int] = {}
         subscriptions = [numbers.setdefault(subscription, len(numbers)) for (subscription, _), _ in places]
-        self._kinds: Final[dict[UUID, list[int]]] = {}
+        self._kinds: Final[list[int]] = []
         """The kind of every partition."""
+        self._first: Final[dict[UUID, Partition]] = {}
+        """The number of each topic's partition 0."""
         self._wanted: Final[list[frozenset[int]]] = []
         self._local: Final[list[frozenset[int]]] = []
+        self._counts: Final = spec.topics
         self._set_kinds(spec, numbers, racks)
+        self._topic_ids: Final = list(self._first)
+        self._firsts: Final = list(self._first.values())
         self._places: Final = [Place(subscription) for subscription in subscriptions]
         self._place_of: Final = {
             member_id: number for number, members in enumerate(self._members) for member_id in members
@@ -143,38 +151,33 @@ class _Market:
         known = frozenset(racks) - {""}
         kinds: dict[tuple[frozenset[int], frozenset[str]], int] = {}
         for topic_id in sorted(wanted):
-            by = frozenset(wanted[topic_id])
-            all_racks = spec.partition_racks.get(topic_id, ())
+            self._first[topic_id] = len(self._kinds)
+            by, count = frozenset(wanted[topic_id]), spec.topics[topic_id]
             cached: dict[frozenset[str], int] = {}
-            own: list[int] = []
-            for partition_racks in all_racks[: spec.topics[topic_id]]:
+            all_racks = spec.partition_racks.get(topic_id, ())[:count]
+            for partition_racks in all_racks:
                 kind = cached.get(partition_racks)
                 if kind is None:
                     kind = cached[partition_racks] = kinds.setdefault((by, partition_racks & known), len(kinds))
-                own.append(kind)
-            if len(own) < spec.topics[topic_id]:
-                own += [kinds.setdefault((by, _NO_RACKS), len(kinds))] * (spec.topics[topic_id] - len(own))
-            self._kinds[topic_id] = own
+                self._kinds.append(kind)
+            if len(all_racks) < count:
+                self._kinds.extend([kinds.setdefault((by, _NO_RACKS), len(kinds))] * (count - len(all_racks)))
         for by, partition_racks in kinds:
             self._wanted.append(by)
             self._local.append(frozenset(number for number, rack in enumerate(racks) if rack in partition_racks))
 
     def _count(self) -> None:
+        kinds = self._kinds
         for place, members in zip(self._places, self._members, strict=True):
-            held: Counter[int] = Counter()
-            uprooted: Counter[int] = Counter()
-            at_home: set[Partition] | None = None
+            settled: list[Partition] = []
+            moved: list[Partition] = []
             for member_id in members:
                 share = self._assignment[member_id]
-                settled = share is self._before.get(member_id)
-                if not settled and at_home is None:
-                    at_home = self._owned_before(members)
-                for topic_id, numbers in share.items():
-                    own = self._kinds[topic_id]
-                    held.update([own[number] for number in numbers])
-                    if not settled and at_home is not None:
-                        uprooted.update([own[number] for number in numbers if (topic_id, number) not in at_home])
-            place.held, place.uprooted = dict(held), dict(uprooted)
+                (settled if share is self._before.get(member_id) else moved).extend(self._numbers(share))
+            place.held = dict(Counter([kinds[partition] for partition in settled + moved]))
+            if moved:
+                at_home = self._owned_before(members)
+                place.uprooted = dict(Counter([kinds[one] for one in moved if one not in at_home]))
 
     def _find_slack(self) -> None:
         """Where loads of one subscription are two neighbours, it is all the same who has the larger one."""
@@ -187,12 +190,26 @@ class _Market:
                 place.large = sum(self._sizes[member_id] == max(sizes) for member_id in members)
                 place.small = len(members) - place.large
 
+    def _numbers(self, share: TopicPartitions) -> list[Partition]:
+        """The partitions of a share; those of topics that nobody here wants are left out."""
+        numbers: list[Partition] = []
+        for topic_id, partitions in share.items():
+            first = self._first.get(topic_id)
+            if first is not None:
+                numbers += [first + partition for partition in partitions]
+        return numbers
+
     def _owned_before(self, members: Iterable[str]) -> set[Partition]:
+        return {one for member_id in members for one in self._numbers(self._valid_before(member_id))}
+
+    def _valid_before(self, member_id: str) -> TopicPartitions:
+        """What a member had, without partitions that are there no more: their numbers are other partitions' here."""
         return {
-            (topic_id, number)
-            for member_id in members
-            for topic_id, numbers in self._before.get(member_id, {}).items()
-            for number in numbers
+            topic_id: tuple(one for one in partitions if one < self._counts[topic_id])
+            if partitions and partitions[-1] >= self._counts.get(topic_id, 0)
+            else partitions
+            for topic_id, partitions in self._before.get(member_id, {}).items()
+            if topic_id in self._first
         }
 
     # --- handing over
@@ -227,15 +244,15 @@ class _Market:
         """What stays at a place and, by kind, what goes: first what was not there before, the last ones first."""
         by_kind: dict[int, list[Partition]] = defaultdict(list)
         for member_id in self._members[number]:
-            for topic_id, numbers in self._assignment[member_id].items():
-                own = self._kinds[topic_id]
-                for partition in numbers:
-                    by_kind[own[partition]].append((topic_id, partition))
+            for partition in self._numbers(self._assignment[member_id]):
+                by_kind[self._kinds[partition]].append(partition)
         stays: list[Partition] = []
         gone: dict[int, list[Partition]] = {}
         for kind, partitions in by_kind.items():
-            partitions.sort(key=lambda partition: (partition not in at_home, partition))
+            partitions.sort()
             keep = min(self._places[number].held.get(kind, 0), len(partitions))
+            if keep < len(partitions) and at_home:
+                partitions.sort(key=lambda partition: partition not in at_home)
             stays += partitions[:keep]
             gone[kind] = partitions[keep:]
         return stays, gone
@@ -249,37 +266,31 @@ class _Market:
         only: set[Partition] | None,
     ) -> list[Partition]:
         """From the stock, what a place lacks; with *only*, no others than these."""
-        counts = Counter(self._kinds[topic_id][partition] for topic_id, partition in has)
+        counts = Counter([self._kinds[partition] for partition in has])
         taken: list[Partition] = []
         for kind, count in sorted(self._places[number].held.items()):
             missing = count - counts[kind]
-            if missing > 0:
-                fitting = stock[kind] if only is None else [one for one in stock[kind] if one in only]
-                chosen = fitting[:missing]
-                if chosen:
-                    out = set(chosen)
-                    stock[kind] = [one for one in stock[kind] if one not in out]
-                    taken += chosen
+            if missing <= 0:
+                continue
+            if only is None:
+                taken += stock[kind][:missing]
+                stock[kind] = stock[kind][missing:]
+            elif chosen := [one for one in stock[kind] if one in only][:missing]:
+                out = set(chosen)
+                stock[kind] = [one for one in stock[kind] if one not in out]
+                taken += chosen
         return taken
 
     def _share_out(self, number: int, partitions: list[Partition], *, grown: int) -> dict[str, TopicPartitions]:
         """Give a place's partitions to its members, as many to each as `uniform` did; who had one keeps it."""
         members = self._members[number]
         sizes = {member_id: self._sizes[member_id] for member_id in members}
-        for _ in range(abs(grown)):
-            if grown > 0:
-                chosen = min(members, key=sizes.__getitem__)
-                sizes[chosen] += 1
-            else:
-                chosen = max(members, key=sizes.__getitem__)
-                sizes[chosen] -= 1
+        # Loads are two neighbours where the place as a whole owns more or less now.
+        by_size = sorted(members, key=sizes.__getitem__, reverse=grown < 0)
+        for member_id in by_size[: abs(grown)]:
+            sizes[member_id] += 1 if grown > 0 else -1
         partitions.sort()
-        owner_before = {
-            (topic_id, one): member_id
-            for member_id in members
-            for topic_id, numbers in self._before.get(member_id, {}).items()
-            for one in numbers
-        }
+        owner_before = {one: member_id for member_id in members for one in self._numbers(self._valid_before(member_id))}
         shares: dict[str, list[Partition]] = {member_id: [] for member_id in members}
         homeless: list[Partition] = []
         for partition in partitions:
@@ -294,11 +305,16 @@ class _Market:
             shares[member_id] += homeless[start : start + missing]
             start += missing
         assert start == len(homeless)
-        return {member_id: _grouped(share) for member_id, share in shares.items()}
+        return {member_id: self._share(numbers) for member_id, numbers in shares.items()}
 
-
-def _grouped(partitions: Iterable[Partition]) -> TopicPartitions:
-    grouped: dict[UUID, list[int]] = {}
-    for topic_id, number in sorted(partitions):
-        grouped.setdefault(topic_id, []).append(number)
-    return {topic_id: tuple(numbers) for topic_id, numbers in grouped.items()}
+    def _share(self, numbers: list[Partition]) -> TopicPartitions:
+        numbers.sort()
+        share: dict[UUID, tuple[int, ...]] = {}
+        start = 0
+        while start < len(numbers):
+            topic = bisect_right(self._firsts, numbers[start]) - 1
+            first, topic_id = self._firsts[topic], self._topic_ids[topic]
+            stop = bisect_left(numbers, first + self._counts[topic_id], start)
+            share[topic_id] = tuple([one - first for one in numbers[start:stop]])
+            start = stop
+        return share
