@@ -1,6 +1,7 @@
 # Everything that a person or CI runs. Each target does its own set-up; nothing needs to be prepared.
 #
 #   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed)
+#   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
 #   make docs     draw the parts of docs/protocol.md anew that are made from the code
@@ -18,7 +19,7 @@ PYTHON3 ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	command -v $$name >/dev/null && $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$name && break; done)
 
-.PHONY: help venv demo test check format docs interop bench package clean
+.PHONY: help venv demo demo-spark test check format docs interop bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,6 +36,9 @@ $(STAMP): pyproject.toml
 
 demo: venv
 	@$(VENV)/bin/kip848 demo
+
+demo-spark: venv
+	@$(PYTHON) examples/spark_job.py
 
 test: venv
 	@$(PYTHON) -m pytest -m "not kafka"

@@ -97,24 +97,24 @@ def spark_session(
         JavaMissingError: there is no Java from 17 on.
     """
     require_pyspark()
-    with warnings.catch_warnings():
-        # PySpark 4.3 warns of pandas 3 while it is imported; nothing here uses pandas.
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        from pyspark.sql import SparkSession  # takes a second
-
-    builder = SparkSession.builder.appName(app_name).master(master)
-    local = master.startswith("local")
-    for key, value in {**DEFAULTS, **(config or {})}.items():
-        if local or key not in _LOCAL_ONLY or (config and key in config):
-            builder = builder.config(key, value)
     # Workers start as "python3" otherwise, which need not be the Python that has pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    local = master.startswith("local")
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if SparkSession.getActiveSession() is None:
-        os.environ["JAVA_HOME"] = str(find_java().home)
-    return builder.getOrCreate()
+    with warnings.catch_warnings():
+        # PySpark 4.3 warns of pandas 3 when it is imported and when it starts; nothing here uses pandas.
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        from pyspark.sql import SparkSession  # takes a second
+
+        builder = SparkSession.builder.appName(app_name).master(master)
+        for key, value in {**DEFAULTS, **(config or {})}.items():
+            if local or key not in _LOCAL_ONLY or (config and key in config):
+                builder = builder.config(key, value)
+        if SparkSession.getActiveSession() is None:
+            os.environ["JAVA_HOME"] = str(find_java().home)
+        return builder.getOrCreate()
 
 
 def require_pyspark() -> None:
