@@ -18,11 +18,12 @@ fault rules and the last requests that it got. A fault rule that went wrong itse
 that does not fit) fails the test at its end.
 
 `kip848_simulation`
-    plays a scenario of ``kip848 simulate`` on a virtual clock and fails the test if an invariant breaks::
+    plays a scenario of ``kip848 simulate`` on a virtual clock, with your listener if you bring one, and fails the test
+    if an invariant breaks::
 
-        def test_ten_seeds(kip848_simulation):
-            for seed in range(10):
-                kip848_simulation("churn", seed=seed)
+        def test_a_hundred_seeds(kip848_simulation):
+            for seed in range(100):
+                kip848_simulation(seed=seed, application=lambda name: MyListener(name))
 
 Nothing of Kafka is imported before a fixture is used: pytest starts as fast as without the plugin.
 """
@@ -30,13 +31,14 @@ Nothing of Kafka is imported before a fixture is used: pytest starts as fast as 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
+    from kip848_client.faults import Rule
     from kip848_client.simulation import Report
 
 __all__ = ["kip848_broker", "kip848_simulation", "pytest_configure", "pytest_runtest_makereport"]
@@ -91,14 +93,23 @@ def _story_of(broker: EmbeddedBroker) -> str:
 
 @pytest.fixture
 def kip848_simulation() -> Callable[..., Report]:
-    """A function (scenario, *, seed=0) that plays one run and fails the test if an invariant breaks.
+    """A function (scenario, *, seed=0, application=None, rules=()) that plays one run.
 
-    The scenario is a name, or a ``kip848_client.simulation.Scenario``. Returns the `Report`.
+    It fails the test if an invariant breaks. The scenario is a name, or a ``kip848_client.simulation.Scenario``;
+    *application* makes your listener for the consumer of a name (`kip848_client.simulation.UserCode`); *rules* are those
+    of `kip848_client.faults`. Returns the `Report`.
     """
-    from kip848_client.simulation import SCENARIOS, Scenario, run
+    from kip848_client.simulation import SCENARIOS, Scenario, UserCode, run
 
-    def play(scenario: str | Scenario = "churn", *, seed: int = 0) -> Report:
-        report = run(SCENARIOS[scenario] if isinstance(scenario, str) else scenario, seed=seed)
+    def play(
+        scenario: str | Scenario = "mixed",
+        *,
+        seed: int = 0,
+        application: Callable[[str], UserCode] | None = None,
+        rules: Iterable[Rule] = (),
+    ) -> Report:
+        chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
+        report = run(chosen, seed=seed, application=application, rules=rules)
         if report.violation is not None:
             last = "\n".join(report.lines[-20:])
             pytest.fail(f"{report.violation}\n{last}\nplay it again: {report.replay_command}", pytrace=False)

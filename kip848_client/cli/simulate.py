@@ -2,8 +2,9 @@
 
 ::
 
-    kip848 simulate --scenario churn --seed 39          # the story of one run, and whether every invariant held
-    kip848 simulate --scenario storm --seeds 0:5000     # many runs on all cores
+    kip848 simulate --seed 39                           # the story of one run, and whether every invariant held
+    kip848 simulate --seeds 0:50000                     # many runs on all cores
+    kip848 simulate --scenario storm --seed 7           # another scenario
     kip848 simulate --seed 7 --set faults.loss=0.2      # a number of the scenario changed
     kip848 simulate --seed 7 --shrink                   # a failing run made smaller
     kip848 simulate --seed 7 --history run.jsonl        # its event log, for kip848 report
@@ -23,14 +24,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kip848_client.cli.simulate_many import Progress, play_many
+from kip848_client.cli.simulate_many import Progress, Work, play_many
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.simulation.coverage import named
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import Report
 from kip848_client.simulation.play import run as play
-from kip848_client.simulation.scenario import SCENARIOS, change
+from kip848_client.simulation.scenario import SCENARIOS
 from kip848_client.simulation.shrink import shrink
+from kip848_client.simulation.statistics import FAULTS
+from kip848_client.simulation.variety import scenario_of
 
 _TAIL: Final = 25
 """Lines of the story that are shown of a run that failed among many."""
@@ -39,7 +43,7 @@ _TAIL: Final = 25
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--scenario", metavar="NAME", default="churn", choices=sorted(SCENARIOS), help=", ".join(SCENARIOS) + " (churn)"
+        "--scenario", metavar="NAME", default="mixed", choices=sorted(SCENARIOS), help=", ".join(SCENARIOS) + " (mixed)"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", metavar="N", type=int, default=0, help="play this one and tell its story (0)")
@@ -53,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="FILE", type=Path, help="of one seed: write its event log, for kip848 report"
     )
     parser.add_argument("--verbose", action="store_true", help="tell every message and commit, too")
+    parser.add_argument("--cells", action="store_true", help="list every cell of state x event x error, and how often")
+    parser.add_argument("--digest", action="store_true", help="of many seeds: print a digest of all their histories")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -62,15 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option is out of range.
     """
-    scenario = change(SCENARIOS[arguments.scenario], arguments.set)
+    changes = tuple(arguments.set)
+    scenario = scenario_of(arguments.scenario, seed=arguments.seed, changes=changes)
     if arguments.seeds is not None:
         if arguments.history is not None:
             raise ConfigError("--history writes the event log of one run: choose it with --seed, not --seeds")
         seeds = _seed_range(arguments.seeds)
         if not 1 <= arguments.jobs <= 1024:
             raise ConfigError(f"--jobs {arguments.jobs}: between 1 and 1024")
-        total = play_many(scenario, seeds, jobs=arguments.jobs, quiet=arguments.json)
-        _print_many(total, as_json=arguments.json)
+        work = Work(arguments.scenario, changes)
+        total = play_many(work, seeds, jobs=arguments.jobs, quiet=arguments.json, digests=arguments.digest)
+        _print_many(total, as_json=arguments.json, cells=arguments.cells, digest=arguments.digest)
         failures = total.failures
     else:
         report = play(scenario, seed=arguments.seed)
@@ -119,7 +127,7 @@ def _print_verdict(report: Report) -> None:
         print(f"BROKEN after {seconds:.3f} virtual seconds: {report.violation}\nplay it again: {report.replay_command}")
 
 
-def _print_many(total: Progress, *, as_json: bool) -> None:
+def _print_many(total: Progress, *, as_json: bool, cells: bool, digest: bool) -> None:
     if as_json:
         answer = {
             "scenario": total.scenario,
@@ -129,7 +137,11 @@ def _print_many(total: Progress, *, as_json: bool) -> None:
             "runs_per_s": round(total.runs_per_s, 2),
             "simulated_ms": total.simulated_ms,
             "handed_out_twice": total.handed_out_twice,
+            "medians": dict(total.medians),
+            "faults": {name: total.counts[name] for name in FAULTS},
             "counts": dict(sorted(total.counts.items())),
+            "cells": _cells(total),
+            "digest": total.digest if digest else None,
             "failures": [_plain(report) for report in total.failures],
         }
         print(json.dumps(answer))
@@ -144,7 +156,28 @@ def _print_many(total: Progress, *, as_json: bool) -> None:
         f"\n{total.scenario}: {total.runs} runs in {total.elapsed_s:.1f} s ({total.runs_per_s:.1f} a second), "
         f"{hours:.1f} virtual hours, {len(total.failures)} broken"
     )
+    middle = total.medians
+    print("half of the runs had at least {members} members, {events} events and {faults} faults".format(**middle))
     print(_counted(total.counts))
+    print("faults: " + ", ".join(f"{total.counts[name]:,} {text}" for name, text in FAULTS.items()))
+    reached = _cells(total)
+    print(
+        f"cells of state x event x error: {len(reached['member'])} of the member, "
+        f"{len(reached['coordinator'])} of the coordinator"
+    )
+    if cells:
+        for part, found in reached.items():
+            for cell, count in found.items():
+                print(f"{count:>9,}  {part:<11} {cell}")
+    if digest:
+        print(f"digest {total.digest}")
+
+
+def _cells(total: Progress) -> dict[str, dict[str, int]]:
+    return {
+        "member": dict(sorted((named(cell), count) for cell, count in total.member_cells.items())),
+        "coordinator": dict(sorted((named(cell), count) for cell, count in total.coordinator_cells.items())),
+    }
 
 
 _SHOWN: Final[Mapping[str, str]] = {
@@ -153,16 +186,6 @@ _SHOWN: Final[Mapping[str, str]] = {
     "group_epoch_bumped": "group epochs",
     "revoked_ended": "revocations",
     "lost_ended": "losses",
-    "crashed": "crashes",
-    "cut_off": "cuts",
-    "frozen": "freezes",
-    "listener_hangs": "hanging listeners",
-    "application_stalls": "stalls",
-    "coordinator_crashed": "coordinator crashes",
-    "request_lost": "requests lost",
-    "answer_lost": "answers lost",
-    "request_duplicated": "requests doubled",
-    "connection_broken": "connections broken",
     "request_timed_out": "time-outs",
     "member_fenced": "heartbeats refused",
     "commit_refused": "commits refused",
@@ -177,10 +200,11 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _plain(report: Report) -> dict[str, object]:
     violation = report.violation
     return {
-        "scenario": dataclasses.asdict(report.scenario),
+        "scenario": dataclasses.asdict(report.scenario) | {"skip": sorted(report.scenario.skip)},
         "seed": report.seed,
         "digest": report.digest,
         "simulated_ms": report.simulated_ms,
+        "events": report.events,
         "handed_out_twice": report.handed_out_twice,
         "counts": dict(report.counts),
         "violation": violation and {"invariant": violation.invariant, "message": violation.message},

@@ -90,17 +90,27 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 _SENTENCES: Final[Mapping[str, Callable[[Details], str]]] = {
+    "topic_deleted": lambda event: f"deletes topic {event['topic']}",
     "topic_created": lambda event: f"creates topic {event['topic']}",
     "partitions_added": lambda event: f"adds partitions to {event['topic']}",
     "started": lambda event: f"starts{' as ' + event['instance_id'] if 'instance_id' in event else ''}",
     "closing": lambda event: "closes",
     "closed": lambda event: "is closed",
     "crashed": lambda event: "CRASHES",
-    "cut_off": lambda event: "is CUT OFF from the network",
+    "cut_off": lambda event: "is CUT OFF from the network" + (", in one direction" if event["one_way"] else ""),
+    "double_start": lambda event: "a second process starts with the same instance id",
+    "wall_clock_jumped": lambda event: "the coordinator's wall clock is set",
+    "group_config_changed": lambda event: (
+        f"the group's heartbeat interval is set to {event['interval_ms']} ms, its session timeout to "
+        f"{event['session_ms']} ms"
+    ),
     "frozen": lambda event: f"FREEZES for {event['ms']} ms",
     "listener_hangs": lambda event: f"has a listener that HANGS for {event['ms']} ms",
     "application_stalls": lambda event: f"STALLS: no poll() for {event['ms']} ms",
-    "coordinator_crashed": lambda event: "CRASHES",
+    "coordinator_crashed": lambda event: f"CRASHES ({event['when'].replace('_', ' ')})",
+    "coordinator_moved": lambda event: f"MOVES to another node; {event['records_lost']} records are lost",
+    "two_coordinators": lambda event: "the old one goes on, and does not know",
+    "coordinator_resigned": lambda event: "learns that it is not the coordinator any more",
     "coordinator_loaded": lambda event: f"is back, with {event['records']} records",
     "member_joined": _joined,
     "member_left": lambda event: _REASONS.get(event["reason"], str(event["reason"])),
@@ -118,7 +128,17 @@ _SENTENCES: Final[Mapping[str, Callable[[Details], str]]] = {
     "lost_raised": lambda event: "on_partitions_lost RAISES",
     "error_surfaced": lambda event: f"poll() raises {event['error']}",
     "commit_refused": lambda event: f"may not commit: {event['error']}",
+    "rule_acted": lambda event: f"a rule acts: {event['done']} ({event['rule']})",
     "healed": lambda event: "all faults end; now the group must come to rest",
+    "at_rest": lambda event: "the group is at rest",
+    "trial_join": lambda event: "trial: a consumer joins",
+    "trial_close": lambda event: "trial: a consumer closes",
+    "trial_crash": lambda event: "trial: a consumer crashes",
+    "trial_freeze": lambda event: "trial: a consumer stands still for more than a session",
+    "trial_grow": lambda event: "trial: a topic grows",
+    "trial_recreate": lambda event: "trial: a topic is deleted and created again",
+    "trial_fail_over": lambda event: "trial: the coordinator moves",
+    "trial_nothing": lambda event: "trial: nothing happens",
 }
 
 _DETAILS: Final[Mapping[str, Callable[[Details], str]]] = {
@@ -126,6 +146,7 @@ _DETAILS: Final[Mapping[str, Callable[[Details], str]]] = {
     "answer_lost": lambda event: f"the answer to {event['api']} is lost",
     "request_duplicated": lambda event: f"request {event['api']} will arrive twice",
     "connection_broken": lambda event: f"the connection breaks under {event['api']}",
+    "message_stuck": lambda event: "a message is stuck",
     "request_timed_out": lambda event: "waited in vain for an answer",
     "state_changed": lambda event: f"{event['old']} -> {event['new']} ({event['trigger'].replace('_', ' ')})",
     "group_state_changed": lambda event: f"group {event['old']} -> {event['new']}",

@@ -1,255 +1,275 @@
-"""The cluster of a simulation: topics that grow by themselves, and one coordinator with its log, which may crash.
+"""The cluster of a simulation: topics, a replicated log, and the coordinator, which crashes and moves between nodes.
 
-Hosts the production `GroupCoordinator` exactly as the embedded broker does: decide, append, replay, apply, then reply.
-Does not own: what a member does with an answer (`consumer`).
+Nodes 0 and 1 take turns as the coordinator; node 2 is the broker that a client asks who it is. What a new coordinator
+finds is what was durable: the end of the log that was not replicated is gone with the old one.
+
+Does not own: how one coordinator is driven (`host`), what a member does with an answer (`consumer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-from uuid import UUID
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from kip848_client.coordinator import subscriptions
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.events import to_journal
-from kip848_client.coordinator.requests import ApiRequest, TopicsChanged
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
-from kip848_client.coordinator.topics import TopicInfo, TopicsImage
-from kip848_client.model import BrokerNode, TopicPartition
-from kip848_client.simulation.pictures import GroupPicture, take_picture
+from kip848_client.coordinator.requests import ConfigChanged, TopicsChanged
+from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.errors import ErrorCode
+from kip848_client.model import BrokerNode
+from kip848_client.simulation.host import CoordinatorHost, refusal
+from kip848_client.simulation.network import AnyRequest, Reply
+from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Response
 
-NODE: Final = BrokerNode(0, "simulated", 9092)
+NODES: Final = tuple(BrokerNode(number, f"simulated-{number}", 9092) for number in range(3))
+ANY_NODE: Final = 2
+"""The broker that clients know from their configuration. It never is the coordinator, and never dies."""
 
 
 class Cluster:
-    """Topics, records and the coordinator.
+    """Topics, the log and whoever is the coordinator.
 
     Args:
-        config: settings of the coordinator.
+        config: settings of every coordinator.
+        replication_ms: most time until a record is durable.
+        purity: part of the requests that are decided twice.
+        compaction: part of the loads that read a compacted log.
     """
 
-    def __init__(self, world: World, config: CoordinatorConfig) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: CoordinatorConfig,
+        *,
+        replication_ms: int = 0,
+        purity: float = 0.0,
+        compaction: float = 0.0,
+    ) -> None:
         self._world = world
         self._config = config
-        self._rng = world.random("cluster")
+        self.rng: Final = world.random("cluster")
         self._coordinator_rng = world.random("coordinator")
-        self._request_id = 0
-        self._waiting: dict[int, Callable[[Response], None]] = {}
-        self._timer_ms: int | None = None
-        self._image = TopicsImage()
-        self._pictures: dict[str, tuple[int, GroupPicture]] = {}
-        self.up = True
+        self._replication_ms = replication_ms
+        self._compaction = compaction
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self.purity = purity
+        self.topics: Final = Topics(world)
+        self.topics.on_change = self._topics_changed
+        self.log: list[CoordinatorRecord] = []
+        """What the coordinator appended; the records from `durable` on may be lost."""
+        self.durable = 0
         self.version = 0
         """Grows whenever the coordinator's state may have changed, or the topics."""
         self.loads = 0
         """How often a coordinator was loaded."""
-        self.records: list[CoordinatorRecord] = []
-        """The coordinator's log."""
-        self.end_offsets: dict[TopicPartition, int] = {}
-        """Records in each partition: offsets 0 to this, exclusive."""
+        self.crash_before_append = 0.0
         self.crash_after_append = 0.0
-        """Part of the appends after which the coordinator dies before it answers."""
-        self.on_crash: Callable[[], None] = lambda: None
-        self.on_served: Callable[[str, Request[Any], Response], None] = lambda _client, _request, _response: None
-        """(client id, request, response) of everything answered, before the answer leaves."""
-        self.coordinator = self._new_coordinator()
-
-    # ---------------------------------------------------------------------------------------------- topics
-
-    def create_topic(self, name: str, *, partitions: int) -> None:
-        """Create a topic; one that was deleted before gets another id."""
-        self._change(
-            (*self._image.topics, TopicInfo(name, UUID(int=self._rng.getrandbits(128)), partitions)),
-            "topic_created",
-            name,
-        )
-        self.end_offsets.update({TopicPartition(name, index): 0 for index in range(partitions)})
-
-    def add_partitions(self, name: str, *, count: int) -> None:
-        """Let a topic grow by *count*."""
-        topics = []
-        for topic in self._image.topics:
-            if topic.name == name:
-                grown = topic.partition_count + count
-                for index in range(topic.partition_count, grown):
-                    self.end_offsets[TopicPartition(name, index)] = 0
-                topics.append(TopicInfo(name, topic.topic_id, grown))
-            else:
-                topics.append(topic)
-        self._change(tuple(topics), "partitions_added", name)
-
-    def _change(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:
-        self._image = TopicsImage(topics, version=self._image.version + 1)
-        self.version += 1
-        self._world.history.add(self._world.now_ms, "administrator", what, topic=name)
-        if self.up:
-            self._finish(self.coordinator.handle(TopicsChanged(self._image), now_ms=self._world.now_ms))
+        self.on_node_down: Callable[[int], None] = lambda _node: None
+        self.on_loaded: Callable[[GroupCoordinator | None, GroupCoordinator], None] = lambda _before, _after: None
+        """(the one before if nothing of its log was lost, the one after its load)."""
+        self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
+        """(client id, request, response) of everything decided, before the answer leaves."""
+        self._hosts: dict[int, CoordinatorHost] = {}
+        self._leader = 0
+        self._claimed = 0
+        """Who the other brokers say is the coordinator."""
+        self.host = self._start(0)
+        self.host.load()
 
     @property
-    def topics(self) -> TopicsImage:
-        """The topics that exist."""
-        return self._image
+    def coordinator(self) -> GroupCoordinator:
+        """Whoever is the coordinator now; in a time without one, whoever was."""
+        return self.host.coordinator
 
-    def produce(self) -> None:
-        """A record or some arrive in one partition."""
-        if self.end_offsets:
-            partition = self._rng.choice(sorted(self.end_offsets))
-            self.end_offsets[partition] += self._rng.randint(1, 20)
+    @property
+    def up(self) -> bool:
+        """Whether there is a coordinator that answers."""
+        return self.host.alive and not self.host.loading
 
-    # --------------------------------------------------------------------------------------------- serving
+    # -------------------------------------------------------------------------------------------------------- serving
 
-    def serve(
-        self, request: Request[Any], *, api_version: int, client_id: str, reply: Callable[[Response], None]
-    ) -> None:
+    def is_up(self, node_id: int) -> bool:
+        """Whether a broker accepts connections."""
+        if node_id == ANY_NODE:
+            return True
+        return node_id != self._leader or self.host.alive
+
+    def serve(self, node_id: int, request: AnyRequest, *, api_version: int, client_id: str, reply: Reply) -> None:
         """Answer one request."""
         if isinstance(request, FindCoordinatorRequest):
-            keys = request.coordinator_keys or (request.key,)
-            found = tuple(Coordinator(key, NODE.node_id, NODE.host, NODE.port) for key in keys)
-            reply(
-                FindCoordinatorResponse(coordinators=found)
-                if api_version >= 4
-                else FindCoordinatorResponse(node_id=NODE.node_id, host=NODE.host, port=NODE.port)
-            )
+            self._find(request, api_version, reply)
             return
-        self._request_id += 1
+        host = self._hosts.get(node_id)
+        if host is None or not host.alive:
+            reply(refusal(request, api_version, ErrorCode.NOT_COORDINATOR))
+        else:
+            host.serve(request, api_version=api_version, client_id=client_id, reply=reply)
 
-        def answer(response: Response) -> None:
-            self.on_served(client_id, request, response)
-            reply(response)
-
-        self._waiting[self._request_id] = answer
-        self._finish(
-            self.coordinator.handle(
-                ApiRequest(
-                    request_id=self._request_id,
-                    api_version=api_version,
-                    message=request,  # type: ignore[arg-type]  # members send nothing else to their coordinator
-                    wall_ms=self._world.wall_ms,
-                    client_id=client_id,
-                    client_host="/simulated",
-                ),
-                now_ms=self._world.now_ms,
-            )
+    def _find(self, request: FindCoordinatorRequest, api_version: int, reply: Reply) -> None:
+        claimed = NODES[self._claimed]
+        if not self.is_up(self._claimed):
+            reply(refusal(request, api_version, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        keys = request.coordinator_keys or (request.key,)
+        found = tuple(Coordinator(key, claimed.node_id, claimed.host, claimed.port) for key in keys)
+        reply(
+            FindCoordinatorResponse(coordinators=found)
+            if api_version >= 4
+            else FindCoordinatorResponse(node_id=claimed.node_id, host=claimed.host, port=claimed.port)
         )
 
-    def _finish(self, result: CoordinatorResult) -> None:
-        self.records.extend(result.records)
-        for record in result.records:
-            self.coordinator.replay(record)
-        self.coordinator.apply(result)
-        self.version += bool(result.records)
-        for event in result.events:
-            line = to_journal(
-                event,
-                ts_ms=self._world.wall_ms,
-                topic_name=self.coordinator.topic_name,
-                source="simulation",
-            )
-            self._world.history.add(
-                self._world.now_ms, line.member_id or "coordinator", line.event, epoch=line.group_epoch, **line.fields
-            )
-        if result.records and self._rng.random() < self.crash_after_append:
-            self.crash()
+    def append(self, records: tuple[CoordinatorRecord, ...]) -> None:
+        """Put records into the log; they become durable at once, or some time later."""
+        self.log.extend(records)
+        self._touch()
+        if not self._replication_ms:
+            self.durable = len(self.log)
             return
-        for reply in result.replies:
-            self._waiting.pop(reply.request_id)(reply.response)
-        for task in result.tasks:
-            coordinator = self.coordinator
+        end, host = len(self.log), self.host
 
-            def resolve(task: ResolveRegexes = task, owner: GroupCoordinator = coordinator) -> None:
-                if self.up and self.coordinator is owner:
-                    outcome = subscriptions.resolve(task, wall_ms=self._world.wall_ms)
-                    self._finish(owner.handle(outcome, now_ms=self._world.now_ms))
+        def replicated() -> None:
+            if self.host is host and host.alive and end > self.durable:
+                self.durable = end
+                host.replicated()
 
-            self._world.call_in(1, resolve)
-        self._arm()
+        self._world.call_in(int(self.rng.random() * self._replication_ms), replicated)
 
-    def _arm(self) -> None:
-        deadline_ms = self.coordinator.deadline_ms()
-        if deadline_ms is None or (self._timer_ms is not None and self._timer_ms <= deadline_ms):
+    def dies(self, probability: float) -> bool:
+        """Draw whether the coordinator dies now."""
+        return bool(probability) and self.rng.random() < probability
+
+    # -------------------------------------------------------------------------------------------- crashing, moving
+
+    def crash(self, when: str = "between_events") -> None:
+        """The coordinator's process dies. It comes back when `restart` or `fail_over` is called."""
+        host = self.host
+        if not host.alive:
             return
-        self._timer_ms = max(deadline_ms, self._world.now_ms)
-        self._world.call_in(self._timer_ms - self._world.now_ms, self._expire)
-
-    def _expire(self) -> None:
-        self._timer_ms = None
-        if not self.up:
-            return
-        deadline_ms = self.coordinator.deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self._world.now_ms:
-            self._finish(self.coordinator.expire(now_ms=self._world.now_ms, wall_ms=self._world.wall_ms))
-        if self.up:
-            self._arm()
-
-    # -------------------------------------------------------------------------------------------- crashing
-
-    def crash(self) -> None:
-        """Die: what was appended stays, what was not answered never will be."""
-        if not self.up:
-            return
-        self.up = False
-        self._waiting.clear()
-        self._timer_ms = None
-        self._world.history.add(self._world.now_ms, "coordinator", "coordinator_crashed")
-        self.on_crash()
+        host.die()
+        self._world.history.count(f"coordinator_crashed_{when}")
+        self._world.history.add(self._world.now_ms, "coordinator", "coordinator_crashed", when=when)
+        self.on_node_down(host.node_id)
 
     def restart(self) -> None:
-        """Load the log and serve again."""
-        if self.up:
-            return
-        self.coordinator = self.reloaded()
-        self.version += 1
+        """Load the log on the same node, and serve again."""
+        if not self.host.alive:
+            # What this node appended it still has: it is durable once nobody else was elected.
+            self.durable = len(self.log)
+            self._take_over(self._leader, before=self.host.coordinator)
+
+    def fail_over(self, *, believes_for_ms: int, load_ms: int, rumour_ms: int) -> None:
+        """Another node becomes the coordinator, with what was replicated.
+
+        Args:
+            believes_for_ms: how long the old one goes on as if nothing had happened; 0 is not at all.
+            load_ms: how long the new one refuses because it loads.
+            rumour_ms: how long the other brokers still name the old one.
+        """
+        old = self.host
+        lost = len(self.log) - self.durable
+        self._world.history.add(self._world.now_ms, "coordinator", "coordinator_moved", records_lost=lost)
+        if lost:
+            self._world.history.add(self._world.now_ms, "coordinator", "log_truncated", records=lost)
+            del self.log[self.durable :]
+        if old.alive and believes_for_ms:
+            old.deposed = True
+            self._world.history.add(self._world.now_ms, "coordinator", "two_coordinators")
+            self._world.call_in(believes_for_ms, lambda: self._depose(old))
+        elif old.alive:
+            old.die()
+            self.on_node_down(old.node_id)
+        self._take_over(1 - self._leader, before=None if lost else old.coordinator, load_ms=load_ms)
+        leader = self._leader
+        self._world.call_in(rumour_ms, lambda: self._spread(leader))
+
+    def _depose(self, old: CoordinatorHost) -> None:
+        if old.alive and old is not self.host:
+            old.die()
+            self.on_node_down(old.node_id)
+
+    def _spread(self, leader: int) -> None:
+        if leader == self._leader:
+            self._claimed = leader
+
+    def _take_over(self, node_id: int, *, before: GroupCoordinator | None, load_ms: int = 0) -> None:
+        old = self._hosts.get(node_id)
+        if old is not None and old.alive:
+            old.die()
+        self._leader = node_id
+        self.host = host = self._start(node_id)
+        self._touch()
+
+        def load() -> None:
+            if self.host is host and host.alive and host.loading:
+                self.on_loaded(before, host.coordinator)
+                host.load()
+                for group_id, overrides in self._overrides.items():
+                    host.decide(ConfigChanged(group_id, overrides))
+                self._world.history.add(self._world.now_ms, "coordinator", "coordinator_loaded", records=len(self.log))
+
+        if load_ms:
+            self._world.call_in(load_ms, load)
+        else:
+            self._claimed = node_id
+            load()
+
+    def heal(self) -> None:
+        """There is one coordinator, everybody knows it, and all that it wrote is durable."""
+        for host in self._hosts.values():
+            if host is not self.host and host.alive:
+                self._depose(host)
+        if not self.host.alive:
+            self.restart()
+        elif self.host.loading:
+            host = self.host
+            self.on_loaded(None, host.coordinator)
+            host.load()
+        self._claimed = self._leader
+        self._replication_ms = 0
+        self.durable = len(self.log)
+        self.host.replicated()
+
+    def _start(self, node_id: int) -> CoordinatorHost:
+        host = CoordinatorHost(self, self._world, node_id, self.reloaded())
+        self._hosts[node_id] = host
         self.loads += 1
-        self.up = True
-        self._finish(self.coordinator.handle(TopicsChanged(self._image), now_ms=self._world.now_ms))
-        self.coordinator.loaded(now_ms=self._world.now_ms)
-        self._world.history.add(self._world.now_ms, "coordinator", "coordinator_loaded", records=len(self.records))
-        self._arm()
+        self._world.dirty = True
+        return host
 
     def reloaded(self) -> GroupCoordinator:
         """Another coordinator with the state that the log leads to."""
-        other = self._new_coordinator()
-        for record in self.records:
+        other = GroupCoordinator(self._config, rng=self._coordinator_rng)
+        compacted = bool(self._compaction) and self.rng.random() < self._compaction
+        for record in compact(self.log) if compacted else self.log:
             other.replay(record)
         return other
 
-    def _new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self._config, rng=self._coordinator_rng)
+    # ------------------------------------------------------------------------------------------------------- changes
 
-    # --------------------------------------------------------------------------------------------- looking
+    def _touch(self) -> None:
+        self.version += 1
+        self._world.dirty = True
 
-    def picture(self, group_id: str) -> GroupPicture | None:
-        """A group as it is now; the same object until something changes."""
-        known = self._pictures.get(group_id)
-        if known is not None and known[0] == self.version:
-            return known[1]
-        group = self.coordinator.snapshot(group_id)
-        if group is None:
-            return None
-        picture = take_picture(group, self._image)
-        self._pictures[group_id] = (self.version, picture)
-        return picture
+    def _topics_changed(self) -> None:
+        self._touch()
+        if self.up:
+            self.host.decide(TopicsChanged(self.topics.image))
 
-    def pictures(self) -> Iterator[GroupPicture]:
-        """All groups as they are now."""
-        for group_id in self.coordinator.groups():
-            picture = self.picture(group_id)
-            assert picture is not None
-            yield picture
+    def change_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Override settings for one group, while it lives."""
+        self._overrides[group_id] = overrides
+        if self.up:
+            self.host.decide(ConfigChanged(group_id, overrides))
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, int]:
-        """Committed offsets of a group."""
-        return {
-            TopicPartition(topic, index): offset.offset
-            for topic, partitions in self.coordinator.committed(group_id).items()
-            for index, offset in partitions.items()
-        }
+
+def compact(log: list[CoordinatorRecord]) -> list[CoordinatorRecord]:
+    """What compaction leaves of a log: the last record of each key, in the order of the log, tombstones too."""
+    last = {record.key: number for number, record in enumerate(log)}
+    return [log[number] for number in sorted(last.values())]

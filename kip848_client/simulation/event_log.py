@@ -7,19 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.simulation import statistics
 
-FAULTS: Final = frozenset(
-    {
-        "answer_lost",
-        "application_stalls",
-        "connection_broken",
-        "cut_off",
-        "frozen",
-        "listener_hangs",
-        "request_duplicated",
-        "request_lost",
-    }
-)
+FAULTS: Final = frozenset(statistics.FAULTS) - {
+    "crashed",
+    "coordinator_crashed",
+    "topic_deleted",
+    "assigned_raised",
+    "revoked_raised",
+    "lost_raised",
+}
 """Kinds of history lines that become ``fault_injected`` with their name as the action."""
 
 _RENAMED: Final[Mapping[str, str]] = {

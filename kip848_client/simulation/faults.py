@@ -1,4 +1,7 @@
-"""What can go wrong in a simulated network, as plain numbers."""
+"""What can go wrong in a simulated network, as plain numbers.
+
+Does not own what is done to a chosen request (`kip848_client.faults`, by `refusals`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ class NetworkFaults:
         break_connection: the connection breaks after the request was written, so nobody knows whether it was applied.
         delay_ms: (least, most) of one way, drawn evenly.
         slow: this part of the messages takes ten times as long.
+        stuck: this part of the messages takes up to ten heartbeat intervals.
     """
 
     loss: float = 0.0
@@ -22,6 +26,7 @@ class NetworkFaults:
     break_connection: float = 0.0
     delay_ms: tuple[int, int] = (0, 2)
     slow: float = 0.0
+    stuck: float = 0.0
 
 
 HEALTHY = NetworkFaults()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from kip848_client.coordinator.snapshot import MemberSnapshot
+from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.coverage import Coverage
+from kip848_client.simulation.group_checkers import SingleOwner
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.pictures import GroupPicture
-from kip848_client.simulation.violation import require
+from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kip848_client.wire.schema import Request, Response
 
 
@@ -22,107 +26,179 @@ class HeartbeatFencing(Observer):
     """S7: a heartbeat counts with the member's epoch, with 0, or with the epoch before if it owns no more than it may.
 
     Any other is refused and changes nothing. S8: an instance id has one holder, and who holds it is not pushed out.
+    S5: an answer never gives a partition that another member still has. S12: a group never has more members than
+    allowed.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self, cluster: Cluster, mirror: Mirror, owners: SingleOwner, coverage: Coverage, *, max_size: int
+    ) -> None:
         self._cluster = cluster
-        self._before: dict[str, GroupPicture] = {}
-        self._version = -1
+        self._mirror = mirror
+        self._owner = owners.owner
+        self._coverage = coverage
+        self._max_size = max_size
 
-    def coordinator_changed(self) -> None:
-        """Remember the state that the next request meets."""
-        self._before = {picture.group.group_id: picture for picture in self._cluster.pictures()}
-        self._version = self._cluster.version
-        for picture in self._before.values():
-            group = picture.group
-            instances = {
-                member.metadata.instance_id: member_id
-                for member_id, member in group.members.items()
-                if member.metadata.instance_id is not None
-            }
-            static = sum(member.metadata.instance_id is not None for member in group.members.values())
-            require(len(instances) == static, "S8", f"{group.group_id}: an instance id has two holders")
-            require(instances == group.static_members, "S8", f"{group.group_id}: {instances} {group.static_members}")
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """One holder for an instance id; a group is not too large."""
+        group = self._mirror.group
+        if group is None or not changes:
+            return
+        if self._max_size and len(group.members) > self._max_size:
+            fail("S12", f"the group has {len(group.members)} members, allowed are {self._max_size}")
+        static = group.static_members
+        for member_id, _, after in changes:
+            if after is not None and (instance_id := after.member.metadata.instance_id) is not None:
+                if static.get(instance_id) != member_id:
+                    fail("S8", f"{instance_id} is held by {static.get(instance_id)} and {member_id}")
+            elif after is None and member_id in static.values():
+                fail("S8", f"{member_id} is gone, and holds an instance id")
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Compare the answer with what the state before demands."""
+        self._coverage.served(self._mirror.group, request, response)
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        if response.error_code:
-            require(self._cluster.version == self._version, "S7", f"{client_id} was refused, and yet something changed")
-        picture = self._before.get(request.group_id)
-        wanted = _verdict(request, picture)
-        if wanted is not None:
-            require(
-                response.error_code == wanted,
-                "S8" if request.instance_id is not None else "S7",
-                f"{client_id} sent epoch {request.member_epoch} and was told {ErrorCode(response.error_code).name}, "
-                f"not {wanted.name}",
+        code = response.error_code
+        if code and self._cluster.version != self._mirror.version:
+            fail("S7", f"{client_id} was refused, and yet something changed")
+        wanted = self._verdict(request)
+        if wanted is not None and code != wanted:
+            fail(
+                "S8" if request.instance_id is not None else "S12" if wanted is _TOO_MANY else "S7",
+                f"{client_id} sent epoch {request.member_epoch} and was told {code}, not {wanted.name}",
             )
+        if response.assignment is not None and self._mirror.members:
+            self._withheld(client_id, response)
 
+    def _withheld(self, client_id: str, response: ConsumerGroupHeartbeatResponse) -> None:
+        """S5. The mirror shows the group before: whatever this answer gives must have been free by then."""
+        assert response.assignment is not None
+        owner, member_id = self._owner, response.member_id
+        group = self._mirror.group
+        for topic in response.assignment.topic_partitions:
+            for index in topic.partitions:
+                holder = owner.get((topic.topic_id, index), member_id)
+                # A static member that comes back takes over what its former self had.
+                if holder != member_id and group is not None and holder in group.members:
+                    fail("S5", f"{client_id} is given {topic.topic_id}-{index}, which {holder} still has")
 
-def _verdict(request: ConsumerGroupHeartbeatRequest, picture: GroupPicture | None) -> ErrorCode | None:
-    """The code that the answer must carry; None where other rules decide too."""
-    if picture is None:
-        return ErrorCode.NONE if request.member_epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
-    members = picture.group.members
-    member = members.get(request.member_id)
-    if request.instance_id is not None:
-        holder = picture.group.static_members.get(request.instance_id)
+    def _verdict(self, request: ConsumerGroupHeartbeatRequest) -> ErrorCode | None:
+        """The code that the answer must carry; None where other rules decide too."""
+        members = self._mirror.members
+        if not self._mirror.group_epoch:
+            return ErrorCode.NONE if request.member_epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
+        seen = members.get(request.member_id)
+        if request.instance_id is not None:
+            holder = self._holder(request.instance_id)
+            if request.member_epoch == 0:
+                if holder is None and seen is None:
+                    return self._if_there_is_room()
+                if holder is None or holder == request.member_id or members[holder].epoch == -2:
+                    return ErrorCode.NONE
+                return ErrorCode.UNRELEASED_INSTANCE_ID
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != request.member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if seen is None and request.member_epoch >= 0 and self._if_there_is_room():
+            return _TOO_MANY  # as in Kafka, also to one that was removed and does not know it
         if request.member_epoch == 0:
-            if holder is None or holder == request.member_id or members[holder].member_epoch == -2:
-                return ErrorCode.NONE
-            return ErrorCode.UNRELEASED_INSTANCE_ID
-        if holder is None:
+            return ErrorCode.NONE
+        if seen is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if holder != request.member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-    if request.member_epoch == 0:
-        return ErrorCode.NONE
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if request.member_epoch < 0 or _is_current(request, member):
-        return ErrorCode.NONE
-    return ErrorCode.FENCED_MEMBER_EPOCH
+        if request.member_epoch < 0 or _is_current(request, seen):
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_MEMBER_EPOCH
+
+    def _holder(self, instance_id: str) -> str | None:
+        for member_id, seen in self._mirror.members.items():
+            if seen.member.metadata.instance_id == instance_id:
+                return member_id
+        return None
+
+    def _if_there_is_room(self) -> ErrorCode:
+        full = self._max_size and len(self._mirror.members) >= self._max_size
+        return _TOO_MANY if full else ErrorCode.NONE
 
 
-def _is_current(request: ConsumerGroupHeartbeatRequest, member: MemberSnapshot) -> bool:
-    if request.member_epoch == member.member_epoch:
+_TOO_MANY = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def _is_current(request: ConsumerGroupHeartbeatRequest, seen: Seen) -> bool:
+    if request.member_epoch == seen.epoch:
         return True
-    if request.member_epoch != member.previous_member_epoch or request.topic_partitions is None:
+    if request.member_epoch != seen.previous_epoch or request.topic_partitions is None:
         return False
     owned = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
-    return request.member_epoch < member.member_epoch and owned <= member.assigned_partitions
+    return request.member_epoch < seen.epoch and owned <= seen.assigned
 
 
-class CommitFencing(Observer):
-    """S11: a commit is accepted only from a member, at its epoch, or at one that the partition was assigned at."""
+class OffsetFencing(Observer):
+    """S11: a commit is accepted only from a member, at its epoch, or at one that the partition was assigned at.
 
-    def __init__(self, cluster: Cluster) -> None:
+    And what is fetched is what was committed last.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster = cluster
+        self._mirror = mirror
+        self._committed: dict[IdPartition, int] = {}
+        """By the accepted commits; a load brings what was durable."""
+
+    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
+        """Commits that were not durable are gone: nobody was told that they were accepted."""
+        found = {}
+        for topic, partitions in after.committed(self._mirror.group_id).items():
+            for index, committed in partitions.items():
+                topic_id = committed.topic_id if committed.topic_id.int else self._cluster.topics.id_of(topic)
+                if topic_id is not None:
+                    found[topic_id, index] = committed.offset
+        self._committed = found
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Look at every accepted partition."""
-        if not isinstance(request, OffsetCommitRequest):
-            return
-        assert isinstance(response, OffsetCommitResponse)
-        picture = self._cluster.picture(request.group_id)
+        """Look at every partition."""
+        if isinstance(request, OffsetCommitRequest):
+            assert isinstance(response, OffsetCommitResponse)
+            self._committing(client_id, request, response)
+        elif isinstance(request, OffsetFetchRequest):
+            assert isinstance(response, OffsetFetchResponse)
+            self._fetching(client_id, response)
+
+    def _committing(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+        seen = self._mirror.members.get(request.member_id)
         epoch = request.generation_id_or_member_epoch
-        for topic in response.topics:
-            for partition in topic.partitions:
+        for asked, topic in zip(request.topics, response.topics, strict=True):
+            for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
                 if partition.error_code:
                     continue
-                member = picture.group.members.get(request.member_id) if picture is not None else None
-                require(member is not None, "S11", f"{client_id} is no member, and its commit was accepted")
-                assert member is not None
-                require(epoch <= member.member_epoch, "S11", f"{client_id} committed with an epoch from the future")
-                if epoch < member.member_epoch:
-                    since = {**member.pending_revocation.get(topic.topic_id, {})}
-                    since.update(member.assigned.get(topic.topic_id, {}))
+                if seen is None:
+                    fail("S11", f"{client_id} is no member, and its commit was accepted")
+                    return
+                if epoch > seen.epoch:
+                    fail("S11", f"{client_id} committed with an epoch from the future")
+                topic_id = asked.topic_id if asked.topic_id.int else self._cluster.topics.id_of(asked.name)
+                if epoch < seen.epoch and topic_id is not None:
+                    current = seen.member.current
+                    since = {**current.pending_revocation.get(topic_id, {}), **current.assigned.get(topic_id, {})}
                     assigned_at = since.get(partition.partition_index)
-                    require(
-                        assigned_at is not None and assigned_at <= epoch,
-                        "S11",
-                        f"{client_id} committed {partition.partition_index} at {epoch}, has it since {assigned_at}",
-                    )
+                    if assigned_at is None or assigned_at > epoch:
+                        fail(
+                            "S11",
+                            f"{client_id} committed {partition.partition_index} at {epoch}, has it since {assigned_at}",
+                        )
+                if topic_id is not None:
+                    self._committed[topic_id, wanted.partition_index] = wanted.committed_offset
+
+    def _fetching(self, client_id: str, response: OffsetFetchResponse) -> None:
+        for group in response.groups:
+            for topic in group.topics:
+                topic_id = topic.topic_id if topic.topic_id.int else self._cluster.topics.id_of(topic.name)
+                if topic_id is None:
+                    continue
+                for partition in topic.partitions:
+                    committed = self._committed.get((topic_id, partition.partition_index), -1)
+                    if not partition.error_code and partition.committed_offset != committed:
+                        what = f"{self._cluster.topics.names[topic_id]}-{partition.partition_index}"
+                        fail("S11", f"{client_id} is told {partition.committed_offset} of {what}, not {committed}")

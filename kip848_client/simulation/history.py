@@ -1,37 +1,103 @@
-"""What happened in a simulation, one line each, and a digest that two equal runs share."""
+"""What happened in a simulation, one line each, and a digest that two equal runs share.
+
+A line is kept as the values it was noted with, and written as JSON only when somebody reads it: of fifty thousand runs
+only those that fail are read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from kip848_client.journal import JsonValue
+from kip848_client.coordinator.events import GroupEvent, to_journal
+
+
+class Line(NamedTuple):
+    """One thing that happened. `details` is a mapping, or a fact of the coordinator."""
+
+    at_ms: int
+    who: str
+    what: str
+    details: Mapping[str, Any] | GroupEvent
 
 
 class History:
-    """Append-only. Every line is also counted by what it is about."""
+    """Append-only. Every line is also counted by what it is about.
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._digest = hashlib.sha256()
-        self.counts: Final[Counter[str]] = Counter()
+    Args:
+        keep: False counts only.
+    """
 
-    def add(self, at_ms: int, who: str, what: str, **details: JsonValue) -> None:
+    def __init__(self, *, keep: bool = True) -> None:
+        self._keep = keep
+        self._lines: list[Line] = []
+        self.counts: Final[dict[str, int]] = {}
+        self._rendered: tuple[str, ...] | None = None
+        self.topic_names: Mapping[UUID, str] = {}
+        """Names of topic ids, for those who read."""
+
+    def add(self, at_ms: int, who: str, what: str, **details: Any) -> None:
         """Note that *who* did or met *what* (a short name, counted) at virtual time *at_ms*."""
-        line = json.dumps({"t": at_ms, "who": who, "what": what, **details}, separators=(",", ":"))
-        self._lines.append(line)
-        self._digest.update(line.encode() + b"\n")
-        self.counts[what] += 1
+        self.counts[what] = self.counts.get(what, 0) + 1
+        if self._keep:
+            self._lines.append(Line(at_ms, who, what, details))
+
+    def count(self, what: str) -> None:
+        """Count *what*, without a line of its own."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def add_fact(self, at_ms: int, fact: GroupEvent) -> None:
+        """Note a fact of the coordinator."""
+        what = fact.event
+        self.counts[what] = self.counts.get(what, 0) + 1
+        if self._keep:
+            self._lines.append(Line(at_ms, fact.member_id or "coordinator", what, fact))
 
     @property
-    def lines(self) -> Sequence[str]:
+    def lines(self) -> tuple[str, ...]:
         """All lines (JSON), oldest first."""
-        return self._lines
+        if self._rendered is not None:
+            return self._rendered
+        return tuple(self._render(line) for line in self._lines)
 
     @property
     def digest(self) -> str:
         """Hex digest of all lines. The same seed gives the same digest, in any process."""
-        return self._digest.hexdigest()
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process goes what can be read."""
+        return _restored, (self.lines, self.counts)
+
+    def _render(self, line: Line) -> str:
+        details = line.details
+        if isinstance(details, GroupEvent):
+            fact = to_journal(details, ts_ms=0, topic_name=self.topic_names.get, source="simulation")
+            details = {"epoch": fact.group_epoch, **fact.fields}
+        values = {name: _plain(value) for name, value in details.items()}
+        return json.dumps({"t": line.at_ms, "who": line.who, "what": line.what, **values}, separators=(",", ":"))
+
+
+def _restored(lines: tuple[str, ...], counts: dict[str, int]) -> History:
+    history = History()
+    history._rendered = lines
+    history.counts.update(counts)
+    return history
+
+
+def _plain(value: Any) -> Any:
+    """*value* as JSON has it; sets become sorted, whatever order they are kept in."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, BaseException):
+        return type(value).__name__
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, frozenset | set):
+        return [str(item) for item in sorted(value)]
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value)

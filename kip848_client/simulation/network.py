@@ -1,16 +1,16 @@
-"""Between members and the cluster: delay, loss, duplication, breaking connections. Bytes travel, not objects.
+"""Between members and the cluster: delay, loss, duplication, breaking connections, and clients that are cut off.
 
-Every message is encoded and decoded by the production codec, so what a version cannot carry does not arrive. A
-connection keeps its order in both directions, as TCP does; different connections overtake each other.
+A connection keeps its order in both directions, as TCP does; different connections overtake each other. On some
+connections messages travel as bytes, through the production codec; on the others the same frozen values are handed
+over, which is ten times cheaper.
 
-Does not own: what is asked or answered (`consumer`, `cluster`).
+Does not own: what is asked or answered (`client`, `cluster`), rules for single requests (`refusals`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from kip848_client.member.events import FailureKind
 from kip848_client.simulation.faults import HEALTHY, NetworkFaults
@@ -19,68 +19,104 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, decode_response, encode_request, encode_response
 from kip848_client.wire.schema import Request, Response
 
+AnyRequest: TypeAlias = Request[Any]
+Reply: TypeAlias = Callable[[Response], None]
+
 
 class Server(Protocol):
     """Who answers."""
 
-    @property
-    def up(self) -> bool:
-        """Whether connections are accepted."""
+    def is_up(self, node_id: int) -> bool:
+        """Whether a broker accepts connections."""
         ...
 
-    def serve(
-        self, request: Request[Any], *, api_version: int, client_id: str, reply: Callable[[Response], None]
-    ) -> None:
+    def serve(self, node_id: int, request: AnyRequest, *, api_version: int, client_id: str, reply: Reply) -> None:
         """Handle a request; call *reply* at most once, now or later."""
         ...
 
 
-@dataclass(slots=True, eq=False)
 class Connection:
-    """One ordered stream from one client."""
+    """One ordered stream from one client to one broker."""
 
-    client_id: str
-    open: bool = True
-    to_server_ms: int = 0
-    to_client_ms: int = 0
-    pending: dict[int, Pending] = field(default_factory=dict)
+    __slots__ = ("client_id", "encoded", "node_id", "open", "pending", "silent", "to_client_ms", "to_server_ms")
+
+    def __init__(self, client_id: str, node_id: int, *, encoded: bool) -> None:
+        self.client_id: Final = client_id
+        self.node_id: Final = node_id
+        self.encoded: Final = encoded
+        self.open = True
+        self.silent = False
+        """No more answers come out of it."""
+        self.to_server_ms = 0
+        self.to_client_ms = 0
+        self.pending: dict[int, Pending] = {}
 
 
-@dataclass(slots=True, eq=False)
 class Pending:
     """A request whose answer somebody waits for."""
 
-    on_answer: Callable[[Response], None]
-    on_failure: Callable[[FailureKind, str], None]
-    timer: Timer
+    __slots__ = ("on_answer", "on_failure", "timer")
+
+    def __init__(self, on_answer: Reply, on_failure: Callable[[FailureKind, str], None], timer: Timer) -> None:
+        self.on_answer: Final = on_answer
+        self.on_failure: Final = on_failure
+        self.timer: Final = timer
+
+
+Interceptor: TypeAlias = Callable[["Network", Connection | None, AnyRequest, int, int], bool]
+"""(network, connection, request, version, number): True if it took charge of a request that arrived."""
 
 
 class Network:
-    """All connections of one simulation."""
+    """All connections of one simulation.
 
-    def __init__(self, world: World, server: Server) -> None:
+    Args:
+        encoded: part of the connections on which messages travel as bytes.
+        stuck_ms: longest time of a message that is stuck.
+    """
+
+    def __init__(self, world: World, server: Server, *, encoded: float, stuck_ms: int) -> None:
         self._world = world
         self._server = server
         self._rng = world.random("network")
-        self._connections: list[Connection] = []
+        self._random = self._rng.random
+        self._encoded = encoded
+        self._stuck_ms = stuck_ms
+        self._connections: dict[Connection, None] = {}
         self._number = 0
         self.faults: NetworkFaults = HEALTHY
-        self.on_stale: Callable[[str, Request[Any]], None] = lambda _client, _request: None
+        self.on_stale: Callable[[str, AnyRequest], None] = lambda _client, _request: None
         """Called with (client id, request) before a request is served whose sender has given it up already."""
-        self.cut_off: Final[set[str]] = set()
-        """Client ids that reach nobody and hear from nobody."""
+        self.overtaken: Final[set[str]] = set()
+        """Client ids of which a request was served that they had given up; see `settle`."""
+        self._settled = False
+        self.intercept: Interceptor | None = None
+        self.mute: Final[set[str]] = set()
+        """Client ids that reach nobody."""
+        self.deaf: Final[set[str]] = set()
+        """Client ids that hear from nobody."""
+
+    def cut_off(self, client_id: str) -> bool:
+        """Whether a client can talk to nobody."""
+        return client_id in self.mute or client_id in self.deaf
 
     def connect(
-        self, client_id: str, *, on_open: Callable[[Connection], None], on_failure: Callable[[FailureKind, str], None]
+        self,
+        client_id: str,
+        node_id: int,
+        *,
+        on_open: Callable[[Connection], None],
+        on_failure: Callable[[FailureKind, str], None],
     ) -> None:
         """Open a connection; one of the two is called later."""
 
         def arrive() -> None:
-            if client_id in self.cut_off or not self._server.up:
+            self._world.events += 1
+            if self.cut_off(client_id) or not self._server.is_up(node_id):
                 on_failure(FailureKind.DISCONNECTED, "connection refused")
                 return
-            connection = Connection(client_id)
-            self._connections.append(connection)
+            connection = Connection(client_id, node_id, encoded=self._random() < self._encoded)
+            self._connections[connection] = None
             on_open(connection)
 
         self._world.call_in(self._delay_ms(), arrive)
@@ -88,11 +124,11 @@ class Network:
     def send(
         self,
         connection: Connection,
-        request: Request[Any],
+        request: AnyRequest,
         *,
         api_version: int,
         timeout_ms: int,
-        on_answer: Callable[[Response], None],
+        on_answer: Reply,
         on_failure: Callable[[FailureKind, str], None],
     ) -> None:
         """Write a request. Its answer, or why there is none, comes later; a time-out closes the connection."""
@@ -103,15 +139,24 @@ class Network:
             return
         timer = self._world.call_in(timeout_ms, lambda: self._timed_out(connection, number))
         connection.pending[number] = Pending(on_answer, on_failure, timer)
-        data = encode_request(request, api_version=api_version, correlation_id=number, client_id=connection.client_id)
-        if self._happens(self.faults.loss, connection, "request_lost", request):
+        if connection.encoded:
+            request = decode_request(
+                encode_request(request, api_version=api_version, correlation_id=number, client_id=connection.client_id)
+            )[1]
+        faults = self.faults
+        if faults.loss and self._happens(faults.loss, connection, "request_lost", request):
             return
-        self._to_server(connection, data, number)
-        if self._happens(self.faults.duplicate, connection, "request_duplicated", request):
+        at_ms = max(connection.to_server_ms, self._world.now_ms + self._delay_ms())
+        connection.to_server_ms = at_ms
+        self._world.call_in(
+            at_ms - self._world.now_ms, lambda: self._arrive(connection, connection, request, api_version, number)
+        )
+        if faults.duplicate and self._happens(faults.duplicate, connection, "request_duplicated", request):
             self._world.call_in(
-                self._delay_ms() + self._rng.randint(0, 3_000), lambda: self._arrive(None, data, number)
+                self._delay_ms() + self._rng.randint(0, 3_000),
+                lambda: self._arrive(connection, None, request, api_version, number),
             )
-        if self._happens(self.faults.break_connection, connection, "connection_broken", request):
+        if faults.break_connection and self._happens(faults.break_connection, connection, "connection_broken", request):
             self._world.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
 
     def close(self, connection: Connection, reason: str) -> None:
@@ -119,70 +164,102 @@ class Network:
         if not connection.open:
             return
         connection.open = False
-        self._connections.remove(connection)
+        del self._connections[connection]
         waiting, connection.pending = connection.pending, {}
         for pending in waiting.values():
             pending.timer.cancel()
             pending.on_failure(FailureKind.DISCONNECTED, reason)
 
-    def drop_all(self, reason: str) -> list[Connection]:
-        """The server died: every connection ends. Returns those that were open."""
-        ended = list(self._connections)
+    def drop_all(self, node_id: int, reason: str) -> set[str]:
+        """A broker died: its connections end. Returns the clients that had one."""
+        ended = [connection for connection in self._connections if connection.node_id == node_id]
         for connection in ended:
             self.close(connection, reason)
-        return ended
+        return {connection.client_id for connection in ended}
+
+    def settle(self) -> None:
+        """Faults end: nothing arrives any more that its sender gave up.
+
+        Connections of clients of which such a request was served end, too. What its answer said nobody has heard, and
+        a coordinator repeats an assignment only to a full heartbeat, which comes after a failure.
+        """
+        self.faults = HEALTHY
+        self.mute.clear()
+        self.deaf.clear()
+        self._settled = True
+        for connection in [one for one in self._connections if one.client_id in self.overtaken]:
+            self.close(connection, "connection reset")
 
     # ------------------------------------------------------------------------------------------------------- on the way
 
-    def _to_server(self, connection: Connection, data: bytes, number: int) -> None:
-        at_ms = max(connection.to_server_ms, self._world.now_ms + self._delay_ms())
-        connection.to_server_ms = at_ms
-        self._world.call_in(at_ms - self._world.now_ms, lambda: self._arrive(connection, data, number))
-
-    def _arrive(self, connection: Connection | None, data: bytes, number: int) -> None:
+    def _arrive(
+        self, sent_on: Connection, connection: Connection | None, request: AnyRequest, api_version: int, number: int
+    ) -> None:
         """A request reaches the server: also one whose sender gave up meanwhile, as bytes in a socket do."""
-        header, request = decode_request(data)
-        if not self._server.up or (connection is not None and connection.client_id in self.cut_off):
+        if not self._server.is_up(sent_on.node_id) or sent_on.client_id in self.mute:
             return
+        if self._settled and (connection is None or not connection.open):
+            return
+        self._world.events += 1
+        if self.intercept is not None and self.intercept(self, connection, request, api_version, number):
+            return
+        self.serve(sent_on, connection, request, api_version, number)
+
+    def serve(
+        self, sent_on: Connection, connection: Connection | None, request: AnyRequest, api_version: int, number: int
+    ) -> None:
+        """Let the broker answer a request that arrived."""
         if connection is None or not connection.open:
-            self.on_stale(header.client_id or "", request)
+            self.overtaken.add(sent_on.client_id)
+            self.on_stale(sent_on.client_id, request)
         self._server.serve(
+            sent_on.node_id,
             request,
-            api_version=header.api_version,
-            client_id=header.client_id or "",
-            reply=lambda response: self._answer(connection, response, header.api_key, header.api_version, number),
+            api_version=api_version,
+            client_id=sent_on.client_id,
+            reply=lambda response: self.answer(connection, response, api_version, number),
         )
 
-    def _answer(
-        self, connection: Connection | None, response: Response, api_key: int, api_version: int, number: int
-    ) -> None:
-        if connection is None or not connection.open:
+    def hand_over(self, connection: Connection, request: AnyRequest, api_version: int, reply: Reply) -> None:
+        """Let the broker decide about a request; what becomes of its answer is the caller's business."""
+        self._server.serve(
+            connection.node_id, request, api_version=api_version, client_id=connection.client_id, reply=reply
+        )
+
+    def answer(self, connection: Connection | None, response: Response, api_version: int, number: int) -> None:
+        """Send an answer on its way."""
+        if connection is None or not connection.open or connection.silent:
             return
-        data = encode_response(response, api_version=api_version, correlation_id=number)
-        if self._happens(self.faults.loss, connection, "answer_lost", response):
+        if connection.encoded:
+            data = encode_response(response, api_version=api_version, correlation_id=number)
+            response = decode_response(response.WIRE.api_key, data, api_version=api_version)[1]
+        if self.faults.loss and self._happens(self.faults.loss, connection, "answer_lost", response):
             return
-        at_ms = max(connection.to_client_ms, self._world.now_ms + self._delay_ms())
+        world = self._world
+        at_ms = max(connection.to_client_ms, world.now_ms + self._delay_ms())
         connection.to_client_ms = at_ms
 
         def deliver() -> None:
-            if not connection.open or connection.client_id in self.cut_off:
+            if connection.client_id in self.deaf:
                 return
-            pending = connection.pending.pop(number, None)
+            pending = connection.pending.pop(number, None)  # a closed connection has none
             if pending is not None:
+                world.events += 1
                 pending.timer.cancel()
-                pending.on_answer(decode_response(api_key, data, api_version=api_version)[1])
+                pending.on_answer(response)
 
-        self._world.call_in(at_ms - self._world.now_ms, deliver)
+        world.call_in(at_ms - world.now_ms, deliver)
 
     def _timed_out(self, connection: Connection, number: int) -> None:
         pending = connection.pending.pop(number, None)
         if pending is not None:
+            self._world.events += 1
             self._world.history.add(self._world.now_ms, connection.client_id, "request_timed_out")
             pending.on_failure(FailureKind.TIMED_OUT, "no answer in time")
             self.close(connection, "closed after a time-out")
 
-    def _happens(self, probability: float, connection: Connection, what: str, message: Request[Any] | Response) -> bool:
-        if probability <= 0 or self._rng.random() >= probability:
+    def _happens(self, probability: float, connection: Connection, what: str, message: AnyRequest | Response) -> bool:
+        if self._random() >= probability:
             return False
         self._world.history.add(
             self._world.now_ms, connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower()
@@ -190,6 +267,12 @@ class Network:
         return True
 
     def _delay_ms(self) -> int:
-        low, high = self.faults.delay_ms
-        delay_ms = self._rng.randint(low, high)
-        return delay_ms * 10 if self.faults.slow and self._rng.random() < self.faults.slow else delay_ms
+        faults = self.faults
+        low, high = faults.delay_ms
+        delay_ms = low + int(self._random() * (high - low + 1))
+        if faults.slow and self._random() < faults.slow:
+            delay_ms *= 10
+        if faults.stuck and self._random() < faults.stuck:
+            self._world.history.add(self._world.now_ms, "network", "message_stuck")
+            delay_ms += int(self._random() * self._stuck_ms)
+        return delay_ms

@@ -1,12 +1,15 @@
-"""What a checker may be told about, besides what it can look at after every step. Everything has an empty default."""
+"""What a checker may be told about. Everything has an empty default, and costs nothing where nobody listens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kip848_client.member.events import MemberEffect
-from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.member.events import StateChanged
+from kip848_client.model import TopicIdPartition
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
@@ -14,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Hears of everything that consumers do; the base class ignores it."""
+    """Hears of everything that consumers and coordinator do; the base class ignores it."""
 
-    def effect(self, consumer: SimulatedConsumer, effect: MemberEffect) -> None:
-        """The member asked for something."""
+    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+        """The member's public state moved."""
 
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """A request was written."""
@@ -32,13 +35,13 @@ class Observer:
         """A request is about to be served whose sender has given it up: a late one, or a copy."""
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """The coordinator decided, its records are durable, and the answer is about to leave."""
+        """The coordinator decided, and the answer leaves once it is durable. The mirror shows the group before."""
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicPartition, *, start: int, stop: int) -> None:
-        """poll() returned the records from offset *start* to *stop*, exclusive."""
-
-    def fetching_started(self, consumer: SimulatedConsumer, partition: TopicPartition, offset: int) -> None:
+    def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
         """Fetching of a partition began, or began again, at *offset*."""
+
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, *, start: int, stop: int) -> None:
+        """poll() returned the records from offset *start* to *stop*, exclusive."""
 
     def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """A listener call (assigned, revoked, lost) started."""
@@ -54,58 +57,61 @@ class Observer:
     def closed(self, consumer: SimulatedConsumer) -> None:
         """close() returned."""
 
-    def after_step(self) -> None:
-        """Something happened somewhere. Called thousands of times a scenario: keep it cheap."""
+    def view_changed(self, consumer: SimulatedConsumer) -> None:
+        """In this step what the consumer's application may read changed."""
 
-    def coordinator_changed(self) -> None:
-        """In this step the coordinator's state changed, or the topics did."""
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """In this step the coordinator's state changed, or the topics did. The mirror shows the group after."""
+
+    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
+        """A coordinator read the log; *before* is the one before, if nothing of its log was lost."""
 
     def converged(self) -> None:
-        """Faults ended and the group had its time."""
+        """Faults ended and the group came to rest."""
 
 
 class Observers(Observer):
-    """Tells several, each only of what it listens to.
+    """Tells several, each only of what it listens to. Give its `after_step` to the world."""
 
-    Args:
-        version: grows when the coordinator's state may have changed.
-    """
-
-    def __init__(self, observers: Iterable[Observer], *, version: Callable[[], int]) -> None:
-        self._observers: Final = tuple(observers)
-        self._version = version
-        self._seen_version = -1
-        self._after_step = self._listening("after_step")
-        self._coordinator_changed = self._listening("coordinator_changed")
+    def __init__(self, observers: Iterable[Observer], *, cluster: Cluster, mirror: Mirror) -> None:
+        self._cluster: Final = cluster
+        self._mirror: Final = mirror
+        self._changed_views: list[SimulatedConsumer] = []
+        observers = tuple(observers)
         for name in _HOOKS:
-            setattr(self, name, _telling(tuple(getattr(observer, name) for observer in self._listening(name))))
-
-    def _listening(self, name: str) -> tuple[Observer, ...]:
-        default = getattr(Observer, name)
-        return tuple(observer for observer in self._observers if getattr(type(observer), name) is not default)
+            default = getattr(Observer, name)
+            hooks = tuple(
+                getattr(observer, name) for observer in observers if getattr(type(observer), name) is not default
+            )
+            setattr(self, name, _telling(hooks))
+        self._tell_view_changed = self.view_changed
+        self.view_changed = self._changed_views.append  # type: ignore[method-assign, assignment]
 
     def after_step(self) -> None:
-        """Tell those who look at every step, and, if there is a reason, those who look at the coordinator."""
-        version = self._version()
-        if version != self._seen_version:
-            self._seen_version = version
-            for observer in self._coordinator_changed:
-                observer.coordinator_changed()
-        for observer in self._after_step:
-            observer.after_step()
-
-    def coordinator_changed(self) -> None:
-        """Tell all."""
-        for observer in self._coordinator_changed:
-            observer.coordinator_changed()
+        """Look at what this step changed, if it changed anything that can be seen."""
+        if self._cluster.version != self._mirror.version or self._cluster.loads != self._mirror.loads:
+            self.group_changed(self._mirror.look())
+        if self._changed_views:
+            for consumer in self._changed_views:
+                self._tell_view_changed(consumer)
+            self._changed_views.clear()
 
 
-_HOOKS: Final = tuple(
-    name for name in vars(Observer) if not name.startswith("_") and name not in {"after_step", "coordinator_changed"}
-)
+_HOOKS: Final = tuple(name for name in vars(Observer) if not name.startswith("_"))
 
 
 def _telling(hooks: tuple[Callable[..., None], ...]) -> Callable[..., None]:
+    if len(hooks) == 1:
+        return hooks[0]
+    if len(hooks) == 2:
+        first, second = hooks
+
+        def tell_two(*args: object, **kwargs: object) -> None:
+            first(*args, **kwargs)
+            second(*args, **kwargs)
+
+        return tell_two
+
     def tell(*args: object, **kwargs: object) -> None:
         for hook in hooks:
             hook(*args, **kwargs)

@@ -1,49 +1,29 @@
 """One scenario from one seed: members come, go, crash and stall while the network misbehaves; then everything heals.
 
 First the safety phase: faults and actions, and every checker looks after every step. Then the liveness phase: no more
-faults, and within a bounded virtual time the group must agree and everything must be read.
+faults, and within a bounded virtual time the group must agree and everything must be read. Then trials: one healthy
+change at a time, each with a time limit of its own (`trials`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.member.settings import MemberConfig, ResetPolicy
-from kip848_client.member.states import MemberState
-from kip848_client.model import Subscription
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.consumer import Behaviour, SimulatedConsumer
-from kip848_client.simulation.consumer_checkers import (
-    ExclusiveReading,
-    GoneOwnNothing,
-    LegalMoves,
-    ListenerPairs,
-    NoRecordLost,
-    OneHeartbeat,
-)
-from kip848_client.simulation.coordinator_checkers import (
-    Durability,
-    EpochOrder,
-    GroupStates,
-    OwnAssertions,
-    RevokeFirst,
-    SingleOwner,
-    SlowRevokers,
-    TargetLegality,
-    Withholding,
-)
-from kip848_client.simulation.faults import HEALTHY
-from kip848_client.simulation.fencing_checkers import CommitFencing, HeartbeatFencing
-from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observers
-from kip848_client.simulation.scenario import SCENARIOS, Scenario, differences
+from kip848_client.faults import Rule
+from kip848_client.simulation.actions import Actions
+from kip848_client.simulation.application import UserCode
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.coverage import Cell
+from kip848_client.simulation.history import History
+from kip848_client.simulation.plan import plan_of
+from kip848_client.simulation.scenario import SCENARIOS, Behaviour, Scenario, differences
+from kip848_client.simulation.stage import Stage
+from kip848_client.simulation.trials import Trials
+from kip848_client.simulation.variety import settled
 from kip848_client.simulation.violation import InvariantViolation, require
-from kip848_client.simulation.world import World
 
-GROUP: Final = "simulated"
+_LOOK_EVERY_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,269 +31,215 @@ class Report:
     """How a run went.
 
     Args:
-        digest: of the whole history; equal for equal seeds.
+        scenario: with the numbers that were played.
         violation: the invariant that broke, or None.
-        counts: how often each thing happened.
+        events: messages delivered, timers that were due, and actions of applications, administrators and faults.
         handed_out_twice: records that more than one poll() returned.
-        lines: the history, one JSON object each.
+        member_cells, coordinator_cells: state x event x error, and how often it was met; see `coverage`.
     """
 
     scenario: Scenario
     seed: int
-    digest: str
     simulated_ms: int
     violation: InvariantViolation | None
-    counts: Mapping[str, int]
+    events: int
     handed_out_twice: int
-    lines: tuple[str, ...]
+    member_cells: Mapping[Cell, int]
+    coordinator_cells: Mapping[Cell, int]
+    history: History
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each thing happened."""
+        return dict(sorted(self.history.counts.items()))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The history, one JSON object each."""
+        return self.history.lines
+
+    @property
+    def digest(self) -> str:
+        """Of the whole history; equal for equal seeds."""
+        return self.history.digest
 
     @property
     def replay_command(self) -> str:
         """What plays this run again."""
-        base = SCENARIOS.get(self.scenario.name, Scenario())
+        name = self.scenario.name
+        base = settled(SCENARIOS.get(name, Scenario()), seed=self.seed)
         changes = "".join(f" --set {change}" for change in differences(self.scenario, base))
-        return f"kip848 simulate --scenario {self.scenario.name} --seed {self.seed}{changes}"
+        return f"kip848 simulate --scenario {name} --seed {self.seed}{changes}"
 
 
-def run(scenario: Scenario, *, seed: int) -> Report:
+def run(
+    scenario: Scenario,
+    *,
+    seed: int,
+    application: Callable[[str], UserCode] | None = None,
+    rules: Iterable[Rule] = (),
+    keep_history: bool = True,
+) -> Report:
     """Play *scenario* once.
+
+    Args:
+        application: makes your own listener for the consumer of that name; see `Application`.
+        rules: fault rules for single requests, as the embedded broker takes them; they end with the safety phase.
+        keep_history: False keeps counts only, for runs that are long.
 
     Returns:
         What happened; a broken invariant is in `Report.violation` and not raised.
     """
-    play = _Play(scenario, seed)
+    scenario = settled(scenario, seed=seed)
+    stage = Stage(scenario, seed=seed, user_code=application, keep_history=keep_history)
+    for rule in rules:
+        stage.refusals.add(rule, network=stage.network)
     violation = None
     try:
+        play = _Play(stage)
         play.safety()
         play.liveness()
     except InvariantViolation as found:
         violation = found
     except AssertionError as found:
-        # The cores assert what only a bug of theirs can break.
+        # The cores assert what only a bug of theirs can break; so may a user's listener.
         violation = InvariantViolation("assertion", str(found) or repr(found))
         violation.__cause__ = found
     except Exception as found:  # noqa: BLE001  a core never raises: what happens is an event to it
         violation = InvariantViolation("exception", repr(found))
         violation.__cause__ = found
-    history = play.world.history
     return Report(
-        scenario,
-        seed,
-        history.digest,
-        play.world.now_ms,
-        violation,
-        dict(sorted(history.counts.items())),
-        play.rows.duplicates,
-        tuple(history.lines),
+        scenario=scenario,
+        seed=seed,
+        simulated_ms=stage.world.now_ms,
+        violation=violation,
+        events=stage.world.events,
+        handed_out_twice=stage.rows.duplicates,
+        member_cells=stage.coverage.member,
+        coordinator_cells=stage.coverage.coordinator,
+        history=stage.world.history,
     )
 
 
 class _Play:
-    def __init__(self, scenario: Scenario, seed: int) -> None:
-        self._scenario = scenario
-        self.world = World(seed)
-        self._rng = self.world.random("scenario")
-        config = CoordinatorConfig(
-            consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
-            consumer_session_timeout_ms=scenario.session_timeout_ms,
-        )
-        self._cluster = Cluster(self.world, config)
-        self._network = Network(self.world, self._cluster)
-        self._consumers: list[SimulatedConsumer] = []
-        self._ended: set[SimulatedConsumer] = set()
-        self._number = 0
-        self._healed = False
-        self.rows = NoRecordLost(self._cluster)
-        consumers = lambda: self._consumers  # noqa: E731  the list grows
-        self._observer = Observers(
-            (
-                SingleOwner(self._cluster),
-                TargetLegality(self._cluster),
-                EpochOrder(self._cluster),
-                RevokeFirst(self._cluster),
-                GroupStates(self._cluster),
-                Withholding(self._cluster),
-                HeartbeatFencing(self._cluster),
-                Durability(self._cluster),
-                CommitFencing(self._cluster),
-                ExclusiveReading(self._cluster, consumers),
-                ListenerPairs(),
-                OneHeartbeat(),
-                LegalMoves(),
-                self.rows,
-                GoneOwnNothing(self._cluster, consumers),
-                SlowRevokers(self._cluster, self.world),
-                OwnAssertions(self._cluster),
-            ),
-            version=lambda: self._cluster.version,
-        )
-        self._cluster.on_served = self._observer.served
-        self._network.on_stale = self._observer.stale
-        self._cluster.on_crash = self._coordinator_crashed
-        self.world.after_step = self._observer.after_step
-
-    # ----------------------------------------------------------------------------------------------------------- phases
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._rng = stage.world.random("play")
+        self._wants_all: SimulatedConsumer | None = None
 
     def safety(self) -> None:
         """Faults and actions."""
-        scenario = self._scenario
+        stage = self._stage
+        scenario, world = stage.scenario, stage.world
         for topic, partitions in scenario.topics.items():
-            self._cluster.create_topic(topic, partitions=partitions)
+            stage.cluster.topics.create(topic, partitions=partitions)
         for _ in range(scenario.members):
-            self._join()
-        self._network.faults = scenario.faults
-        self._cluster.crash_after_append = scenario.coordinator_crashes_after_append
-        self.world.call_in(0, self._produce)
-        self.world.call_in(1_000, self._act)
-        self.world.run_until(scenario.duration_ms)
+            stage.join(self._rng)
+        actions = Actions(stage)
+        for planned in plan_of(scenario, world):
+            world.call_in(planned.at_ms, lambda planned=planned: actions.perform(planned))  # type: ignore[misc]
+        stage.network.faults = scenario.faults
+        stage.cluster.crash_after_append = scenario.coordinator_crashes_after_append
+        stage.cluster.crash_before_append = scenario.coordinator_crashes_before_append
+        world.call_in(0, self._produce)
+        world.run_until(scenario.duration_ms)
+
+    def _produce(self) -> None:
+        stage = self._stage
+        if not stage.healed:
+            stage.world.events += 1
+            stage.cluster.topics.produce()
+            stage.world.call_in(1 + int(self._rng.random() * 2 * stage.scenario.produce_ms), self._produce)
 
     def liveness(self) -> None:
         """Everything heals, and then the group must come to rest."""
-        self._healed = True
-        self._network.faults = HEALTHY
-        self._network.cut_off.clear()
-        self._cluster.crash_after_append = 0.0
-        self._cluster.restart()
-        for consumer in self._consumers:
-            consumer.behaviour = Behaviour()
-        living = [consumer for consumer in self._living() if consumer not in self._ended]  # a frozen one closes later
-        if living:
-            # Whoever is left may want one topic only; somebody must want all, or not everything would be read.
-            living[0].subscribe(self._subscription(everything=True))
-        else:
-            self._join()
-        self.world.history.add(self.world.now_ms, "scenario", "healed")
-        limit_ms = self.world.now_ms + self._scenario.heal_ms
-        rested = self.world.run_until(limit_ms, done=self._rests)
-        require(rested, "L1", f"the group does not come to rest in {self._scenario.heal_ms} ms: {self._picture()}")
-        self._observer.converged()
+        stage = self._stage
+        scenario, world = stage.scenario, stage.world
+        self._heal()
+        limit_ms = scenario.heal_ms or _heal_ms(scenario)
+        require(self.wait_for_rest(limit_ms), "L1", f"no rest within {limit_ms} ms: {stage.picture()}")
+        stage.note("at_rest")
+        stage.observers.converged()
+        trials = Trials(stage, world.random("trials"), wait_for_rest=self.wait_for_rest)
+        for _ in range(scenario.trials):
+            trials.one()
+        if scenario.trials:
+            stage.observers.converged()
 
-    def _rests(self) -> bool:
-        living = self._living()
-        if not self.rows.complete or any(consumer.member.view().state is not MemberState.STABLE for consumer in living):
-            return False
-        picture = self._cluster.picture(GROUP)
-        if picture is None or len(picture.group.members) != len(living):
-            return False
-        group = picture.group
-        if group.group_epoch != group.target_epoch:
-            return False
-        for consumer in living:
-            seen = consumer.member.snapshot()
-            if seen.live_epoch != group.group_epoch or seen.target != picture.targets.get(seen.member_id):
-                return False
-            if len(seen.readable) != len(seen.target):
-                return False
-        ends = self._cluster.end_offsets
-        read = {partition for consumer in living for partition in consumer.readable}
-        wanted = {partition for partition in ends if partition.topic in group.subscribed_topics}
-        return read == wanted == set(ends)
+    def wait_for_rest(self, limit_ms: int) -> bool:
+        """Let time pass until the group rests, *limit_ms* at most."""
+        stage = self._stage
+        world = stage.world
+        end_ms = world.now_ms + limit_ms
 
-    def _picture(self) -> str:
-        return "; ".join(
-            f"{consumer.name} {consumer.member.snapshot().phase.name}@{consumer.member.snapshot().live_epoch}"
-            for consumer in self._living()
-        )
+        def look() -> None:
+            if stage.rests():
+                world.stop()
+                return
+            self._keep_somebody_who_wants_all()
+            if world.now_ms + _LOOK_EVERY_MS <= end_ms:
+                world.call_in(_LOOK_EVERY_MS, look)
 
-    # ---------------------------------------------------------------------------------------------------------- actions
+        world.call_in(_LOOK_EVERY_MS, look)
+        return world.run_until(end_ms)
 
-    def _produce(self) -> None:
-        if not self._healed:
-            self._cluster.produce()
-            self.world.call_in(self._rng.randint(5, 100), self._produce)
+    def _heal(self) -> None:
+        stage = self._stage
+        stage.healed = True
+        stage.healed_ms = stage.world.now_ms
+        stage.network.settle()
+        stage.refusals.clear(network=stage.network)
+        stage.cluster.crash_after_append = stage.cluster.crash_before_append = 0.0
+        stage.cluster.heal()
+        for name, partitions in stage.scenario.topics.items():
+            if name not in stage.cluster.topics.image.by_name:
+                stage.cluster.topics.create(name, partitions=partitions)
+        for consumer in stage.consumers:
+            consumer.application.behaviour = Behaviour()
+        self._close_doubles()
+        self._keep_somebody_who_wants_all()
+        stage.note("healed")
 
-    def _act(self) -> None:
-        """Once a virtual second: each action with its rate."""
-        if self._healed:
+    def _keep_somebody_who_wants_all(self) -> None:
+        """Whoever is left may want one topic only, or give up because the group was full: not all would be read."""
+        stage = self._stage
+        if self._wants_all is not None and not self._wants_all.closed and not self._wants_all.failed:
             return
-        scenario, rng = self._scenario, self._rng
-        living = self._living()
-        if rng.random() < scenario.joins and len(living) < scenario.members_max:
-            self._join()
-        if living and rng.random() < scenario.leaves:
-            self._end(rng.choice(living), SimulatedConsumer.close)
-        if living and rng.random() < scenario.crashes:
-            self._end(rng.choice(living), SimulatedConsumer.crash)
-        if living and rng.random() < scenario.cuts:
-            self._cut(rng.choice(living))
-        if living and rng.random() < scenario.resubscriptions:
-            rng.choice(living).subscribe(self._subscription())
-        if scenario.freezes and living and rng.random() < scenario.freezes:
-            rng.choice(living).freeze(rng.randint(500, 2 * scenario.session_timeout_ms))
-        if rng.random() < scenario.growths:
-            self._cluster.add_partitions(rng.choice(sorted(scenario.topics)), count=rng.randint(1, 2))
-        if rng.random() < scenario.coordinator_crashes:
-            self._cluster.crash()
-        self.world.call_in(1_000, self._act)
+        staying = [consumer for consumer in stage.staying() if not consumer.failed]
+        if staying:
+            self._wants_all = staying[0]
+            self._wants_all.subscribe(stage.subscription(self._rng, everything=True))
+        elif not stage.living():
+            self._wants_all = stage.join(self._rng)
 
-    def _join(self, *, instance_id: str | None = None) -> None:
-        self._number += 1
-        name = f"consumer-{self._number}"
-        scenario = self._scenario
-        if instance_id is None and scenario.statics and self._rng.random() < scenario.statics:
-            instance_id = f"instance-{self._number}"
-        config = MemberConfig(
-            group_id=GROUP,
-            member_id=f"member-{self._number}",
-            instance_id=instance_id,
-            max_poll_interval_ms=scenario.max_poll_interval_ms,
-            rebalance_timeout_ms=scenario.max_poll_interval_ms,
-            auto_offset_reset=ResetPolicy.EARLIEST,
-            auto_commit_interval_ms=self._rng.choice([None, 1_000]),
-            # A process that comes back after a crash waits for the session of its former self to end.
-            unreleased_instance_retry_ms=scenario.duration_ms + scenario.heal_ms,
-        )
-        consumer = SimulatedConsumer(
-            name,
-            world=self.world,
-            network=self._network,
-            cluster=self._cluster,
-            config=config,
-            behaviour=scenario.behaviour if not self._healed else Behaviour(),
-            observer=self._observer,
-        )
-        self._consumers.append(consumer)
-        details = {} if instance_id is None else {"instance_id": instance_id}
-        self.world.history.add(self.world.now_ms, name, "started", **details)
-        consumer.start(self._subscription(everything=self._number == 1 or self._healed))
+    def _close_doubles(self) -> None:
+        """Of processes with one instance id one stays; and a group that is full keeps those that it has."""
+        stage = self._stage
+        members = stage.mirror.members
+        known: dict[str, SimulatedConsumer] = {}
+        for consumer in stage.staying():
+            instance_id = consumer.config.instance_id
+            if instance_id is None:
+                continue
+            other = known.setdefault(instance_id, consumer)
+            if other is consumer:
+                continue
+            stay, go = (consumer, other) if consumer.member.view().member_id in members else (other, consumer)
+            known[instance_id] = stay
+            stage.end(self._rng, go, SimulatedConsumer.crash)
 
-    def _subscription(self, *, everything: bool = False) -> Subscription:
-        topics = sorted(self._scenario.topics)
-        wanted = topics if everything else self._rng.sample(topics, self._rng.randint(1, len(topics)))
-        if self._scenario.patterns and self._rng.random() < self._scenario.patterns:
-            return Subscription(pattern="|".join(sorted(wanted)))
-        return Subscription(frozenset(wanted))
 
-    def _end(self, consumer: SimulatedConsumer, how: Callable[[SimulatedConsumer], None]) -> None:
-        if consumer not in self._ended:
-            self._ended.add(consumer)
-            how(consumer)
-            self._bounce(consumer)
+def _heal_ms(scenario: Scenario) -> int:
+    """How long recovery may take: whatever is under way when faults end, one after the other.
 
-    def _bounce(self, consumer: SimulatedConsumer) -> None:
-        """A static member went: its process is started again, soon or after its session."""
-        instance_id = consumer.config.instance_id
-        if instance_id is not None and not self._healed:
-            self.world.call_in(
-                self._rng.randint(100, 2 * self._scenario.session_timeout_ms),
-                lambda: None if self._healed else self._join(instance_id=instance_id),
-            )
-
-    def _cut(self, consumer: SimulatedConsumer) -> None:
-        """The network is gone for one consumer, for less or more than a session."""
-        name = consumer.name
-        self._network.cut_off.add(name)
-        self.world.history.add(self.world.now_ms, name, "cut_off")
-        self.world.call_in(
-            self._rng.randint(500, 2 * self._scenario.session_timeout_ms), lambda: self._network.cut_off.discard(name)
-        )
-
-    def _coordinator_crashed(self) -> None:
-        ended = self._network.drop_all("the coordinator died")
-        for consumer in self._living():
-            if any(connection.client_id == consumer.name for connection in ended):
-                self.world.call_in(0, consumer.disconnected)
-        self.world.call_in(self._rng.randint(50, 5_000), self._cluster.restart)
-
-    def _living(self) -> list[SimulatedConsumer]:
-        return [consumer for consumer in self._consumers if not consumer.closed]
+    A process that is frozen, a session that has to end, a listener or application that hangs, requests that wait, and
+    the rebalance that follows.
+    """
+    return (
+        2 * scenario.session_timeout_ms  # frozen
+        + 2 * scenario.session_timeout_ms  # its session, or that of a static member's former self; close()
+        + 4 * scenario.max_poll_interval_ms  # hanging listener, then stalled application
+        + 2 * max(scenario.request_timeout_ms, 5_000)
+        + 10 * scenario.heartbeat_interval_ms
+        + 5_000
+    )

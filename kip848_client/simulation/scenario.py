@@ -1,6 +1,7 @@
 """What is played: the numbers of a scenario, the scenarios that have names, and how to change a number by its name.
 
-Does not own: playing (`play`).
+Does not own: drawing the numbers of a varied scenario from a seed (`variety`), what is planned from them (`plan`),
+playing (`play`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,36 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
 
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.consumer import Behaviour
 from kip848_client.simulation.faults import HEALTHY, NetworkFaults
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """How an application acts. Times in ms of virtual time.
+
+    Args:
+        think_ms: (least, most) between two polls.
+        poll_ms: how long one poll() waits for records.
+        listener_ms: (least, most) that a listener call takes.
+        listener_raises: part of the listener calls that raise.
+        hang: part of the listener calls that take longer than the rebalance timeout.
+        stall: part of the polls after which the application does not poll for longer than max.poll.interval.ms.
+        commit: part of the polls that returned records after which it commits by hand.
+        rows_per_poll: most records that one poll() hands out.
+    """
+
+    think_ms: tuple[int, int] = (10, 200)
+    poll_ms: int = 1_000
+    listener_ms: tuple[int, int] = (0, 50)
+    listener_raises: float = 0.0
+    hang: float = 0.0
+    stall: float = 0.0
+    commit: float = 0.2
+    rows_per_poll: int = 50
+
+
 _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, delay_ms=(0, 60), slow=0.02)
-_CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.003)
+_CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +50,31 @@ class Scenario:
     Args:
         members: how many consumers are there at the start.
         topics: name -> partitions.
-        coordinator_crashes_after_append: part of the appends after which it dies without answering.
+        coordinator_crashes: it dies, and comes back with what is in its log.
+        coordinator_crashes_after_append, coordinator_crashes_before_append: part of the appends at which it dies,
+            without answering.
+        failovers: another node becomes the coordinator; it has what was replicated, and no more.
+        deposed: part of the failovers after which the old coordinator goes on, and believes for a while.
+        replication_ms: most time that a record needs until it is durable; answers wait for it.
+        compaction: part of the loads that read a compacted log.
+        cuts: clients without network; *one_way* of them in one direction only.
         freezes: processes that stand still, as a paused virtual machine does, for up to two sessions.
+        drift: how much faster or slower clocks may run, as a part.
+        wall_jumps: the coordinator's wall clock is set an hour forward or back.
+        refusals: requests that are answered with an error code, as the fault vocabulary does it.
+        throttles: answers that ask for patience (``throttle_time_ms``).
+        config_changes: heartbeat interval and session timeout of the group are changed.
         statics: part of the consumers that are static members; after a crash or a close they come back.
+        double_starts: a second process with the instance id of a living one.
         patterns: part of the subscriptions that are by regular expression.
-        heal_ms: bound of the liveness phase.
+        deletions: topics that are deleted and created again.
+        metadata_lag_ms: how long a new topic's name is unknown to the brokers.
+        group_max_size: most members that the coordinator takes; 0 is without a limit.
+        encoded: part of the connections on which messages travel as bytes, through the codec.
+        purity: part of the requests that are decided twice, to see that nothing changes and the answer is the same.
+        heal_ms: bound of the liveness phase; 0 derives it from the other times.
+        trials: healthy perturbations after the group came to rest, of which each is timed.
+        skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
     name: str = "churn"
@@ -36,23 +82,44 @@ class Scenario:
     members_max: int = 6
     topics: Mapping[str, int] = field(default_factory=lambda: {"orders": 6, "audit": 3})
     duration_ms: int = 60_000
-    heal_ms: int = 120_000
+    heal_ms: int = 0
     faults: NetworkFaults = _ROUGH
     behaviour: Behaviour = _CARELESS
     joins: float = 0.15
     leaves: float = 0.08
     crashes: float = 0.05
     cuts: float = 0.05
+    one_way: float = 0.3
     resubscriptions: float = 0.03
     growths: float = 0.01
+    deletions: float = 0.0
     coordinator_crashes: float = 0.03
     coordinator_crashes_after_append: float = 0.003
+    coordinator_crashes_before_append: float = 0.003
+    failovers: float = 0.0
+    deposed: float = 0.5
+    replication_ms: int = 0
+    compaction: float = 0.5
     freezes: float = 0.0
+    drift: float = 0.05
+    wall_jumps: float = 0.0
+    refusals: float = 0.0
+    throttles: float = 0.0
+    config_changes: float = 0.0
     statics: float = 0.0
+    double_starts: float = 0.0
     patterns: float = 0.0
+    metadata_lag_ms: int = 0
+    group_max_size: int = 0
+    produce_ms: int = 100
+    encoded: float = 0.1
+    purity: float = 0.05
+    trials: int = 1
     heartbeat_interval_ms: int = 1_000
     session_timeout_ms: int = 6_000
     max_poll_interval_ms: int = 10_000
+    request_timeout_ms: int = 5_000
+    skip: frozenset[int] = frozenset()
 
 
 CHURN: Final = Scenario()
@@ -65,42 +132,60 @@ QUIET: Final = Scenario(
     cuts=0.0,
     coordinator_crashes=0.0,
     coordinator_crashes_after_append=0.0,
+    coordinator_crashes_before_append=0.0,
+    trials=0,
 )
 ZOMBIES: Final = Scenario(
     name="zombies",
-    behaviour=Behaviour(listener_raises=0.02, stall=0.01, hang=0.03),
+    behaviour=Behaviour(listener_raises=0.02, stall=0.03, hang=0.03),
     freezes=0.15,
     coordinator_crashes=0.0,
     coordinator_crashes_after_append=0.0,
+    coordinator_crashes_before_append=0.0,
 )
-STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1)
+STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05)
 PATTERNS: Final = Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05)
+TOPICS: Final = Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05)
+FAILOVER: Final = Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05)
+REFUSALS: Final = Scenario(name="refusals", refusals=0.3, throttles=0.05, config_changes=0.05, group_max_size=5)
 STORM: Final = Scenario(
     name="storm",
     members=5,
     members_max=9,
     topics={"orders": 8, "audit": 4, "clicks": 3},
-    faults=NetworkFaults(loss=0.08, duplicate=0.08, break_connection=0.03, delay_ms=(0, 120), slow=0.05),
-    behaviour=Behaviour(listener_raises=0.1, stall=0.006, hang=0.01, commit=0.1),
+    faults=NetworkFaults(loss=0.08, duplicate=0.08, break_connection=0.03, delay_ms=(0, 120), slow=0.05, stuck=0.005),
+    behaviour=Behaviour(listener_raises=0.1, stall=0.02, hang=0.01, commit=0.1),
     joins=0.3,
     leaves=0.15,
     crashes=0.1,
     cuts=0.1,
     resubscriptions=0.15,
     growths=0.03,
+    deletions=0.02,
     freezes=0.08,
     statics=0.3,
+    double_starts=0.03,
     patterns=0.3,
+    refusals=0.05,
+    wall_jumps=0.02,
+    config_changes=0.02,
+    failovers=0.04,
+    replication_ms=20,
     coordinator_crashes=0.06,
     coordinator_crashes_after_append=0.01,
+    coordinator_crashes_before_append=0.01,
 )
+MIXED: Final = Scenario(name="mixed")
+"""Stands for numbers that `variety` draws from each seed."""
+
 SCENARIOS: Final[Mapping[str, Scenario]] = {
-    scenario.name: scenario for scenario in (CHURN, ZOMBIES, STATIC, PATTERNS, STORM, QUIET)
+    scenario.name: scenario
+    for scenario in (MIXED, CHURN, ZOMBIES, STATIC, PATTERNS, TOPICS, FAILOVER, REFUSALS, STORM, QUIET)
 }
 
 
 def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
-    """Change numbers by name, such as ``members=2``, ``faults.loss=0.1`` or ``behaviour.stall=0``.
+    """Change numbers by name, such as ``members=2``, ``faults.loss=0.1``, ``behaviour.stall=0`` or ``skip=1,4``.
 
     Raises:
         ConfigError: there is no such number, or the value is none.
@@ -113,7 +198,11 @@ def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
 
 def differences(scenario: Scenario, base: Scenario) -> list[str]:
     """What to give to `change` to make *scenario* of *base*."""
-    return [f"{path}={value}" for path, value in numbers(scenario) if dict(numbers(base))[path] != value]
+    before = dict(numbers(base))
+    changes = [f"{path}={value}" for path, value in numbers(scenario) if before[path] != value]
+    if scenario.skip != base.skip:
+        changes.append(f"skip={','.join(map(str, sorted(scenario.skip)))}")
+    return changes
 
 
 def numbers(scenario: Scenario) -> list[tuple[str, int | float]]:
@@ -134,12 +223,16 @@ def _change(owner: Any, path: list[str], text: str, assignment: str) -> Any:
     before = getattr(owner, path[0], None) if path[0] in {item.name for item in fields(owner)} else None
     if len(path) > 1 and is_dataclass(before):
         return replace(owner, **{path[0]: _change(before, path[1:], text, assignment)})
-    if len(path) > 1 or not isinstance(before, int | float):
-        raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
+    value: object
     try:
-        value = type(before)(text)
+        if path == ["skip"]:
+            value = frozenset(int(number) for number in text.split(",") if number)
+        elif len(path) == 1 and isinstance(before, int | float):
+            value = type(before)(text)
+        else:
+            raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
     except ValueError:
         raise ConfigError(f"{assignment!r}: {text!r} is no {type(before).__name__}") from None
-    if value < 0:
+    if isinstance(value, int | float) and value < 0:
         raise ConfigError(f"{assignment!r}: must not be negative")
     return replace(owner, **{path[0]: value})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.simulation.history import History
@@ -14,11 +13,13 @@ EPOCH_WALL_MS: Final = 1_700_000_000_000
 """Wall-clock time at virtual time 0."""
 
 
-@dataclass(slots=True, eq=False)
 class Timer:
     """An action that is due at a time. Equal times run in the order in which they were asked for."""
 
-    action: Callable[[], None] | None
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
         """Never run it."""
@@ -31,21 +32,29 @@ class World:
     Args:
         seed: everything random in the simulation is derived from it, by name, so that one more draw in one place does
             not change what the others draw.
+        keep_history: False counts what happens and keeps no line of it.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, keep_history: bool = True) -> None:
         self.seed: Final = seed
         self.now_ms = 0
-        self.history: Final = History()
+        self.wall_offset_ms = 0
+        """How far the coordinator's wall clock was moved."""
+        self.history: Final = History(keep=keep_history)
         self.after_step: Callable[[], None] = lambda: None
-        """Called after every action; the checkers look here."""
+        """Called after every action that set `dirty`; the checkers look here."""
+        self.dirty = False
+        """Something changed that can be seen from outside."""
+        self.events = 0
+        """Messages delivered, timers that were due, and actions of applications, administrators and faults."""
+        self._stopped = False
         self._heap: list[tuple[int, int, Timer]] = []
         self._number = 0
 
     @property
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return EPOCH_WALL_MS + self.now_ms
+        """Milliseconds since 1970, as the coordinator's machine believes."""
+        return EPOCH_WALL_MS + self.now_ms + self.wall_offset_ms
 
     def random(self, name: str) -> random.Random:
         """A generator of its own for whoever is called *name*."""
@@ -59,20 +68,29 @@ class World:
         heapq.heappush(self._heap, (self.now_ms + delay_ms, self._number, timer))
         return timer
 
-    def run_until(self, at_ms: int, *, done: Callable[[], bool] = lambda: False) -> bool:
-        """Run actions until *done* (looked at after each) or until the clock would pass *at_ms*.
+    def stop(self) -> None:
+        """End `run_until` after the action that is running."""
+        self._stopped = True
+
+    def run_until(self, at_ms: int) -> bool:
+        """Run actions until one calls `stop`, or until the clock would pass *at_ms*.
 
         Returns:
-            Whether *done* said so.
+            Whether it was stopped.
         """
-        while self._heap and self._heap[0][0] <= at_ms:
-            due_ms, _, timer = heapq.heappop(self._heap)
-            if timer.action is None:
+        heap, pop, after_step = self._heap, heapq.heappop, self.after_step
+        self._stopped = False
+        while heap and heap[0][0] <= at_ms:
+            due_ms, _, timer = pop(heap)
+            action = timer.action
+            if action is None:
                 continue
             self.now_ms = due_ms
-            timer.action()
-            self.after_step()
-            if done():
+            action()
+            if self.dirty:
+                self.dirty = False
+                after_step()
+            if self._stopped:
                 return True
         self.now_ms = max(self.now_ms, at_ms)
-        return done()
+        return False

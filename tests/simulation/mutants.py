@@ -53,14 +53,14 @@ class Mutant:
     name: str
     killed_by: frozenset[str]
     put: Callable[[Patch], None]
-    scenario: str = "churn"
+    scenario: str = "mixed"
     seed: int = 0
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(name: str, *killed_by: str, scenario: str = "churn", seed: int = 0) -> Callable[[Any], Any]:
+def mutant(name: str, *killed_by: str, scenario: str = "mixed", seed: int = 0) -> Callable[[Any], Any]:
     """Add a bug to the list."""
 
     def add(put: Callable[[Patch], None]) -> Callable[[Patch], None]:
@@ -196,7 +196,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "apply", apply)
 
 
-@mutant("a commit is accepted with any epoch of a member", "S11")
+@mutant("a commit is accepted with any epoch of a member", "S11", seed=528)
 def _(patch: Patch) -> None:
     patch.setattr(coordinator_commit, "check_commit", lambda member, *, epoch, topics: True)
 
@@ -226,7 +226,7 @@ def _(patch: Patch) -> None:
     patch.setattr(departure, "time_is_up", time_is_up)
 
 
-@mutant("nobody watches how long a member takes to give up partitions", "L3", scenario="zombies", seed=6)
+@mutant("nobody watches how long a member takes to give up partitions", "L3", seed=236)
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
@@ -241,7 +241,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "apply", apply)
 
 
-@mutant("whoever joins with an instance id pushes its holder out", "S8", scenario="static")
+@mutant("whoever joins with an instance id pushes its holder out", "S8")
 def _(patch: Patch) -> None:
     find_static = membership._find_static
 
@@ -270,12 +270,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Reconciler, "_revoke", revoke)
 
 
-@mutant(
-    "partitions are taken while a heartbeat without them is on its way",
-    "C1",
-    scenario="storm",
-    seed=109,
-)
+@mutant("partitions are taken while a heartbeat without them is on its way", "C1", seed=169)
 def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "telling_partitions", False)
 
@@ -283,8 +278,8 @@ def _(patch: Patch) -> None:
 @mutant(
     "a hanging callback returns, and its partitions are read though they were given away",
     "C1",
-    scenario="storm",
-    seed=109,
+    "L1",
+    seed=31,
 )
 def _(patch: Patch) -> None:
     original = Reconciler._assignment_ended

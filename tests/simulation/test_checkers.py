@@ -9,7 +9,7 @@ import pytest
 from kip848_client.simulation import SCENARIOS, run
 from tests.simulation.mutants import MUTANTS, Mutant
 
-SEEDS: Final = 4
+SEEDS: Final = 20
 """Seeds that a bug may need at most, from the one it names on."""
 
 

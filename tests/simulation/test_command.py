@@ -8,11 +8,13 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.simulation import run
+from kip848_client.simulation import run, scenario_of
+from kip848_client.simulation.plan import plan_of
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change, differences
 from kip848_client.simulation.shrink import shrink
+from kip848_client.simulation.world import World
 
-SHORT = ("--set", "duration_ms=5000")
+SHORT = ("--scenario", "churn", "--set", "duration_ms=5000")
 
 
 def break_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,7 @@ def test_one_seed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(capsys.readouterr().out)
     assert answer["violation"] is None
     assert answer["history"][0]["what"] == "topic_created"
-    assert answer["digest"] == run(change(CHURN, [SHORT[1]]), seed=3).digest
+    assert answer["digest"] == run(change(CHURN, [SHORT[-1]]), seed=3).digest
 
 
 def test_a_broken_invariant_is_an_exit_status_and_a_way_back(
@@ -89,7 +91,14 @@ def test_failures_among_many_are_shown(capsys: pytest.CaptureFixture[str], monke
 
 @pytest.mark.parametrize(
     "options",
-    [("--seeds", "5"), ("--seeds", "5:5"), ("--set", "colour=1"), ("--set", "faults=1"), ("--set", "members=two")],
+    [
+        ("--seeds", "5"),
+        ("--seeds", "5:5"),
+        ("--set", "colour=1"),
+        ("--set", "faults=1"),
+        ("--set", "members=two"),
+        ("--set", "skip=first"),
+    ],
 )
 def test_an_option_that_makes_no_sense_is_explained(
     options: tuple[str, str], capsys: pytest.CaptureFixture[str]
@@ -111,9 +120,40 @@ def test_a_failing_scenario_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> 
     assert smaller.scenario.faults.loss == 0
 
 
+def test_a_failing_run_is_made_smaller_by_leaving_events_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is told as a story; each event that is not needed hides the one that is."""
+    break_the_member(monkeypatch)
+    report = run(scenario_of("mixed", seed=6), seed=6)
+    smaller = shrink(report, runs_max=60)
+    assert plan_of(report.scenario, World(6))
+    assert not plan_of(smaller.scenario, World(6))
+    assert run(scenario_of("mixed", seed=6, changes=_changes(smaller.replay_command)), seed=6).digest == smaller.digest
+
+
+def _changes(command: str) -> list[str]:
+    return [word for word in command.split() if "=" in word]
+
+
+def test_the_same_histories_have_one_digest(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two machines compare one line, and not fifty thousand."""
+    found = []
+    for jobs in ("1", "2"):
+        assert main(["simulate", "--seeds", "0:6", "--jobs", jobs, "--digest", "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["digest"])
+    assert found[0] == found[1]
+
+
+def test_cells_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever adds a fault sees what it reaches."""
+    assert main(["simulate", "--seeds", "0:3", "--jobs", "1", "--cells"]) == 0
+    told = capsys.readouterr().out
+    assert "IN_SYNC heartbeat" in told
+    assert "STABLE heartbeat" in told.replace("Stable", "STABLE")
+
+
 def test_a_changed_scenario_can_be_named() -> None:
     """The replay command must lead to the same scenario."""
-    changed = change(CHURN, ["faults.loss=0.5", "members=2", "behaviour.stall=0"])
+    changed = change(CHURN, ["faults.loss=0.5", "members=2", "behaviour.stall=0", "skip=2000,1"])
     assert changed.faults.loss == 0.5
     assert change(CHURN, differences(changed, CHURN)) == changed
     assert isinstance(changed, Scenario)

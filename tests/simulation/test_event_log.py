@@ -15,7 +15,7 @@ from kip848_client.simulation.play import Report
 from kip848_client.simulation.play import run as play
 from kip848_client.simulation.scenario import SCENARIOS
 
-LEFT_OUT = {"closing", "request_timed_out"}
+LEFT_OUT = {"closing", "request_timed_out", "at_rest", "coordinator_resigned", "cut_off_one_way"}
 """Kinds of history lines without a name in the event log."""
 
 
@@ -32,7 +32,7 @@ def test_every_kind_of_line_is_translated_or_left_out_by_name(storm: Report) -> 
     for line in storm.lines:
         what = json.loads(line)["what"]
         call, _, stage = what.partition("_")
-        if what in LEFT_OUT or stage == "begins":
+        if what in LEFT_OUT or stage == "begins" or call == "trial":
             continue
         wanted = (
             f"partitions_{call}" if stage in {"ended", "raised"} and call in {"assigned", "revoked", "lost"} else what

@@ -1,0 +1,208 @@
+"""Carries out what was planned: consumers come and go, topics change, the coordinator falls over, requests are refused.
+
+Does not own: what is planned (`plan`), the phases of a run (`play`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, assert_never
+
+from kip848_client.errors import ErrorCode
+from kip848_client.faults import Action, Rule, error, rewrite
+from kip848_client.faults.rules import Match
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.plan import Kind, Planned
+from kip848_client.wire.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from kip848_client.simulation.stage import Stage
+
+_HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
+_FETCH: Final = int(ApiKey.OFFSET_FETCH)
+_FIND: Final = int(ApiKey.FIND_COORDINATOR)
+
+REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
+    _HEARTBEAT: (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ),
+    _COMMIT: (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ),
+    _FETCH: (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ),
+    _FIND: (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ),
+}
+"""API -> error codes that a refusal carries, as a broker may."""
+
+
+class Actions:
+    """Everything that can be done to a group from outside."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def perform(self, planned: Planned) -> None:
+        """Do one thing; nothing happens if there is nobody to do it to, or if faults have ended."""
+        stage = self._stage
+        if stage.healed:
+            return
+        stage.world.events += 1
+        rng = random.Random(planned.draws)
+        living = stage.staying()
+        match planned.kind:
+            case Kind.JOIN:
+                if len(living) < stage.scenario.members_max:
+                    stage.join(rng)
+            case Kind.LEAVE:
+                self._to_one(rng, living, lambda consumer: stage.end(rng, consumer, SimulatedConsumer.close))
+            case Kind.CRASH:
+                self._to_one(rng, living, lambda consumer: stage.end(rng, consumer, SimulatedConsumer.crash))
+            case Kind.CUT:
+                self._to_one(rng, living, lambda consumer: self._cut(rng, consumer))
+            case Kind.RESUBSCRIBE:
+                self._to_one(rng, living, lambda consumer: consumer.subscribe(stage.subscription(rng)))
+            case Kind.FREEZE:
+                longest_ms = 2 * stage.scenario.session_timeout_ms
+                self._to_one(rng, living, lambda consumer: consumer.freeze(rng.randint(500, longest_ms)))
+            case Kind.DOUBLE_START:
+                static = [consumer for consumer in living if consumer.config.instance_id is not None]
+                self._to_one(rng, static, lambda consumer: stage.join(rng, instance_id=consumer.config.instance_id))
+                if static:
+                    stage.note("double_start")
+            case Kind.GROW:
+                self._to_a_topic(rng, lambda name: stage.cluster.topics.grow(name, count=rng.randint(1, 2)))
+            case Kind.DELETE_TOPIC:
+                self._to_a_topic(rng, lambda name: self._delete(rng, name))
+            case Kind.CRASH_COORDINATOR:
+                stage.cluster.crash()
+            case Kind.FAIL_OVER:
+                self._fail_over(rng)
+            case Kind.JUMP_WALL_CLOCK:
+                stage.note("wall_clock_jumped")
+                stage.world.wall_offset_ms += rng.choice((-3_600_000, 3_600_000))
+            case Kind.REFUSE:
+                self._to_one(rng, living, lambda consumer: self._refuse(rng, consumer))
+            case Kind.THROTTLE:
+                self._to_one(rng, living, lambda consumer: self._throttle(rng, consumer))
+            case Kind.CHANGE_CONFIG:
+                self._change_config(rng)
+            case _:
+                assert_never(planned.kind)
+
+    @staticmethod
+    def _to_one(
+        rng: random.Random, living: list[SimulatedConsumer], action: Callable[[SimulatedConsumer], object]
+    ) -> None:
+        if living:
+            action(rng.choice(living))
+
+    def _to_a_topic(self, rng: random.Random, action: Callable[[str], None]) -> None:
+        names = sorted(self._stage.cluster.topics.image.by_name)
+        if names:
+            action(rng.choice(names))
+
+    # --------------------------------------------------------------------------------------------------------- network
+
+    def _cut(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
+        """The network is gone for one consumer, or one direction of it, for less or more than a session."""
+        stage, name = self._stage, consumer.name
+        network = stage.network
+        ways = [network.mute, network.deaf]
+        one_way = rng.random() < stage.scenario.one_way
+        if one_way:
+            ways = [rng.choice(ways)]
+            stage.world.history.add(stage.world.now_ms, name, "cut_off_one_way")
+        for way in ways:
+            way.add(name)
+        stage.world.history.add(stage.world.now_ms, name, "cut_off", one_way=one_way)
+
+        def mend() -> None:
+            for way in ways:
+                way.discard(name)
+
+        stage.world.call_in(rng.randint(200, 2 * stage.scenario.session_timeout_ms), mend)
+
+    def _refuse(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
+        """The next requests of one consumer, of one API, are answered with an error code."""
+        api_key = rng.choice((_HEARTBEAT, _HEARTBEAT, _COMMIT, _FETCH, _FIND))
+        code = rng.choice(REFUSED_WITH[api_key])
+        times = 1 if api_key == _HEARTBEAT else rng.randint(1, 3)
+        self._rule(consumer, api_key, error(code), times=times)
+
+    def _throttle(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
+        """Answers ask for patience; a client must not mind, nor stop its heartbeats."""
+        wait_ms = rng.randint(1, 1_000)
+        self._rule(
+            consumer,
+            _HEARTBEAT,
+            rewrite(lambda response: dataclasses.replace(response, throttle_time_ms=wait_ms)),
+            times=3,
+        )
+
+    def _rule(self, consumer: SimulatedConsumer, api_key: int, action: Action, *, times: int) -> None:
+        match = Match(apis=frozenset({api_key}), client_id=consumer.name)
+        self._stage.refusals.add(Rule(match, [action], times=times), network=self._stage.network)
+
+    # --------------------------------------------------------------------------------------------------------- cluster
+
+    def _delete(self, rng: random.Random, name: str) -> None:
+        """A topic goes, and comes back under another id: at once, or some time later."""
+        stage = self._stage
+        topics = stage.cluster.topics
+        partitions = rng.randint(1, topics.image.by_name[name].partition_count + 1)
+        topics.delete(name)
+
+        def create() -> None:
+            if name not in topics.image.by_name:
+                topics.create(name, partitions=partitions)
+
+        if rng.random() < 0.3:
+            create()
+        else:
+            stage.world.call_in(rng.randint(1, 3_000), create)
+
+    def _fail_over(self, rng: random.Random) -> None:
+        scenario = self._stage.scenario
+        believes_ms = rng.randint(1, scenario.session_timeout_ms) if rng.random() < scenario.deposed else 0
+        self._stage.cluster.fail_over(
+            believes_for_ms=believes_ms, load_ms=rng.choice((0, 50, 700)), rumour_ms=rng.choice((0, 0, 400))
+        )
+
+    def _change_config(self, rng: random.Random) -> None:
+        """An administrator changes what the group is told about heartbeats and sessions."""
+        stage = self._stage
+        scenario = stage.scenario
+        interval_ms = rng.choice((scenario.heartbeat_interval_ms // 2, scenario.heartbeat_interval_ms))
+        session_ms = rng.choice((scenario.session_timeout_ms - 500, scenario.session_timeout_ms))
+        stage.note("group_config_changed", interval_ms=interval_ms, session_ms=session_ms)
+        stage.change_config(interval_ms=interval_ms, session_ms=session_ms)

@@ -1,0 +1,333 @@
+"""The application of one simulated consumer: a loop that polls, listeners that take their time, records handed out.
+
+Listener calls wait for the application to be inside poll(), one at a time; records are handed out only by poll(), and
+only of partitions that the member calls readable. A poll() that finds nothing waits until something comes, or its time
+is over. What the application does, and when, is drawn from its own randomness (`Behaviour`).
+
+Does not own: when members come and go (`actions`), what the member decides (`consumer`).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from kip848_client.member.events import (
+    AppPolled,
+    AssignPartitions,
+    CommitKind,
+    CommitRequested,
+    ListenerDone,
+    LosePartitions,
+    RevokePartitions,
+)
+from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.scenario import Behaviour
+from kip848_client.simulation.topics import Topics
+from kip848_client.simulation.world import Timer
+
+if TYPE_CHECKING:
+    from kip848_client.simulation.consumer import SimulatedConsumer
+
+ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
+
+_CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
+    AssignPartitions: "assigned",
+    RevokePartitions: "revoked",
+    LosePartitions: "lost",
+}
+
+
+class UserCode(Protocol):
+    """What a user's own application may bring into a simulation; see `kip848_client.simulation.Application`."""
+
+    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+        """As in `ConsumerRebalanceListener`."""
+        ...
+
+    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+        """As in `ConsumerRebalanceListener`."""
+        ...
+
+    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+        """As in `ConsumerRebalanceListener`."""
+        ...
+
+    def on_records(self, consumer: SimulatedConsumer, partition: TopicPartition, offsets: range) -> None:
+        """poll() returned the records with these offsets."""
+        ...
+
+
+class ApplicationLoop:
+    """What goes on in the application's thread."""
+
+    def __init__(
+        self,
+        consumer: SimulatedConsumer,
+        *,
+        topics: Topics,
+        readers: dict[TopicPartition, dict[ApplicationLoop, None]],
+        observer: Observer,
+        behaviour: Behaviour,
+        user_code: UserCode | None,
+    ) -> None:
+        self._consumer: Final = consumer
+        self._world: Final = consumer.world
+        self._topics: Final = topics
+        self._readers: Final = readers
+        self._observer: Final = observer
+        self._user_code: Final = user_code
+        self.behaviour = behaviour
+        self._positions: dict[TopicPartition, int] = {}
+        """Fetched partitions -> next offset."""
+        self._fetched: dict[TopicPartition, TopicIdPartition] = {}
+        self._sorted: list[TopicPartition] = []
+        self._held: set[TopicPartition] = set()
+        self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._calls: deque[ListenerCall] = deque()
+        self._listener: ListenerCall | None = None
+        self._polling = False
+        self._poll_ends: Timer | None = None
+        self._poll_started_ms = 0
+        self._pumping = False
+        self._last_polled_ms = 0
+        self._busy_until_ms = 0
+        self.closing = False
+
+    # --------------------------------------------------------------------------------------------------------- polling
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._next_poll()
+
+    def _next_poll(self, *, stall_ms: int = 0) -> None:
+        behaviour = self.behaviour
+        self._consumer.later(self._consumer.draw(*behaviour.think_ms) + stall_ms, self._poll)
+
+    @property
+    def last_polled_ms(self) -> int:
+        """When the application last was inside poll(): now, while it waits there."""
+        return self._world.now_ms if self._polling and self._listener is None else self._last_polled_ms
+
+    @property
+    def busy(self) -> bool:
+        """Whether a listener runs, or the application does not come to poll()."""
+        return self._listener is not None or self._world.now_ms < self._busy_until_ms
+
+    def _poll(self) -> None:
+        consumer = self._consumer
+        if consumer.closed or self.closing:
+            return
+        if consumer.failed:
+            consumer.close()
+            return
+        self._world.events += 1
+        self._polling = True
+        self._poll_started_ms = self._world.now_ms
+        self._poll_ends = consumer.later(self.behaviour.poll_ms, self._poll_is_over)
+        self.pump()
+
+    def _poll_is_over(self) -> None:
+        self._poll_ends = None
+        if self._polling and self._listener is None and not self.closing:
+            self._end_poll(found=False)
+
+    def _end_poll(self, *, found: bool) -> None:
+        self._polling = False
+        if self._poll_ends is not None:
+            self._poll_ends.cancel()
+            self._poll_ends = None
+        self._last_polled_ms = self._world.now_ms
+        consumer, behaviour = self._consumer, self.behaviour
+        if found and behaviour.commit and consumer.chance(behaviour.commit) and not consumer.failed:
+            self.commit()
+        stall_ms = 0
+        if behaviour.stall and consumer.chance(behaviour.stall):
+            stall_ms = consumer.config.max_poll_interval_ms
+            consumer.note("application_stalls", ms=stall_ms)
+            self._busy_until_ms = self._world.now_ms + stall_ms
+        self._next_poll(stall_ms=stall_ms)
+
+    def commit(self) -> None:
+        """Commit by hand what was handed out."""
+        if self.consumed:
+            consumer = self._consumer
+            consumer.step(CommitRequested(consumer.next_call(), dict(self.consumed), CommitKind.ASYNC, None))
+
+    def pump(self) -> None:
+        """Inside poll() or close(): listeners first, then what the group wants, then records."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._go_on():
+                pass
+        finally:
+            self._pumping = False
+
+    def _go_on(self) -> bool:
+        """One thing; whether there may be another."""
+        consumer = self._consumer
+        if consumer.closed or not self._polling or self._listener is not None:
+            return False
+        if self._calls:
+            self._call_listener(self._calls.popleft())
+            return True
+        if self.closing:
+            return False
+        view = consumer.member.view()
+        if view.poll_wanted:
+            version = view.version
+            consumer.step(AppPolled(dict(self.consumed)))
+            if self._calls or consumer.member.view().version != version:
+                return True
+            view = consumer.member.view()
+        if consumer.failed:
+            self._end_poll(found=False)  # it raises
+        elif view.awaiting_app:
+            pass  # a commit is under way: poll() waits as long as its caller allows
+        elif self._hand_out(view.readable):
+            self._end_poll(found=True)
+        elif self._poll_ends is None:
+            self._end_poll(found=False)  # its time was over while a listener ran
+        return False
+
+    # --------------------------------------------------------------------------------------------------------- records
+
+    def _hand_out(self, readable: frozenset[TopicPartition]) -> bool:
+        ends, held = self._topics.end_offsets, self._held
+        left = self.behaviour.rows_per_poll
+        found = False
+        for partition in self._sorted:
+            start = self._positions[partition]
+            end = ends.get(partition, 0)
+            if end <= start or partition in held or partition not in readable:
+                continue
+            tip = self._fetched[partition]
+            if tip.topic_id != self._topics.id_of(partition.topic):
+                continue  # the topic was created again: its leader knows no such topic id
+            stop = min(end, start + left)
+            left -= stop - start
+            self._positions[partition] = stop
+            self.consumed[partition] = OffsetAndMetadata(stop)
+            found = True
+            self._observer.handed_out(self._consumer, tip, start=start, stop=stop)
+            if self._user_code is not None:
+                self._user_code.on_records(self._consumer, partition, range(start, stop))
+            if left <= 0:
+                break
+        return found
+
+    def records_arrived(self, partition: TopicPartition) -> None:
+        """The leader of a fetched partition has more records."""
+        if self._polling and self._listener is None and partition not in self._held:
+            self._consumer.awake(self.pump)
+
+    def start_fetching(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        """Fetch these partitions from there."""
+        for tip, position in positions.items():
+            partition = tip.topic_partition
+            if partition not in self._positions:
+                insort(self._sorted, partition)
+                self._readers.setdefault(partition, {})[self] = None
+            self._positions[partition] = position.offset
+            self._fetched[partition] = tip
+            self._held.discard(partition)
+            self._observer.fetching_started(self._consumer, tip, position.offset)
+
+    def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Do not hand out records of these."""
+        self._held.update(tip.topic_partition for tip in partitions)
+
+    def let_go(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Fetch these no more."""
+        for tip in partitions:
+            partition = tip.topic_partition
+            self._held.discard(partition)
+            if self._fetched.get(partition, tip) != tip:
+                continue  # another incarnation of the topic is fetched by now
+            self.consumed.pop(partition, None)
+            if self._positions.pop(partition, None) is not None:
+                del self._fetched[partition]
+                self._sorted.remove(partition)
+                del self._readers[partition][self]
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset of a partition that is fetched."""
+        return self._positions.get(partition)
+
+    def gone(self) -> None:
+        """The process ended."""
+        for partition in self._sorted:
+            del self._readers[partition][self]
+        self._sorted.clear()
+        self._positions.clear()
+        if self._poll_ends is not None:
+            self._poll_ends.cancel()
+
+    # ------------------------------------------------------------------------------------------------------- listeners
+
+    def call(self, call: ListenerCall) -> None:
+        """A listener is to be called at the next occasion."""
+        self._calls.append(call)
+
+    @property
+    def calls_waiting(self) -> int:
+        """Listener calls that wait for a poll()."""
+        return len(self._calls)
+
+    def close(self) -> None:
+        """The application is inside close(): listeners run there."""
+        self.closing = True
+        self._polling = True
+        if self._poll_ends is not None:
+            self._poll_ends.cancel()
+            self._poll_ends = None
+
+    def _call_listener(self, call: ListenerCall) -> None:
+        consumer, behaviour = self._consumer, self.behaviour
+        self._listener = call
+        self._last_polled_ms = self._world.now_ms
+        self._world.events += 1
+        if isinstance(call, LosePartitions):
+            self.let_go(call.partitions)
+        name = _CALL_NAMES[type(call)]
+        consumer.note(f"{name}_begins", partitions=call.partitions)
+        self._observer.listener_begins(consumer, name, call.partitions)
+        error: BaseException | None = None
+        if self._user_code is not None:
+            error = self._call_user(name, call)
+        if error is None and behaviour.listener_raises and consumer.chance(behaviour.listener_raises):
+            error = RuntimeError("simulated")
+        takes_ms = consumer.draw(*behaviour.listener_ms)
+        if behaviour.hang and consumer.chance(behaviour.hang):
+            takes_ms += consumer.draw(1, 2 * consumer.config.rebalance_timeout_ms)
+            consumer.note("listener_hangs", ms=takes_ms)
+        consumer.later(takes_ms, lambda: self._listener_ended(call, name, error))
+
+    def _call_user(self, name: str, call: ListenerCall) -> BaseException | None:
+        function: Callable[..., object] = getattr(self._user_code, f"on_partitions_{name}")
+        try:
+            function(self._consumer, sorted(tip.topic_partition for tip in call.partitions))
+        except AssertionError:
+            raise  # a test's own, about what it saw
+        except Exception as error:  # noqa: BLE001  as in a real poll(): the member is told, and goes on
+            return error
+        return None
+
+    def _listener_ended(self, call: ListenerCall, name: str, error: BaseException | None) -> None:
+        consumer = self._consumer
+        if consumer.closed:
+            return
+        self._world.events += 1
+        self._listener = None
+        raised = error is not None
+        self._observer.listener_ended(consumer, name, call.partitions, raised=raised)
+        if isinstance(call, RevokePartitions) and not raised:
+            self.let_go(call.partitions)
+        consumer.note(f"{name}_raised" if raised else f"{name}_ended")
+        consumer.step(ListenerDone(call.token, error))
+        self.pump()

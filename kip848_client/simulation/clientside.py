@@ -1,0 +1,187 @@
+"""The network of one simulated consumer: its connections, its requests, and what it asks the cluster about topics.
+
+Does not own: what the member makes of an answer (`consumer`), what happens on the way (`network`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from kip848_client.errors import ErrorCode
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    CoordinatorConnected,
+    CoordinatorDisconnected,
+    Destination,
+    FailureKind,
+    ListOffsets,
+    MemberEvent,
+    MetadataUpdated,
+    OffsetsListed,
+    RequestFailed,
+    RequestMetadata,
+    ResponseReceived,
+    SendRequest,
+)
+from kip848_client.model import OffsetAndMetadata
+from kip848_client.simulation.cluster import ANY_NODE, Cluster
+from kip848_client.simulation.network import Connection, Network
+from kip848_client.simulation.observer import Observer
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kip848_client.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    from kip848_client.simulation.consumer import SimulatedConsumer
+
+VERSIONS: Final[dict[int, tuple[int, int]]] = {
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.OFFSET_COMMIT: (2, 10),
+    ApiKey.OFFSET_FETCH: (1, 10),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+}
+"""What the simulated brokers offer."""
+
+_HIGHEST: Final[dict[int, int]] = {int(key): highest for key, (_, highest) in VERSIONS.items()}
+_EARLIEST: Final = -2
+
+
+class ClientSide:
+    """One consumer's connections to the coordinator and to the broker that it was configured with."""
+
+    def __init__(
+        self,
+        consumer: SimulatedConsumer,
+        *,
+        network: Network,
+        cluster: Cluster,
+        observer: Observer,
+        metadata_lag_ms: int,
+    ) -> None:
+        self._consumer: Final = consumer
+        self._network: Final = network
+        self._cluster: Final = cluster
+        self._observer: Final = observer
+        self._metadata_lag_ms = metadata_lag_ms
+        self._coordinator: Connection | None = None
+        self._bootstrap: Connection | None = None
+        self.heard_ms = -1
+        """When a heartbeat of it was accepted last."""
+
+    def send(self, effect: SendRequest) -> None:
+        """Write a request on the connection that it is for."""
+        consumer = self._consumer
+        if effect.destination is Destination.COORDINATOR:
+            connection = self._coordinator
+            if connection is None or not connection.open:
+                failed = RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "no connection to the coordinator")
+                consumer.later(0, lambda: consumer.step(failed))
+            else:
+                self._write(connection, effect)
+        elif self._bootstrap is not None and self._bootstrap.open:
+            self._write(self._bootstrap, effect)
+        else:
+
+            def opened(connection: Connection) -> None:
+                self._bootstrap = connection
+                if not consumer.closed:
+                    self._write(connection, effect)
+
+            self._connect(ANY_NODE, effect.request_id, opened)
+
+    def connect_coordinator(self, effect: ConnectCoordinator) -> None:
+        """Open a connection to the coordinator; the one before is closed."""
+
+        def opened(connection: Connection) -> None:
+            if self._coordinator is not None:
+                self._network.close(self._coordinator, "replaced by a new one")
+            self._coordinator = connection
+            self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
+
+        self._connect(effect.node.node_id, effect.request_id, opened)
+
+    def _connect(self, node_id: int, request_id: int, opened: Callable[[Connection], None]) -> None:
+        consumer = self._consumer
+        self._network.connect(
+            consumer.name,
+            node_id,
+            on_open=lambda connection: consumer.awake(lambda: opened(connection)),
+            on_failure=lambda kind, message: consumer.awake(
+                lambda: consumer.step(RequestFailed(request_id, kind, message))
+            ),
+        )
+
+    def _write(self, connection: Connection, effect: SendRequest) -> None:
+        consumer, request, request_id = self._consumer, effect.request, effect.request_id
+        highest = _HIGHEST[request.WIRE.api_key]
+        self._observer.sent(consumer, request)
+        self._network.send(
+            connection,
+            request,
+            api_version=highest if effect.max_version is None else min(highest, effect.max_version),
+            timeout_ms=effect.timeout_ms,
+            on_answer=lambda response: consumer.awake(lambda: self._answered(request_id, request, response)),
+            on_failure=lambda kind, text: consumer.awake(lambda: self._unanswered(request_id, request, kind, text)),
+        )
+
+    def _answered(self, request_id: int, request: Request[Any], response: Response) -> None:
+        if not self._consumer.closed:
+            if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
+                self.heard_ms = self._consumer.world.now_ms
+            self._observer.answered(self._consumer, request, response)
+            self._consumer.step(ResponseReceived(request_id, response))
+
+    def _unanswered(self, request_id: int, request: Request[Any], kind: FailureKind, message: str) -> None:
+        if not self._consumer.closed:
+            self._observer.unanswered(self._consumer, request)
+            self._consumer.step(RequestFailed(request_id, kind, message))
+
+    # ----------------------------------------------------------------------------------------------- about the topics
+
+    def ask_names(self, effect: RequestMetadata) -> None:
+        """The names of topic ids, from whichever broker."""
+        lag_ms = self._metadata_lag_ms
+        self._ask(
+            effect.request_id,
+            effect.timeout_ms,
+            lambda: MetadataUpdated(self._cluster.topics.described(effect.topic_ids, lag_ms=lag_ms), effect.request_id),
+        )
+
+    def list_offsets(self, effect: ListOffsets) -> None:
+        """First or last offsets, from the partitions' leaders."""
+        ends = self._cluster.topics.end_offsets
+
+        def answer() -> MemberEvent:
+            found = {
+                partition: OffsetAndMetadata(0 if timestamp == _EARLIEST else ends[partition], 0)
+                for partition, timestamp in effect.timestamps.items()
+                if partition in ends
+            }
+            unknown = dict.fromkeys(effect.timestamps.keys() - found.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value)
+            return OffsetsListed(effect.request_id, found, unknown)
+
+        self._ask(effect.request_id, effect.timeout_ms, answer)
+
+    def _ask(self, request_id: int, timeout_ms: int, answer: Callable[[], MemberEvent]) -> None:
+        consumer = self._consumer
+        if self._network.cut_off(consumer.name):
+            failed = RequestFailed(request_id, FailureKind.DISCONNECTED, "no broker answers")
+            consumer.later(min(timeout_ms, 500), lambda: consumer.step(failed))
+        else:
+            consumer.later(consumer.draw(0, 10), lambda: consumer.step(answer()))
+
+    # ------------------------------------------------------------------------------------------------------- the ends
+
+    def node_down(self, node_id: int) -> None:
+        """A broker died; those who wait on its connection were told already."""
+        connection = self._coordinator
+        if connection is not None and not connection.open and connection.node_id == node_id:
+            self._coordinator = None
+            self._consumer.step(CoordinatorDisconnected(node_id))
+
+    def disconnect(self) -> None:
+        """Close what is open."""
+        for connection in (self._coordinator, self._bootstrap):
+            if connection is not None:
+                self._network.close(connection, "the client is gone")

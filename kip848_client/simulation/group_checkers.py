@@ -1,0 +1,255 @@
+"""What must hold of the group as the coordinator counts it, after every step: S1 to S4, S6, S9 and L3.
+
+Each looks at what changed, never at the whole group. What the coordinator answers to whom is in `fencing_checkers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kip848_client.coordinator.consumer_group import GroupState
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.violation import fail, require
+from kip848_client.simulation.world import World
+
+_COMPARE_EVERY: Final = 8
+"""Of the changes of a group, those after which the coordinator's own assertions are asked for."""
+
+
+class SingleOwner(Observer):
+    """S1: no partition is assigned to, or awaited from, two members at once. Others ask it who owns what."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self.owner: Final[dict[IdPartition, str]] = {}
+        """Who had a partition at the last look."""
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Take away first, then give."""
+        owner = self.owner
+        given: list[tuple[str, Partitions]] = []
+        for member_id, before, after in changes:
+            had = before.held if before is not None else _NOTHING
+            has = after.held if after is not None else _NOTHING
+            if had == has:
+                continue
+            for partition in had - has:
+                del owner[partition]
+            given.append((member_id, has - had))
+        for member_id, partitions in given:
+            for partition in partitions:
+                other = owner.setdefault(partition, member_id)
+                if other != member_id:
+                    fail("S1", f"{partition} is held by {other} and {member_id}")
+
+
+class TargetLegality(Observer):
+    """S2: a new target gives every partition of every subscribed topic to exactly one member that subscribes to it.
+
+    As of the topics and members for which it was computed. Its owner may be somebody who only now hears of it.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._target_epoch = 0
+        self._loads = 0
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at a target that was computed in this step."""
+        mirror = self._mirror
+        computed = mirror.target_epoch != self._target_epoch and self._loads == mirror.loads
+        self._target_epoch, self._loads = mirror.target_epoch, mirror.loads
+        group = mirror.group
+        if not computed or group is None:
+            return
+        image = self._cluster.topics.image
+        given: set[IdPartition] = set()
+        total = 0
+        for member_id, seen in mirror.members.items():
+            given |= seen.target
+            total += len(seen.target)
+            wanted = set(image.ids_of(group.topics_of(seen.member.metadata)))
+            if any(topic_id not in wanted for topic_id, _ in seen.target):
+                fail("S2", f"the target of {member_id} has partitions of topics that it does not subscribe to")
+        if len(given) != total:
+            fail("S2", f"targets of epoch {mirror.target_epoch} overlap")
+        if given != (wanted_all := _partitions_of(image, group.subscribed_topics)):
+            missing = sorted(map(str, wanted_all - given))
+            fail("S2", f"the target of epoch {mirror.target_epoch} leaves out {missing} or gives what is not there")
+
+
+class EpochOrder(Observer):
+    """S3: previous epoch <= epoch of a member <= target epoch <= group epoch; the last two never go back.
+
+    Not over a crash either, nor over a new coordinator: not below what was durable.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._durable = (0, 0)
+        self._seen = (0, 0)
+        self._loads = 0
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Compare with the last look."""
+        mirror = self._mirror
+        epochs = (mirror.group_epoch, mirror.target_epoch)
+        floor = self._seen if mirror.loads == self._loads else self._durable
+        if epochs[0] < floor[0] or epochs[1] < floor[1]:
+            fail("S3", f"epochs went from {floor} to {epochs}")
+        if epochs[1] > epochs[0]:
+            fail("S3", f"the target is ahead of its group: {epochs}")
+        for member_id, _, after in changes:
+            if after is not None and after.epoch > 0:
+                ordered = after.previous_epoch <= after.epoch <= epochs[1]
+                if not ordered:
+                    fail("S3", f"{member_id}: {after.previous_epoch} <= {after.epoch} <= {epochs[1]} is not so")
+        self._seen, self._loads = epochs, mirror.loads
+        if self._cluster.durable == len(self._cluster.log):
+            self._durable = epochs
+
+
+class RevokeFirst(Observer):
+    """S4: a member moves to an epoch only without anything left to revoke, and with nothing beyond its target.
+
+    The epoch of a member goes back only when it joins anew, leaves, or was forgotten.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._loads = 0
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at members whose epoch moved."""
+        mirror = self._mirror
+        loaded, self._loads = mirror.loads != self._loads, mirror.loads
+        for member_id, before, after in changes:
+            if after is None:
+                continue
+            epoch_before = before.epoch if before is not None else 0
+            if after.epoch > max(epoch_before, 0):
+                if after.pending:
+                    fail("S4", f"{member_id} is at {after.epoch} unrevoked")
+                if after.epoch == mirror.target_epoch and not after.held <= after.target:
+                    fail("S4", f"{member_id} is at {after.epoch} and holds more than its target")
+            elif 0 < after.epoch < epoch_before and not loaded:
+                fail("S3", f"{member_id} went from epoch {epoch_before} to {after.epoch}")
+
+
+class GroupStates(Observer):
+    """S6: STABLE means that everybody has its target of the group's epoch, EMPTY that nobody is there."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at the state if members moved."""
+        group = self._mirror.group
+        if group is None or not changes:
+            return
+        state = group.state
+        if (state is GroupState.EMPTY) != (not group.members):
+            fail("S6", f"the group is {state} with {len(group.members)} members")
+        if state is GroupState.STABLE:
+            epoch = self._mirror.group_epoch
+            if epoch != self._mirror.target_epoch:
+                fail("S6", f"the group is stable at {epoch}, its target is of {self._mirror.target_epoch}")
+            for member_id, seen in self._mirror.members.items():
+                if seen.epoch != epoch or seen.pending:
+                    fail("S6", f"the group is stable at {epoch}, {member_id} is at {seen.epoch}")
+
+
+class Durability(Observer):
+    """S9: what is in the log leads to what is in memory: at every load, and at the end."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
+        """Compare the one that went with the one that came."""
+        if before is not None:
+            self._compare(before, after)
+
+    def converged(self) -> None:
+        """Reload once more at the end."""
+        self._compare(self._cluster.coordinator, self._cluster.reloaded())
+
+    def _compare(self, living: GroupCoordinator, other: GroupCoordinator) -> None:
+        require(living.groups() == other.groups(), "S9", "the log leads to other groups")
+        for group_id in living.groups():
+            one, two = living.snapshot(group_id), other.snapshot(group_id)
+            require(one == two, "S9", f"the log leads to another {group_id}: {one} {two}")
+            require(living.committed(group_id) == other.committed(group_id), "S9", f"other offsets of {group_id}")
+
+
+class SlowRevokers(Observer):
+    """L3: who does not give up partitions within its rebalance timeout is removed, so that others get them.
+
+    The time starts anew when the coordinator is loaded, because timers are not in the log, and with every new step.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror, world: World) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._world = world
+        self._since: dict[str, int] = {}
+        self._loads = 0
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at everybody who has something to give up."""
+        if not self._cluster.up:
+            return  # nobody is there to remove anybody
+        now_ms = self._world.now_ms
+        if self._loads != self._mirror.loads:
+            self._loads = self._mirror.loads
+            self._since = {member_id: now_ms for member_id, seen in self._mirror.members.items() if seen.pending}
+        for member_id, before, after in changes:
+            if after is None or not after.pending:
+                self._since.pop(member_id, None)
+            elif before is None or before.member.current is not after.member.current:
+                self._since[member_id] = now_ms
+        for member_id, since_ms in self._since.items():
+            limit_ms = self._mirror.members[member_id].member.metadata.rebalance_timeout_ms
+            if now_ms - since_ms > limit_ms:
+                fail("L3", f"{member_id} gave nothing up, and stays for {now_ms - since_ms - limit_ms} ms more")
+
+
+class OwnAssertions(Observer):
+    """What the coordinator asserts of its groups itself, as after every replayed batch in its own tests."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._changes = 0
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Ask it now and then. Comes after the named invariants, which say more."""
+        self._changes += 1
+        if not self._changes % _COMPARE_EVERY:
+            self._cluster.coordinator.check_invariants()
+
+    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
+        """Ask the new one."""
+        after.check_invariants()
+
+    def converged(self) -> None:
+        """Ask it at the end."""
+        self._cluster.coordinator.check_invariants()
+
+
+_NOTHING: Final[Partitions] = frozenset()
+
+
+def _partitions_of(image: TopicsImage, topics: frozenset[str]) -> set[IdPartition]:
+    return {
+        (topic.topic_id, index)
+        for topic in image.topics
+        if topic.name in topics
+        for index in range(topic.partition_count)
+    }

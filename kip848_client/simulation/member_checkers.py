@@ -1,0 +1,200 @@
+"""What must hold of one consumer by itself: its listener calls, its heartbeats, its states. C2 to C5 and C8."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from kip848_client.errors import ErrorCode
+from kip848_client.member.events import StateChanged
+from kip848_client.member.states import FATAL, HEARTBEATING, TRANSITIONS, MemberState, Transition
+from kip848_client.model import TopicIdPartition
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.schema import Request, Response
+
+Consumers = Callable[[], Sequence[SimulatedConsumer]]
+
+_REQUESTS_MAX: Final = 24
+"""Requests under way at most: a heartbeat, a leave, a lookup, and one commit for each poll() that waits for none."""
+_CALLS_MAX: Final = 4
+"""Listener calls that wait for poll() at most."""
+
+
+class ListenerPairs(Observer):
+    """C3: per partition assigned and (revoked or lost) alternate; calls never overlap; there is none after close.
+
+    A call that raised is repeated, so it counts only when it returned. C2: the coordinator is told that a partition is
+    given up only after its listener call returned, and no record is handed out outside of what a listener was given.
+    """
+
+    def __init__(self) -> None:
+        self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
+        self._running: set[str] = set()
+
+    def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+        """One at a time, and only what fits."""
+        partitions = frozenset(partitions)
+        if consumer.name in self._running:
+            fail("C3", f"two listener calls of {consumer.name} overlap")
+        if consumer.closed:
+            fail("C3", f"{consumer.name} is closed and its listener is called")
+        if consumer.application.calls_waiting > _CALLS_MAX:
+            fail("C8", f"{consumer.application.calls_waiting} listener calls of {consumer.name} wait for poll()")
+        self._running.add(consumer.name)
+        if name == "assigned":
+            if again := partitions & self._has[consumer.name]:
+                fail("C3", f"{consumer.name}: {sorted(map(str, again))} assigned twice")
+        elif not partitions:
+            fail("C3", f"{consumer.name}: {name} without partitions")
+
+    def listener_ended(
+        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], *, raised: bool
+    ) -> None:
+        """Count what returned; a lost partition is gone even if the listener raised."""
+        self._running.discard(consumer.name)
+        if name == "assigned" and not raised:
+            self._has[consumer.name] |= set(partitions)
+        elif name == "lost" or not raised:
+            self._has[consumer.name] -= set(partitions)
+
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """C2: what a heartbeat says is owned leaves out nothing that the listener was given."""
+        if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.member_epoch <= 0:
+            return
+        if request.topic_partitions is None:
+            return
+        named = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
+        kept = [tip for tip in self._has[consumer.name] if (tip.topic_id, tip.partition) not in named]
+        if kept:
+            fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
+
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, *, start: int, stop: int) -> None:
+        """C2: no record before on_partitions_assigned returned, none after revoked or lost began."""
+        if partition not in self._has[consumer.name]:
+            fail("C2", f"{consumer.name} was handed {partition} {start}-{stop} without having it")
+        if consumer.name in self._running:
+            fail("C2", f"{consumer.name} was handed records inside a listener call")
+
+    def closed(self, consumer: SimulatedConsumer) -> None:
+        """C3: nothing is left after close()."""
+        if consumer.member.view().assigned:
+            fail("C3", f"{consumer.name} closed and owns partitions")
+
+
+class OneHeartbeat(Observer):
+    """C4: one heartbeat under way, the leave excepted; a join brings everything, and owns nothing.
+
+    C8: requests under way stay few.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Request[Any]] = {}
+        """Consumer -> the heartbeat whose answer it waits for; not one that it gave up."""
+        self._full_next: set[str] = set()
+        self._under_way: defaultdict[str, int] = defaultdict(int)
+
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Look at a request that leaves."""
+        name = consumer.name
+        self._under_way[name] += 1
+        if self._under_way[name] > _REQUESTS_MAX:
+            fail("C8", f"{name} has {self._under_way[name]} requests under way")
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return
+        phase = consumer.member.phase
+        if phase in FATAL:
+            fail("C4", f"{name} is FATAL and sends a heartbeat")
+        if request.member_epoch < 0:
+            return
+        if phase not in HEARTBEATING:
+            fail("C4", f"{name} is {phase.name} and sends {request}")
+        if name in self._waiting:
+            fail("C4", f"{name} has two heartbeats under way")
+        self._waiting[name] = request
+        full = (
+            request.rebalance_timeout_ms > 0
+            and request.subscribed_topic_names is not None
+            and request.topic_partitions is not None
+        )
+        if request.member_epoch == 0 and not (full and request.topic_partitions == ()):
+            fail("C4", f"{name} joins with {request}")
+        if name in self._full_next:
+            if not full:
+                fail("C4", f"{name} sends a partial heartbeat after a failure: {request}")
+            self._full_next.discard(name)
+
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """The next one may go."""
+        self._under_way[consumer.name] -= 1
+        if self._waiting.get(consumer.name) is request:
+            assert isinstance(response, ConsumerGroupHeartbeatResponse)
+            self._ended(consumer, failed=bool(response.error_code))
+
+    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """The next one may go, and must be full."""
+        self._under_way[consumer.name] -= 1
+        if self._waiting.get(consumer.name) is request:
+            self._ended(consumer, failed=True)
+
+    def _ended(self, consumer: SimulatedConsumer, *, failed: bool) -> None:
+        del self._waiting[consumer.name]
+        if failed:
+            self._full_next.add(consumer.name)
+
+    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+        """A member that left its group, or was removed, waits for no answer any more."""
+        if effect.new in _OUT:
+            self._waiting.pop(consumer.name, None)
+            self._full_next.discard(consumer.name)
+
+
+_OUT: Final = frozenset({MemberState.RELEASING_ASSIGNMENT, MemberState.UNJOINED, MemberState.FATAL})
+
+_INCURABLE: Final = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
+)
+"""Codes of a heartbeat's answer after which a member may be FATAL."""
+
+
+class LegalMoves(Observer):
+    """C5: only declared moves between public states; FATAL only after an error that no retry cures, and for good."""
+
+    def __init__(self) -> None:
+        self._state: defaultdict[str, MemberState] = defaultdict(lambda: MemberState.UNJOINED)
+        self._last_code: dict[str, int] = {}
+
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Remember the error that a heartbeat brought."""
+        if isinstance(response, ConsumerGroupHeartbeatResponse) and response.error_code:
+            self._last_code[consumer.name] = response.error_code
+
+    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+        """Look at a move."""
+        name = consumer.name
+        if Transition(effect.trigger, effect.old, effect.new) not in _MOVES:
+            fail("C5", f"{name}: {effect.old.name} to {effect.new.name} by {effect.trigger} is not declared")
+        if self._state[name] is not effect.old:
+            fail("C5", f"{name} moved from {effect.old} unseen")
+        self._state[name] = effect.new
+        if effect.new is MemberState.FATAL and self._last_code.get(name) not in _INCURABLE:
+            fail("C5", f"{name} became FATAL by {effect.trigger}; its last error was {self._last_code.get(name)}")
+
+
+_MOVES: Final = frozenset(TRANSITIONS)

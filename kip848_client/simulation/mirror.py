@@ -1,0 +1,130 @@
+"""The group as the coordinator counts it, kept up to date member by member, and shared by all checkers. Checks nothing.
+
+Only what changed since the last look is looked at: a member's frozen values are other objects once they changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
+from kip848_client.model import TopicPartition
+from kip848_client.simulation.cluster import Cluster
+
+IdPartition: TypeAlias = tuple[UUID, int]
+Partitions: TypeAlias = frozenset[IdPartition]
+
+_NOTHING: Final[Partitions] = frozenset()
+
+
+class Seen(NamedTuple):
+    """One member as it was at one moment.
+
+    Args:
+        assigned: what it may use.
+        pending: what it must give up and has not confirmed.
+        held: both.
+        target: what it shall own in the end.
+    """
+
+    member: GroupMember
+    assigned: Partitions
+    pending: Partitions
+    held: Partitions
+    target_source: TopicPartitions
+    target: Partitions
+
+    @property
+    def epoch(self) -> int:
+        """Its member epoch."""
+        return self.member.current.member_epoch
+
+    @property
+    def previous_epoch(self) -> int:
+        """The epoch before."""
+        return self.member.current.previous_member_epoch
+
+
+class Change(NamedTuple):
+    """A member before and after a step; None where it was or is no member."""
+
+    member_id: str
+    before: Seen | None
+    after: Seen | None
+
+
+class Mirror:
+    """One group of a cluster, as of the last `look`."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self._cluster = cluster
+        self.group_id: Final = group_id
+        self.members: dict[str, Seen] = {}
+        self.group_epoch = 0
+        self.target_epoch = 0
+        self.version = -1
+        """`Cluster.version` at the last look."""
+        self.loads = 0
+
+    @property
+    def group(self) -> ConsumerGroup | None:
+        """The coordinator's own object; for reading."""
+        return self._cluster.coordinator.group(self.group_id)
+
+    def look(self) -> list[Change]:
+        """Bring it up to date; what changed, by member id."""
+        self.version = self._cluster.version
+        self.loads = self._cluster.loads
+        group = self.group
+        known = self.members
+        if group is None:
+            self.group_epoch = self.target_epoch = 0
+            self.members = {}
+            return [Change(member_id, seen, None) for member_id, seen in known.items()]
+        self.group_epoch = group.group_epoch
+        self.target_epoch = group.target_epoch
+        members, targets = group.members, group.target
+        changes: list[Change] = []
+        if known.keys() - members.keys():
+            gone = [member_id for member_id in known if member_id not in members]
+            changes += [Change(member_id, known.pop(member_id), None) for member_id in gone]
+        for member_id, member in members.items():
+            before = known.get(member_id)
+            target = targets.get(member_id, _NO_TARGET)
+            if before is None or before.member is not member or before.target_source is not target:
+                known[member_id] = after = _see(member, target, before)
+                changes.append(Change(member_id, before, after))
+        return changes
+
+    def names(self, partitions: Partitions) -> frozenset[TopicPartition]:
+        """*partitions* by name, as far as their topics exist."""
+        by_id = self._cluster.topics.image.by_id
+        return frozenset(
+            TopicPartition(by_id[topic_id].name, index) for topic_id, index in partitions if topic_id in by_id
+        )
+
+
+_NO_TARGET: Final[Mapping[UUID, tuple[int, ...]]] = {}
+
+
+def _see(member: GroupMember, target: TopicPartitions, before: Seen | None) -> Seen:
+    if before is not None and before.member.current is member.current:
+        assigned, pending, held = before.assigned, before.pending, before.held
+    else:
+        assigned, pending = _flat(member.current.assigned), _flat(member.current.pending_revocation)
+        held = assigned | pending if pending else assigned
+    if before is not None and before.target_source is target:
+        flat = before.target
+    else:
+        flat = frozenset((topic_id, index) for topic_id, partitions in target.items() for index in partitions)
+    return Seen(member, assigned, pending, held, target, flat)
+
+
+def _flat(partitions: PartitionEpochs) -> Partitions:
+    if not partitions:
+        return _NOTHING
+    return frozenset((topic_id, index) for topic_id, epochs in partitions.items() for index in epochs)

@@ -1,0 +1,196 @@
+"""What must hold of what consumers read: C1 (who), C6 (which records), C7 (of which topic), L7 (all of it)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from kip848_client.model import TopicIdPartition
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.member_checkers import Consumers
+from kip848_client.simulation.mirror import Change, Mirror
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.schema import Request, Response
+
+
+class ExclusiveReading(Observer):
+    """C1: a consumer reads only what the coordinator counts as its own, unless the coordinator has removed it.
+
+    Together with S1 no partition is read by two consumers that are both in the group. One that was cut off may go on
+    reading until it hears of its removal; its commits are refused (S11).
+
+    One hole belongs to the protocol: a heartbeat has no sequence number, so an old one of the same epoch that arrives
+    late (its sender gave it up, and sent another on a new connection) is taken as what the member owns now, and may
+    acknowledge a revocation that has not happened. The member is excused until both sides agree again. So it is after
+    the coordinator forgot something that was not durable.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror, consumers: Consumers) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._consumers = consumers
+        self._joins_served: defaultdict[str, int] = defaultdict(int)
+        self._joins_answered: defaultdict[str, int] = defaultdict(int)
+        self._excused: set[str] = set()
+        self._topics_version = -1
+
+    def stale(self, client_id: str, request: Request[Any]) -> None:
+        """An old heartbeat that says what the member owned then."""
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.topic_partitions is not None:
+            self._excused.add(request.member_id)
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """A join begins another life of a member."""
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
+            assert isinstance(response, ConsumerGroupHeartbeatResponse)
+            if not response.error_code:
+                self._joins_served[request.member_id] += 1
+
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """The consumer learns of its life."""
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
+            self._joins_answered[request.member_id] = self._joins_served[request.member_id]
+
+    def view_changed(self, consumer: SimulatedConsumer) -> None:
+        """Compare what is readable with what the coordinator counts."""
+        self._look(consumer)
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Compare for those whose part changed; for all if topics did."""
+        version = self._cluster.topics.image.version
+        if version != self._topics_version:
+            self._topics_version = version
+            changed = None
+        elif not changes:
+            return
+        else:
+            changed = {change.member_id for change in changes}
+        for consumer in self._consumers():
+            if changed is None or consumer.member.view().member_id in changed:
+                self._look(consumer)
+
+    def _look(self, consumer: SimulatedConsumer) -> None:
+        if consumer.closed:
+            return
+        view = consumer.member.view()
+        member_id = view.member_id
+        seen = self._mirror.members.get(member_id)
+        if seen is None or view.member_epoch not in (seen.epoch, seen.previous_epoch):
+            return
+        if self._joins_served[member_id] != self._joins_answered[member_id]:
+            return
+        unheld = view.readable - self._mirror.names(seen.held) if view.readable else view.readable
+        if not unheld:
+            self._excused.discard(member_id)
+        elif member_id not in self._excused:
+            names = self._cluster.topics.image.by_name
+            unheld = frozenset(partition for partition in unheld if partition.topic in names)
+            if unheld and self._of_living_topics(consumer, unheld):
+                fail("C1", f"{consumer.name} reads {sorted(map(str, unheld))}, which are not its own")
+
+    def _of_living_topics(self, consumer: SimulatedConsumer, partitions: frozenset[Any]) -> bool:
+        """Whether any of these is of a topic that exists, and not of one that was deleted and created again."""
+        id_of = self._cluster.topics.id_of
+        return any(
+            tip.topic_partition in partitions and id_of(tip.topic) == tip.topic_id
+            for tip in consumer.member.view().assigned
+        )
+
+
+class NoRecordLost(Observer):
+    """C6: records are handed out without gaps; an owner starts at the committed offset; commits never run ahead.
+
+    C7: no position is past the end, and a topic that was created again is read from its own beginning. Records are
+    counted per incarnation of a topic.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._covered: defaultdict[TopicIdPartition, int] = defaultdict(int)
+        self._fetched: dict[tuple[str, TopicIdPartition], int] = {}
+        self._position: dict[tuple[str, TopicIdPartition], int] = {}
+        self.duplicates = 0
+        """Records that were handed out more than once; legitimate after crashes and removals."""
+
+    def _key(self, topic: str, topic_id: Any, index: int) -> TopicIdPartition | None:
+        topics = self._cluster.topics
+        found = topic_id if topic_id.int else topics.id_of(topic)
+        return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
+
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Remember which committed offsets a consumer was told."""
+        if not isinstance(response, OffsetFetchResponse):
+            return
+        assert isinstance(request, OffsetFetchRequest)
+        for group in response.groups:
+            for topic in group.topics:
+                for partition in topic.partitions:
+                    key = self._key(topic.name, topic.topic_id, partition.partition_index)
+                    if not partition.error_code and key is not None:
+                        self._fetched[consumer.name, key] = max(0, partition.committed_offset)
+
+    def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
+        """It starts at the committed offset that it was told, or goes on where it was."""
+        allowed = (self._fetched.get((consumer.name, partition)), self._position.get((consumer.name, partition)))
+        if offset not in allowed:
+            fail("C6", f"{consumer.name} starts {partition} at {offset}, was told {allowed}")
+        if self._cluster.topics.id_of(partition.topic) == partition.topic_id:
+            end = self._cluster.topics.end_offsets[partition.topic_partition]
+            if offset > end:
+                fail("C7", f"{consumer.name} starts {partition} at {offset}, behind its end {end}")
+        self._position[consumer.name, partition] = offset
+
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, *, start: int, stop: int) -> None:
+        """No gap behind what anybody was handed."""
+        covered = self._covered[partition]
+        if start > covered:
+            fail("C6", f"{partition}: {covered}-{start} were never handed to anybody")
+        if self._position[consumer.name, partition] != start:
+            fail("C6", f"{consumer.name} skips in {partition}")
+        if covered > start:
+            self.duplicates += min(stop, covered) - start
+        if stop > covered:
+            self._covered[partition] = stop
+        self._position[consumer.name, partition] = stop
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """No accepted commit is ahead of what was handed out, nor of another incarnation of its topic."""
+        if not isinstance(request, OffsetCommitRequest):
+            return
+        assert isinstance(response, OffsetCommitResponse)
+        for asked, topic in zip(request.topics, response.topics, strict=True):
+            for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
+                if partition.error_code:
+                    continue
+                key = self._key(asked.name, asked.topic_id, wanted.partition_index)
+                if key is not None and wanted.committed_offset > self._covered[key]:
+                    fail("C6", f"{key} is committed at {wanted.committed_offset}, read to {self._covered[key]}")
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was produced was handed to somebody."""
+        return self._unread() is None
+
+    def _unread(self) -> str | None:
+        topics = self._cluster.topics
+        for partition, end in topics.end_offsets.items():
+            topic_id = topics.id_of(partition.topic)
+            assert topic_id is not None
+            key = TopicIdPartition(partition.topic, partition.partition, topic_id)
+            if end and self._covered[key] != end:
+                return f"{partition}: {self._covered[key]} of {end} read"
+        return None
+
+    def converged(self) -> None:
+        """L7: everything that was produced was handed to somebody."""
+        if (unread := self._unread()) is not None:
+            fail("L7", unread)

@@ -1,0 +1,258 @@
+"""Where a run is played: the world, the network, the cluster, the consumers, and those who watch them.
+
+Starts and ends consumers, and says whether the group is at rest. Does not own: in which order things happen (`play`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.member.states import MemberState
+from kip848_client.model import Subscription, TopicPartition
+from kip848_client.simulation.application import ApplicationLoop, UserCode
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.coverage import Coverage
+from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
+from kip848_client.simulation.group_checkers import (
+    Durability,
+    EpochOrder,
+    GroupStates,
+    OwnAssertions,
+    RevokeFirst,
+    SingleOwner,
+    SlowRevokers,
+    TargetLegality,
+)
+from kip848_client.simulation.member_checkers import LegalMoves, ListenerPairs, OneHeartbeat
+from kip848_client.simulation.mirror import Mirror
+from kip848_client.simulation.network import Network
+from kip848_client.simulation.observer import Observers
+from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
+from kip848_client.simulation.refusals import Refusals
+from kip848_client.simulation.scenario import Behaviour, Scenario
+from kip848_client.simulation.world import World
+
+GROUP: Final = "simulated"
+_CLOCK_START_MS_MAX: Final = 3_600_000
+_CALM: Final = Behaviour()
+
+
+class Stage:
+    """All that takes part in one run.
+
+    Args:
+        user_code: makes a user's listener for a consumer's name.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int,
+        user_code: Callable[[str], UserCode] | None = None,
+        keep_history: bool = True,
+    ) -> None:
+        self.scenario: Final = scenario
+        self.world: Final = World(seed, keep_history=keep_history)
+        self.coverage: Final = Coverage()
+        self.healed = False
+        self.healed_ms = 0
+        self._rng = self.world.random("stage")
+        self._user_code = user_code
+        config = CoordinatorConfig(
+            consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
+            consumer_session_timeout_ms=scenario.session_timeout_ms,
+            consumer_max_size=scenario.group_max_size or 2**31 - 1,
+        )
+        self.cluster: Final = Cluster(
+            self.world,
+            config,
+            replication_ms=scenario.replication_ms,
+            purity=scenario.purity,
+            compaction=scenario.compaction,
+        )
+        self.world.history.topic_names = self.cluster.topics.names
+        self.network: Final = Network(
+            self.world, self.cluster, encoded=scenario.encoded, stuck_ms=10 * scenario.heartbeat_interval_ms
+        )
+        self.refusals: Final = Refusals(self.world, topic_name=self.cluster.topics.name_of)
+        self.consumers: Final[list[SimulatedConsumer]] = []
+        self._ended: Final[set[SimulatedConsumer]] = set()
+        self._readers: Final[dict[TopicPartition, dict[ApplicationLoop, None]]] = {}
+        self._number = 0
+        self.mirror: Final = Mirror(self.cluster, GROUP)
+        self.rows: Final = NoRecordLost(self.cluster)
+        owners = SingleOwner(self.mirror)
+        self.observers: Final = Observers(
+            (
+                owners,
+                TargetLegality(self.cluster, self.mirror),
+                EpochOrder(self.cluster, self.mirror),
+                RevokeFirst(self.mirror),
+                GroupStates(self.mirror),
+                HeartbeatFencing(self.cluster, self.mirror, owners, self.coverage, max_size=scenario.group_max_size),
+                Durability(self.cluster),
+                OffsetFencing(self.cluster, self.mirror),
+                ExclusiveReading(self.cluster, self.mirror, lambda: self.consumers),
+                ListenerPairs(),
+                OneHeartbeat(),
+                LegalMoves(),
+                self.rows,
+                SlowRevokers(self.cluster, self.mirror, self.world),
+                OwnAssertions(self.cluster),
+            ),
+            cluster=self.cluster,
+            mirror=self.mirror,
+        )
+        self.cluster.on_served = self.observers.served
+        self.cluster.on_loaded = self.observers.loaded
+        self.cluster.on_node_down = self._node_down
+        self.cluster.topics.on_records = self._records_arrived
+        self.network.on_stale = self.observers.stale
+        self.world.after_step = self.observers.after_step
+
+    # -------------------------------------------------------------------------------------------------------- consumers
+
+    def living(self) -> list[SimulatedConsumer]:
+        """Consumers whose process runs."""
+        return [consumer for consumer in self.consumers if not consumer.closed]
+
+    def staying(self) -> list[SimulatedConsumer]:
+        """Living consumers that nobody told to go."""
+        return [consumer for consumer in self.consumers if not consumer.closed and consumer not in self._ended]
+
+    def join(self, rng: random.Random, *, instance_id: str | None = None) -> SimulatedConsumer:
+        """Start one more consumer."""
+        self._number += 1
+        name = f"consumer-{self._number}"
+        scenario = self.scenario
+        if instance_id is None and scenario.statics and rng.random() < scenario.statics:
+            instance_id = f"instance-{self._number}"
+        config = MemberConfig(
+            group_id=GROUP,
+            member_id=f"member-{self._number}",
+            instance_id=instance_id,
+            max_poll_interval_ms=scenario.max_poll_interval_ms,
+            rebalance_timeout_ms=scenario.max_poll_interval_ms,
+            request_timeout_ms=scenario.request_timeout_ms,
+            auto_offset_reset=ResetPolicy.EARLIEST,
+            auto_commit_interval_ms=rng.choice((None, 1_000)),
+            # A process that comes back after a crash waits for the session of its former self to end.
+            unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
+        )
+        drift = scenario.drift
+        consumer = SimulatedConsumer(
+            name,
+            world=self.world,
+            network=self.network,
+            cluster=self.cluster,
+            config=config,
+            behaviour=_CALM if self.healed else scenario.behaviour,
+            observer=self.observers,
+            coverage=self.coverage,
+            readers=self._readers,
+            clock_ms=int(rng.random() * _CLOCK_START_MS_MAX),
+            clock_rate=1.0 - drift + 2 * drift * rng.random() if drift else 1.0,
+            close_ms=2 * scenario.session_timeout_ms,
+            metadata_lag_ms=scenario.metadata_lag_ms,
+            user_code=None if self._user_code is None else self._user_code(name),
+        )
+        self.consumers.append(consumer)
+        details = {} if instance_id is None else {"instance_id": instance_id}
+        self.world.history.add(self.world.now_ms, name, "started", **details)
+        consumer.start(self.subscription(rng, everything=self._number == 1 or self.healed))
+        return consumer
+
+    def subscription(self, rng: random.Random, *, everything: bool = False) -> Subscription:
+        """Some of the topics, by name or by pattern."""
+        topics = sorted(self.scenario.topics)
+        wanted = topics if everything else rng.sample(topics, rng.randint(1, len(topics)))
+        if self.scenario.patterns and rng.random() < self.scenario.patterns:
+            return Subscription(pattern="|".join(sorted(wanted)))
+        return Subscription(frozenset(wanted))
+
+    def end(self, rng: random.Random, consumer: SimulatedConsumer, how: Callable[[SimulatedConsumer], None]) -> None:
+        """Close or crash a consumer; a static one is started again, soon or after its session."""
+        if consumer in self._ended:
+            return
+        self._ended.add(consumer)
+        how(consumer)
+        instance_id = consumer.config.instance_id
+        if instance_id is not None and not self.healed:
+            delay_ms = rng.randint(100, 2 * self.scenario.session_timeout_ms)
+            self.world.call_in(delay_ms, lambda: None if self.healed else self._come_back(rng, instance_id))
+
+    def _come_back(self, rng: random.Random, instance_id: str) -> None:
+        self.join(rng, instance_id=instance_id)
+
+    def _node_down(self, node_id: int) -> None:
+        ended = self.network.drop_all(node_id, "the coordinator died")
+        for consumer in self.living():
+            if consumer.name in ended:
+                self.world.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
+        if not self.cluster.host.alive and not self.healed:
+            host = self.cluster.host
+            self.world.call_in(
+                self._rng.randint(50, 2_000), lambda: self.cluster.restart() if self.cluster.host is host else None
+            )
+
+    def _records_arrived(self, partition: TopicPartition) -> None:
+        readers = self._readers.get(partition)
+        if readers:
+            for application in tuple(readers):
+                application.records_arrived(partition)
+
+    def change_config(self, *, interval_ms: int, session_ms: int) -> None:
+        """Change the group's settings while it lives."""
+        self.cluster.change_config(
+            GROUP,
+            {
+                "consumer.heartbeat.interval.ms": str(interval_ms),
+                "consumer.session.timeout.ms": str(session_ms),
+            },
+        )
+
+    def note(self, what: str, **details: Any) -> None:
+        """Write to the history."""
+        self.world.history.add(self.world.now_ms, "scenario", what, **details)
+
+    # --------------------------------------------------------------------------------------------------------- at rest
+
+    def rests(self) -> bool:
+        """Whether everybody is STABLE at the group's epoch with its target, and everything was read."""
+        living = self.living()
+        members = self.mirror.members
+        if len(members) != len(living) or self.mirror.group_epoch != self.mirror.target_epoch:
+            return False
+        epoch = self.mirror.group_epoch
+        for consumer in living:
+            view = consumer.member.view()
+            seen = members.get(view.member_id)
+            if view.state is not MemberState.STABLE or view.member_epoch != epoch or seen is None:
+                return False
+            if consumer.frozen or consumer.application.busy or consumer.network.heard_ms <= self.healed_ms:
+                return False  # what it sent while there were faults may still be lost
+            if seen.held != seen.target or len(view.readable) != len(seen.target):
+                return False
+        wanted = set(self.cluster.topics.end_offsets)
+        read = {partition for consumer in living for partition in consumer.readable}
+        group = self.mirror.group
+        if group is None or read != wanted:
+            return False
+        return self.rows.complete and all(partition.topic in group.subscribed_topics for partition in wanted)
+
+    def picture(self) -> str:
+        """What everybody does, in one line."""
+        group = self.mirror.group
+        state = "none" if group is None else f"{group.state}@{group.group_epoch}/{group.target_epoch}"
+        members = "; ".join(
+            f"{one.name} {one.member.phase.name}@{one.member.view().member_epoch} reads {len(one.readable)}"
+            for one in self.living()
+        )
+        held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
+        return f"group {state} {held}; {members}"

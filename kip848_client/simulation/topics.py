@@ -1,0 +1,95 @@
+"""The topics of a simulated cluster and the records in them: how many there are, not what they say.
+
+Records are counted per incarnation of a topic: one that was deleted and created again begins at 0, under another id.
+Does not own: what the coordinator makes of a change (`cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+from uuid import UUID
+
+from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.model import TopicPartition
+from kip848_client.simulation.world import World
+
+ReadyHook = Callable[[TopicPartition], None]
+
+
+class Topics:
+    """Every topic, and the end of every partition."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = world.random("topics")
+        self.image = TopicsImage()
+        self.end_offsets: dict[TopicPartition, int] = {}
+        """Records in each partition that exists: offsets 0 to this, exclusive."""
+        self.names: Final[dict[UUID, str]] = {}
+        """Topic id -> name, of all that ever were."""
+        self._created_ms: Final[dict[UUID, int]] = {}
+        self._partitions: list[TopicPartition] = []
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_records: Callable[[TopicPartition], None] = lambda _partition: None
+        """Called with a partition that got records."""
+
+    def create(self, name: str, *, partitions: int) -> None:
+        """Create a topic; one that was deleted before gets another id."""
+        topic_id = UUID(int=self._rng.getrandbits(128))
+        self.names[topic_id] = name
+        self._created_ms[topic_id] = self._world.now_ms
+        for index in range(partitions):
+            self.end_offsets[TopicPartition(name, index)] = 0
+        self._replace((*self.image.topics, TopicInfo(name, topic_id, partitions)), "topic_created", name)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and its records."""
+        for index in range(self.image.by_name[name].partition_count):
+            del self.end_offsets[TopicPartition(name, index)]
+        self._replace(tuple(topic for topic in self.image.topics if topic.name != name), "topic_deleted", name)
+
+    def grow(self, name: str, *, count: int) -> None:
+        """Let a topic grow by *count* partitions."""
+        topics = []
+        for topic in self.image.topics:
+            if topic.name == name:
+                grown = topic.partition_count + count
+                for index in range(topic.partition_count, grown):
+                    self.end_offsets[TopicPartition(name, index)] = 0
+                topics.append(TopicInfo(name, topic.topic_id, grown))
+            else:
+                topics.append(topic)
+        self._replace(tuple(topics), "partitions_added", name)
+
+    def _replace(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:
+        self.image = TopicsImage(topics, version=self.image.version + 1)
+        self._partitions = sorted(self.end_offsets)
+        self._world.history.add(self._world.now_ms, "administrator", what, topic=name)
+        self.on_change()
+
+    def produce(self) -> None:
+        """A record or some arrive in one partition."""
+        if self._partitions:
+            partition = self._partitions[int(self._rng.random() * len(self._partitions))]
+            self.end_offsets[partition] += 1 + int(self._rng.random() * 20)
+            self.on_records(partition)
+
+    def id_of(self, name: str) -> UUID | None:
+        """The id of a topic that exists."""
+        topic = self.image.by_name.get(name)
+        return None if topic is None else topic.topic_id
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The name that a topic has, or had."""
+        return self.names.get(topic_id)
+
+    def described(self, topic_ids: frozenset[UUID], *, lag_ms: int) -> Mapping[UUID, str]:
+        """What a broker answers about *topic_ids* that heard of topics *lag_ms* ago."""
+        known_ms = self._world.now_ms - lag_ms
+        by_id = self.image.by_id
+        return {
+            topic_id: by_id[topic_id].name
+            for topic_id in sorted(topic_ids)
+            if topic_id in by_id and self._created_ms[topic_id] <= known_ms
+        }

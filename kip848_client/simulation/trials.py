@@ -1,0 +1,136 @@
+"""Healthy changes, one at a time, each with a time limit: what L1, L2, L5, L6, L8 and L10 promise, measured.
+
+The group is at rest before and must be at rest after, with as many epochs as the change needs and no more.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, assert_never
+
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.violation import fail, require
+
+if TYPE_CHECKING:
+    from kip848_client.simulation.stage import Stage
+
+_QUIET_INTERVALS: Final = 4
+
+
+class Trial(enum.Enum):
+    """What is changed."""
+
+    JOIN = "join"
+    CLOSE = "close"
+    CRASH = "crash"
+    FREEZE = "freeze"
+    GROW = "grow"
+    RECREATE = "recreate"
+    FAIL_OVER = "fail_over"
+    NOTHING = "nothing"
+
+
+class Trials:
+    """Changes a group at rest.
+
+    Args:
+        wait_for_rest: lets at most so many ms pass until the group rests; whether it does.
+    """
+
+    def __init__(self, stage: Stage, rng: random.Random, *, wait_for_rest: Callable[[int], bool]) -> None:
+        self._stage = stage
+        self._rng = rng
+        self._wait_for_rest = wait_for_rest
+
+    def one(self) -> None:
+        """Draw a change, make it, and demand its promise."""
+        stage, rng = self._stage, self._rng
+        living = stage.staying()
+        others = [consumer for consumer in living[1:] if not consumer.failed]  # the first wants every topic
+        trial = rng.choice(list(Trial))
+        if not others and trial in {Trial.CLOSE, Trial.CRASH}:
+            trial = Trial.JOIN
+        if trial is Trial.JOIN and stage.scenario.group_max_size and len(living) >= stage.scenario.group_max_size:
+            trial = Trial.NOTHING
+        stage.note(f"trial_{trial.value}")
+        stage.healed_ms = stage.world.now_ms
+        scenario = stage.scenario
+        # Two heartbeats for each of two steps (revoke, then take), answers and listeners; clocks drift.
+        settle_ms = 6 * scenario.heartbeat_interval_ms + 2_000
+        session_ms = scenario.session_timeout_ms
+        match trial:
+            case Trial.NOTHING:
+                self._nothing_happens()
+            case Trial.JOIN:
+                stage.join(rng)
+                self._demand("L1", settle_ms, epochs=2)
+            case Trial.CLOSE:
+                stage.end(rng, rng.choice(others), SimulatedConsumer.close)
+                self._demand("L1", settle_ms, epochs=2)
+            case Trial.CRASH:
+                stage.end(rng, rng.choice(others), SimulatedConsumer.crash)
+                self._demand("L2", session_ms + settle_ms, epochs=2)
+            case Trial.FREEZE:
+                frozen_ms = session_ms + rng.randint(1, session_ms)
+                rng.choice(living).freeze(frozen_ms)
+                stage.world.run_until(stage.world.now_ms + frozen_ms)
+                self._demand("L5", session_ms + settle_ms + scenario.request_timeout_ms, epochs=4)
+            case Trial.GROW:
+                stage.cluster.topics.grow(rng.choice(sorted(scenario.topics)), count=1)
+                self._demand("L10", settle_ms, epochs=2)
+            case Trial.RECREATE:
+                name = rng.choice(sorted(scenario.topics))
+                stage.cluster.topics.delete(name)
+                stage.cluster.topics.create(name, partitions=scenario.topics[name])
+                self._demand("L10", settle_ms + scenario.metadata_lag_ms + 2_000, epochs=4)
+            case Trial.FAIL_OVER:
+                stage.cluster.fail_over(believes_for_ms=0, load_ms=0, rumour_ms=0)
+                self._everybody_finds_the_coordinator()
+                self._demand("L8", settle_ms, epochs=0)
+            case _:
+                assert_never(trial)
+
+    def _demand(self, invariant: str, limit_ms: int, *, epochs: int) -> None:
+        stage = self._stage
+        before = stage.mirror.group_epoch
+        rested = self._wait_for_rest(limit_ms)
+        require(rested, invariant, f"no rest within {limit_ms} ms: {stage.picture()}")
+        moved = stage.mirror.group_epoch - before
+        if moved > epochs:
+            fail("L6", f"one change moved the group epoch by {moved}, at most {epochs} are needed")
+
+    def _everybody_finds_the_coordinator(self) -> None:
+        """L8: a coordinator that moved is found within the longest back-off, and the next heartbeat."""
+        stage = self._stage
+        began_ms = stage.world.now_ms
+        served: set[str] = set()
+        before = stage.observers.served
+
+        def note(client_id: str, request: object, response: object) -> None:
+            served.add(client_id)
+            before(client_id, request, response)  # type: ignore[arg-type]
+
+        stage.cluster.on_served = note
+        limit_ms = 2_000 + 2 * stage.scenario.heartbeat_interval_ms
+        stage.world.run_until(began_ms + limit_ms)
+        stage.cluster.on_served = before
+        missing = {consumer.name for consumer in stage.staying()} - served
+        if missing:
+            fail("L8", f"{sorted(missing)} did not find the coordinator in {limit_ms} ms")
+
+    def _nothing_happens(self) -> None:
+        """L6: with nothing to do epochs stay, and everybody sends one heartbeat an interval."""
+        stage = self._stage
+        epoch = stage.mirror.group_epoch
+        living = stage.living()
+        interval_ms = max(consumer.member.snapshot().heartbeat_interval_ms for consumer in living)
+        before = {consumer: consumer.member.snapshot().heartbeats for consumer in living}
+        stage.world.run_until(stage.world.now_ms + _QUIET_INTERVALS * interval_ms)
+        if stage.mirror.group_epoch != epoch:
+            fail("L6", f"nothing happened, and the group epoch moved from {epoch} to {stage.mirror.group_epoch}")
+        for consumer in living:
+            sent = consumer.member.snapshot().heartbeats - before[consumer]
+            if not _QUIET_INTERVALS - 2 <= sent <= _QUIET_INTERVALS + 2:
+                fail("L6", f"{consumer.name} sent {sent} heartbeats in {_QUIET_INTERVALS} intervals")
