@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from kip848_client.cli.properties import add_property_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.telemetry import LOGGER, LogEvent
 
@@ -43,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max", metavar="N", type=int, help="end after N records")
     parser.add_argument("--json", action="store_true", help="print each record as one JSON object a line")
     parser.add_argument("--quiet", "-q", action="store_true", help="say nothing about rebalances")
-    parser.add_argument(
-        "-X", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a consumer property"
-    )
+    add_property_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,24 +77,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
-    """Build the consumer's configuration; ``-X`` wins over the defaults of this command.
+    """Build the consumer's configuration; ``-X`` and ``-F`` win over the defaults of this command.
 
     Raises:
-        ConfigError: a property without ``=``.
+        ConfigError: a property without ``=``, or a file that cannot be read.
     """
-    conf = {
+    return {
         "bootstrap.servers": arguments.bootstrap,
         "group.id": arguments.group,
         "client.id": "kip848-consume",
         "auto.offset.reset": "earliest" if arguments.from_beginning else "latest",
         "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
+        **read_properties(arguments),
     }
-    for text in arguments.properties:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"-X {text!r} is not KEY=VALUE")
-        conf[key.strip()] = value.strip()
-    return conf
 
 
 def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None:

@@ -5,6 +5,7 @@
     kip848 groups list --bootstrap 127.0.0.1:9092
     kip848 groups describe billing --bootstrap 127.0.0.1:9092
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
+    kip848 groups list --bootstrap kafka.example:9093 -F login.properties
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupListing, ask
+from kip848_client.cli.properties import add_property_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
 
@@ -34,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="brokers to start from")
         action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
         action.add_argument("--json", action="store_true", help="print one JSON object")
+        add_property_arguments(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
             await cluster.delete(group_id)
         return list(arguments.groups)
 
-    answer = ask(arguments.bootstrap, question, timeout_ms=int(arguments.timeout * 1000))
+    conf = {"bootstrap.servers": arguments.bootstrap, **read_properties(arguments)}
+    answer = ask(conf, question, timeout_ms=int(arguments.timeout * 1000))
     if arguments.json:
         key = "deleted" if arguments.action == "delete" else "groups"
         print(json.dumps({key: [_plain(item) for item in answer]}))

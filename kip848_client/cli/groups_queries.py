@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import ConnectionLostError, Kip848Error, error_for_code
+from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, error_for_code
 from kip848_client.model import BrokerNode, TopicPartition
 from kip848_client.wire.connection import Connection, open_connection
 from kip848_client.wire.messages import consumer_group_describe as described
@@ -101,16 +102,16 @@ class GroupDescription:
     progress: tuple[Progress, ...]
 
 
-def ask(bootstrap_servers: str, question: Callable[[Cluster], Awaitable[AnswerT]], *, timeout_ms: int) -> AnswerT:
+def ask(conf: Mapping[str, str], question: Callable[[Cluster], Awaitable[AnswerT]], *, timeout_ms: int) -> AnswerT:
     """Connect, ask, disconnect.
 
     Raises:
-        ConfigError: *bootstrap_servers* does not parse.
+        ConfigError: a property of *conf* is wrong.
         Kip848Error: no broker answers, or one refuses.
     """
 
     async def answer() -> AnswerT:
-        async with open_cluster(bootstrap_servers, timeout_ms=timeout_ms) as cluster:
+        async with open_cluster(conf, timeout_ms=timeout_ms) as cluster:
             return await question(cluster)
 
     return asyncio.run(answer())
@@ -119,7 +120,10 @@ def ask(bootstrap_servers: str, question: Callable[[Cluster], Awaitable[AnswerT]
 class Cluster:
     """Connections to the brokers of a cluster, made when they are needed."""
 
-    def __init__(self, stack: AsyncExitStack, bootstrap: Connection, *, timeout_ms: int) -> None:
+    def __init__(
+        self, stack: AsyncExitStack, bootstrap: Connection, *, secured: ConnectionOpener, timeout_ms: int
+    ) -> None:
+        self._secured = secured
         self._stack = stack
         self._bootstrap = bootstrap
         self._timeout_ms = timeout_ms
@@ -234,7 +238,7 @@ class Cluster:
     async def _connection(self, node: BrokerNode) -> Connection:
         address = node.host, node.port
         if address not in self._connections:
-            opened = open_connection(node.host, node.port, client_id=CLIENT_ID, connect_timeout_ms=self._timeout_ms)
+            opened = open_secured(self._secured, node.host, node.port, timeout_ms=self._timeout_ms)
             self._connections[address] = await self._stack.enter_async_context(opened)
         return self._connections[address]
 
@@ -245,26 +249,44 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(bootstrap_servers: str, *, timeout_ms: int) -> AsyncIterator[Cluster]:
+async def open_cluster(conf: Mapping[str, str], *, timeout_ms: int) -> AsyncIterator[Cluster]:
     """Connect to the first broker that answers.
 
     Raises:
-        ConfigError: *bootstrap_servers* does not parse.
+        ConfigError: a property of *conf* is wrong.
+        AuthenticationError: one refuses us, or is not who it should be.
         ConnectionLostError: none answers.
     """
-    config = parse_consumer_config({"bootstrap.servers": bootstrap_servers, "group.id": CLIENT_ID})
+    config = parse_consumer_config({"group.id": CLIENT_ID, **conf})
+    secured = ConnectionOpener(config)
     async with AsyncExitStack() as stack:
         failures: list[str] = []
         for server in config.bootstrap_servers:
-            opened = open_connection(server.host, server.port, client_id=CLIENT_ID, connect_timeout_ms=timeout_ms)
+            opened = open_secured(secured, server.host, server.port, timeout_ms=timeout_ms)
             try:
                 bootstrap = await stack.enter_async_context(opened)
+            except AuthenticationError:
+                raise  # another broker would take no other password
             except Kip848Error as error:
                 failures.append(str(error))
                 continue
-            yield Cluster(stack, bootstrap, timeout_ms=timeout_ms)
+            yield Cluster(stack, bootstrap, secured=secured, timeout_ms=timeout_ms)
             return
         raise ConnectionLostError("; ".join(failures))
+
+
+def open_secured(
+    secured: ConnectionOpener, host: str, port: int, *, timeout_ms: int
+) -> AbstractAsyncContextManager[Connection]:
+    """A connection with the security that the properties ask for."""
+    return open_connection(
+        host,
+        port,
+        client_id=CLIENT_ID,
+        ssl_context=secured.ssl_context,
+        sasl_client=secured.sasl_client,
+        connect_timeout_ms=timeout_ms,
+    )
 
 
 def _list_offsets(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:

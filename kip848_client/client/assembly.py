@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import uuid
 from collections.abc import Callable, Sized
@@ -13,14 +12,14 @@ import anyio.abc
 from kip848_client.client.app_thread import AppThread, RecordSource
 from kip848_client.client.assignor_runner import AssignorRunner, LocalAssignment
 from kip848_client.client.commit_manager import CommitCallback, CommitManager
-from kip848_client.client.credentials import Credentials
+from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.heartbeat_manager import AppEffect, HeartbeatRequestManager
 from kip848_client.client.listener_invoker import ListenerInvoker
 from kip848_client.client.observer import MemberObserver
 from kip848_client.client.presence import AppPresence
 from kip848_client.client.queues import AppQueue
-from kip848_client.client.request_sender import Connection, RequestSender
+from kip848_client.client.request_sender import RequestSender
 from kip848_client.client.requests import NetworkPerformer, RequestPerformer
 from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.clock import Clock, SystemClock
@@ -30,9 +29,6 @@ from kip848_client.member.assignor_values import undescribed
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
-from kip848_client.model import TlsSettings
-from kip848_client.telemetry import LogEvent, log_event
-from kip848_client.wire.connection import connect
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -139,45 +135,3 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         auto_commit_interval_ms=config.auto_commit_interval_ms,
         auto_offset_reset=ResetPolicy(config.auto_offset_reset),
     )
-
-
-class ConnectionOpener:
-    """One attempt to open a connection of the control plane, with the security that the data plane has too.
-
-    Raises:
-        ConfigError: a certificate, key or authority cannot be read.
-    """
-
-    def __init__(self, config: ConsumerConfig) -> None:
-        security = config.security
-        self._client_id = config.client_id
-        self._ssl_context = None
-        self._credentials = None
-        if security.tls is not None:
-            from kip848_client.wire.tls import client_context  # here: plaintext needs nothing of it
-
-            self._ssl_context = client_context(security.tls)
-            _warn_if_unverified(security.tls)
-        if security.sasl is not None:
-            self._credentials = Credentials(security.sasl, token_timeout_ms=config.request_timeout_ms)
-
-    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
-        """Dial, agree on versions, log in."""
-        return await connect(
-            host,
-            port,
-            client_id=self._client_id,
-            task_group=tasks,
-            ssl_context=self._ssl_context,
-            sasl_client=self._credentials,
-            connect_timeout_ms=timeout_ms,
-        )
-
-
-def _warn_if_unverified(tls: TlsSettings) -> None:
-    if not tls.verify_certificate:
-        key = "enable.ssl.certificate.verification=false"
-        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="whoever answers is taken for the broker")
-    elif not tls.verify_host_name:
-        key = "ssl.endpoint.identification.algorithm=none"
-        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="any trusted certificate is taken")

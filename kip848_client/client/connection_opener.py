@@ -1,0 +1,62 @@
+"""Opens connections of the control plane with the security that the configuration asks for; the one place that does."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+import anyio.abc
+
+from kip848_client.client.credentials import Credentials
+from kip848_client.client.request_sender import Connection
+from kip848_client.config import ConsumerConfig
+from kip848_client.model import TlsSettings
+from kip848_client.telemetry import LogEvent, log_event
+from kip848_client.wire.authentication import MakeSaslClient
+from kip848_client.wire.connection import connect
+
+__all__ = ["ConnectionOpener"]
+
+
+class ConnectionOpener:
+    """One attempt to open a connection of the control plane, with the security that the data plane has too.
+
+    Raises:
+        ConfigError: a certificate, key or authority cannot be read.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        security = config.security
+        self._client_id = config.client_id
+        self.ssl_context: ssl.SSLContext | None = None
+        """For TLS; None without."""
+        self.sasl_client: MakeSaslClient | None = None
+        """For a login; None without."""
+        if security.tls is not None:
+            from kip848_client.wire.tls import client_context  # here: plaintext needs nothing of it
+
+            self.ssl_context = client_context(security.tls)
+            _warn_if_unverified(security.tls)
+        if security.sasl is not None:
+            self.sasl_client = Credentials(security.sasl, token_timeout_ms=config.request_timeout_ms)
+
+    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
+        """Dial, agree on versions, log in."""
+        return await connect(
+            host,
+            port,
+            client_id=self._client_id,
+            task_group=tasks,
+            ssl_context=self.ssl_context,
+            sasl_client=self.sasl_client,
+            connect_timeout_ms=timeout_ms,
+        )
+
+
+def _warn_if_unverified(tls: TlsSettings) -> None:
+    if not tls.verify_certificate:
+        key = "enable.ssl.certificate.verification=false"
+        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="whoever answers is taken for the broker")
+    elif not tls.verify_host_name:
+        key = "ssl.endpoint.identification.algorithm=none"
+        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="any trusted certificate is taken")
