@@ -64,13 +64,19 @@ class Buckets(PartitionAssignor):
         """Spread each bucket over its members."""
         plan = AssignmentPlan(spec)
         serves = {member_id: self._bucket_of(member) for member_id, member in spec.members.items()}
+        by_subscribers: dict[tuple[str, ...], list[TopicSpec]] = {}
+        for topic in spec.topics.values():
+            by_subscribers.setdefault(plan.subscribers(topic.name), []).append(topic)
         for bucket in self._shares:
-            for topic in spec.topics.values():
-                partitions = _slice(topic, divide(self._shares, topic.partition_count)[bucket])
-                subscribers = plan.subscribers(topic.name)
+            for subscribers, topics in sorted(by_subscribers.items(), key=lambda item: (len(item[0]), item[0])):
+                partitions = [p for topic in topics for p in self._slice(topic, bucket)]
                 members = [member_id for member_id in subscribers if serves[member_id] == bucket] or list(subscribers)
                 spread_over(plan, partitions, members)
         return plan.to_assignment()
+
+    def _slice(self, topic: TopicSpec, bucket: str) -> Sequence[TopicIdPartition]:
+        run = divide(self._shares, topic.partition_count)[bucket]
+        return topic.partitions[run.start : run.stop]
 
     def _bucket_of(self, member: MemberSpec) -> str | None:
         told = decode(member).get("bucket")
@@ -97,7 +103,3 @@ def divide(shares: Mapping[str, float], count: int) -> dict[str, range]:
         runs[bucket] = range(start, start + size)
         start += size
     return runs
-
-
-def _slice(topic: TopicSpec, indexes: range) -> Sequence[TopicIdPartition]:
-    return topic.partitions[indexes.start : indexes.stop]

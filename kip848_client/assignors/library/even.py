@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -44,12 +44,18 @@ def spread_over(
             if plan.owner(partition) is None:
                 plan.give(partition, member)
                 room[member] -= 1
+    queue = deque(member for member in members if room[member])
     for partition in partitions:
-        if plan.owner(partition) is None:
-            preferred = () if ranked is None else ranked(partition)
-            member = next(m for m in itertools.chain(preferred, members) if room.get(m, 0) > 0)
-            room[member] -= 1
-            plan.give(partition, member)
+        if plan.owner(partition) is not None:
+            continue
+        preferred = () if ranked is None else ranked(partition)
+        member = next((m for m in preferred if room.get(m, 0) > 0), "")
+        if not member:
+            while not room[queue[0]]:
+                queue.popleft()
+            member = queue[0]
+        room[member] -= 1
+        plan.give(partition, member)
 
 
 def _rooms(

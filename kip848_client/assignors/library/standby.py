@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
+import heapq
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 from kip848_client.assignors.interface import (
     AssignmentSpec,
+    AssignorMetadata,
     ConsumerGroupMetadata,
     GroupAssignment,
     MemberAssignment,
-    MemberSpec,
     PartitionAssignor,
 )
 from kip848_client.assignors.library.even import spread_over
-from kip848_client.assignors.library.metadata_json import Json, decode_bytes, encode
+from kip848_client.assignors.library.metadata_json import Json, decode, decode_bytes, encode
 from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition, TopicPartition
 
-_SLACK = 1.25
-"""A member stands by for at most so many times its even share."""
+_LOOK_AHEAD = 12
+"""So many members are compared for each copy, those with the fewest copies first."""
 
 
 class Standby(PartitionAssignor):
     """Balanced and sticky, with *copies* members standing by for each partition.
 
     For consumers that keep state (windows, caches, a local store): a standby keeps a warm copy, and when the owner goes
-    its first standby is given the partition. The members that stand by are chosen by rendezvous hashing, so they change
-    only for partitions whose owner or standby changed; those in another rack than the owner come first.
+    a standby is given the partition. Members report what they stand by for, so that copies are used and kept: each
+    change of standbys is followed by one more assignment, in which nothing moves.
 
     Guarantee: counts of members that subscribe alike differ by at most one; a partition moves only if its owner is gone
-    or has too many; one that lost its owner goes to its first standby with room. No member stands by for what it owns.
-    With fewer members than copies, there are fewer copies.
+    or has too many; one that lost its owner goes to a member with a copy if that has room. Nobody stands by for what it
+    owns; copies are spread about evenly, and are in another rack than the owner where that is possible. With fewer
+    members than copies, there are fewer copies.
 
     Args:
         copies: standbys a partition.
@@ -58,19 +58,26 @@ class Standby(PartitionAssignor):
         """What this member stands by for, as of the last assignment; sorted. Any thread may ask."""
         return self._standby
 
+    def metadata(self) -> AssignorMetadata:
+        """What this member has copies of."""
+        return encode({"standby": _as_json(self._standby)})
+
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
         """Spread, and choose who stands by."""
         plan = AssignmentPlan(spec)
-        ranks = _Ranks(spec)
+        copies = {m: _from_json(decode(member).get("standby"), whose=m) for m, member in spec.members.items()}
+        holders: defaultdict[TopicPartition, list[str]] = defaultdict(list)
+        for member_id, held in copies.items():
+            for partition in held:
+                holders[partition].append(member_id)
         by_subscribers: dict[tuple[str, ...], list[TopicIdPartition]] = {}
         for topic in spec.topics.values():
             by_subscribers.setdefault(plan.subscribers(topic.name), []).extend(topic.partitions)
-        standbys: dict[str, dict[str, list[int]]] = {}
-        for subscribers, partitions in sorted(by_subscribers.items(), key=lambda item: (len(item[0]), item[0])):
-            spread_over(plan, partitions, subscribers, ranked=functools.partial(ranks.of, members=subscribers))
-        for subscribers, partitions in sorted(by_subscribers.items()):
-            self._choose(plan, ranks, partitions, subscribers, standbys)
-        told = {m: encode({"standby": {**topics}}).metadata for m, topics in _as_json(standbys).items()}
+        standbys: dict[str, list[TopicPartition]] = {member_id: [] for member_id in spec.members}
+        for members, partitions in sorted(by_subscribers.items(), key=lambda item: (len(item[0]), item[0])):
+            spread_over(plan, partitions, members, ranked=lambda partition: holders.get(partition.topic_partition, ()))
+            self._choose(plan, partitions, members, holders, standbys)
+        told = {m: encode({"standby": _as_json(sorted(chosen))}).metadata for m, chosen in standbys.items()}
         return plan.to_assignment(told)
 
     def on_assignment(self, error: int, assignment: MemberAssignment, group_metadata: ConsumerGroupMetadata) -> None:
@@ -78,12 +85,7 @@ class Standby(PartitionAssignor):
         if error:
             return
         told = decode_bytes(assignment.metadata, whose="the assignment") if assignment.metadata else {}
-        topics = told.get("standby")
-        found = tuple(
-            TopicPartition(topic, int(str(index)))
-            for topic, indexes in sorted(topics.items() if isinstance(topics, dict) else ())
-            for index in (indexes if isinstance(indexes, list) else ())
-        )
+        found = _from_json(told.get("standby"), whose="the assignment")
         if found != self._standby:
             self._standby = found
             if self._on_standby is not None:
@@ -92,54 +94,98 @@ class Standby(PartitionAssignor):
     def _choose(
         self,
         plan: AssignmentPlan,
-        ranks: _Ranks,
         partitions: Sequence[TopicIdPartition],
         members: tuple[str, ...],
-        standbys: dict[str, dict[str, list[int]]],
+        holders: Mapping[TopicPartition, Sequence[str]],
+        standbys: dict[str, list[TopicPartition]],
     ) -> None:
         copies = min(self._copies, len(members) - 1)
         if copies <= 0:
             return
-        most = math.ceil(_SLACK * copies * len(partitions) / len(members)) + 1
+        most = math.ceil(copies * len(partitions) / len(members))
+        able = frozenset(members)
         load: Counter[str] = Counter()
-        for partition in partitions:
+        chosen: dict[TopicIdPartition, list[str]] = {}
+        for partition in partitions:  # a copy that is there is kept
             owner = plan.owner(partition)
-            assert owner is not None
-            ranked = [m for m in ranks.of(partition, members) if m != owner]
-            rack = plan.spec.members[owner].rack_id
-            # Those with room first, then those in another rack; both sorts keep the order of the ranks.
-            ranked.sort(key=lambda m: rack is not None and plan.spec.members[m].rack_id == rack)
-            ranked.sort(key=lambda m: load[m] >= most)
-            for member in ranked[:copies]:
-                load[member] += 1
-                standbys.setdefault(member, {}).setdefault(partition.topic, []).append(partition.partition)
+            chosen[partition] = [
+                m for m in holders.get(partition.topic_partition, ()) if m in able and m != owner and load[m] < most
+            ][:copies]
+            load.update(chosen[partition])
+        pairs = Counter((plan.owner(p) or "", m) for p, standing_by in chosen.items() for m in standing_by)
+        heap = [(load[m], m) for m in members]
+        heapq.heapify(heap)
+        for partition in _in_turns(plan, partitions):
+            while len(chosen[partition]) < copies:
+                member_id = _least_loaded(plan, heap, partition, chosen[partition], pairs)
+                chosen[partition].append(member_id)
+        for partition, member_ids in chosen.items():
+            for member_id in member_ids:
+                standbys[member_id].append(partition.topic_partition)
 
 
-class _Ranks:
-    """Rendezvous hashing: each partition ranks the members, and a member that goes leaves the order of the others."""
-
-    def __init__(self, spec: AssignmentSpec) -> None:
-        self._names = {member_id: _lasting_name(member) for member_id, member in spec.members.items()}
-        self._known: dict[TopicIdPartition, list[str]] = {}
-
-    def of(self, partition: TopicIdPartition, members: tuple[str, ...]) -> Iterator[str]:
-        known = self._known.get(partition)
-        if known is None:
-            start = hashlib.blake2b(partition.topic_id.bytes + partition.partition.to_bytes(4, "big"), digest_size=8)
-
-            def rank(member_id: str) -> bytes:
-                hashed = start.copy()
-                hashed.update(self._names[member_id])
-                return hashed.digest()
-
-            known = self._known[partition] = sorted(members, key=rank)
-        return iter(known)
+def _in_turns(plan: AssignmentPlan, partitions: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
+    """One of each owner, then the next of each: the last ones chosen for may then still be anybody's."""
+    turn: Counter[str | None] = Counter()
+    ordered = []
+    for partition in partitions:
+        owner = plan.owner(partition)
+        ordered.append((turn[owner], partition))
+        turn[owner] += 1
+    return [partition for _, partition in sorted(ordered)]
 
 
-def _lasting_name(member: MemberSpec) -> bytes:
-    """A static member keeps its ranks over a restart."""
-    return (member.instance_id or member.member_id).encode()
+def _least_loaded(
+    plan: AssignmentPlan,
+    heap: list[tuple[int, str]],
+    partition: TopicIdPartition,
+    already: Sequence[str],
+    pairs: Counter[tuple[str, str]],
+) -> str:
+    """Take, of the members with the fewest copies, one in another rack than the owner, and with few of that owner.
+
+    When an owner goes its partitions are spread evenly, so its standbys must be many.
+    """
+    owner = plan.owner(partition)
+    assert owner is not None
+    rack = plan.spec.members[owner].rack_id
+    passed_over: list[tuple[int, str]] = []
+    able: list[tuple[int, str]] = []
+    while heap and len(able) < _LOOK_AHEAD:
+        entry = heapq.heappop(heap)
+        (passed_over if entry[1] == owner or entry[1] in already else able).append(entry)
+
+    def cost(entry: tuple[int, str]) -> tuple[bool, int, tuple[int, str]]:
+        member = entry[1]
+        return rack is not None and plan.spec.members[member].rack_id == rack, pairs[owner, member], entry
+
+    taken = min(able, key=cost)
+    pairs[owner, taken[1]] += 1
+    for entry in (*passed_over, *able):
+        heapq.heappush(heap, (entry[0] + 1, entry[1]) if entry is taken else entry)
+    return taken[1]
 
 
-def _as_json(standbys: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, Json]]:
-    return {m: {topic: [*indexes] for topic, indexes in topics.items()} for m, topics in standbys.items()}
+def _as_json(partitions: Sequence[TopicPartition]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for topic, index in partitions:
+        indexes = found.setdefault(topic, [])
+        assert isinstance(indexes, list)
+        indexes.append(index)
+    return found
+
+
+def _from_json(told: Json, *, whose: str) -> tuple[TopicPartition, ...]:
+    """Sorted.
+
+    Raises:
+        ValueError: it is no mapping of topics to partition numbers.
+    """
+    if told is None:
+        return ()
+    found = []
+    for topic, indexes in told.items() if isinstance(told, dict) else [("", told)]:
+        if not isinstance(indexes, list) or any(type(index) is not int for index in indexes):
+            raise ValueError(f"{whose!r} tells standby={told!r}; {{topic: [partitions]}} is expected")
+        found += [TopicPartition(topic, int(str(index))) for index in indexes]
+    return tuple(sorted(found))

@@ -132,8 +132,8 @@ def test_when_a_member_joins_nothing_moves_but_what_it_gets(name: str, data: st.
     assert counts(after)["new"] == sum(topics.values()) // (len(spec.members) + 1)
 
 
-@pytest.mark.parametrize("name", ["buckets", "lag-aware", "weighted"])
-@pytest.mark.parametrize("junk", [b"\xff\x00", b"[1]", b'{"weight":"much","levels":[1],"bucket":"silver"}'])
+@pytest.mark.parametrize("name", ["buckets", "lag-aware", "standby", "weighted"])
+@pytest.mark.parametrize("junk", [b"\xff\x00", b"[1]", b'{"weight":"much","levels":[1],"bucket":"silver","standby":7}'])
 def test_metadata_that_cannot_be_read_is_an_error_that_names_the_member(name: str, junk: bytes) -> None:
     """Another program, or another version, in the same group: the message says who."""
     spec = group({"a": ["t"], "b": ["t"]}, {"t": 4}, metadata={"b": junk})
