@@ -68,11 +68,13 @@ class AssignmentMetadata:
     Args:
         error: the assignor's own number if it could not compute the target; 0 if it could.
         version: version of *data*.
+        assignor: whose error or data this is; "" if there is neither.
     """
 
     error: int = 0
     version: int = 0
     data: bytes = b""
+    assignor: str = ""
 
 
 NO_METADATA: Final = AssignmentMetadata()

@@ -58,6 +58,7 @@ def extended_assignment(
         pending_topic_partitions=_topics(pending),
         metadata_version=after.metadata.version,
         metadata_bytes=after.metadata.data,
+        assignor_name=after.metadata.assignor,
     )
 
 

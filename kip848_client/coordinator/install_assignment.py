@@ -109,9 +109,10 @@ def handle_install(
         return batch.result(Reply(request.request_id, refusal))
     epoch = prepared.group_epoch
     if handed_in is None:
-        _write(group, batch, _target_kept(group, error=message.error))
+        _write(group, batch, _target_kept(group, error=message.error, assignor=flying.assignor_name))
     else:
-        _write(group, batch, _target_of_members(group, prepared, handed_in))
+        signed = {member_id: _signed(part, assignor=flying.assignor_name) for member_id, part in handed_in.items()}
+        _write(group, batch, _target_of_members(group, prepared, signed))
     batch.records.append(
         records.target_epoch_record(
             group.group_id, epoch=epoch, timestamp_ms=request.wall_ms, client_assignor=flying.assignor_name
@@ -287,11 +288,19 @@ def _target_of_members(
     return {member_id: parts.get(member_id, _NOTHING) for member_id in group.sorted_member_ids}
 
 
-def _target_kept(group: ConsumerGroup, *, error: int) -> dict[str, HandedIn]:
-    return {
-        member_id: HandedIn(group.target_of(member_id), replace(group.target_metadata_of(member_id), error=error))
-        for member_id in group.sorted_member_ids
-    }
+def _signed(part: HandedIn, *, assignor: str) -> HandedIn:
+    """A member with several assignors must know whose bytes these are."""
+    return part if part.metadata == NO_METADATA else replace(part, metadata=replace(part.metadata, assignor=assignor))
+
+
+def _target_kept(group: ConsumerGroup, *, error: int, assignor: str) -> dict[str, HandedIn]:
+    target = {}
+    for member_id in group.sorted_member_ids:
+        kept = group.target_metadata_of(member_id)
+        if kept.assignor not in ("", assignor):
+            kept = NO_METADATA  # of another assignor, to which the error means nothing
+        target[member_id] = HandedIn(group.target_of(member_id), replace(kept, error=error, assignor=assignor))
+    return target
 
 
 def _write(group: ConsumerGroup, batch: Batch, target: Mapping[str, HandedIn]) -> None:

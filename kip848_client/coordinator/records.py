@@ -102,6 +102,7 @@ def target_record(
             error=metadata.error,
             metadata_version=metadata.version,
             metadata_bytes=metadata.data,
+            assignor_name=metadata.assignor,
         ),
     )
 
@@ -124,6 +125,7 @@ def current_record(group_id: str, *, member_id: str, current: CurrentAssignment)
             error=current.metadata.error,
             metadata_version=current.metadata.version,
             metadata_bytes=current.metadata.data,
+            assignor_name=current.metadata.assignor,
         ),
     )
 
@@ -184,7 +186,9 @@ def read_assignment_metadata(
     """What goes with a target, or with what a member has reached."""
     if not value.error and not value.metadata_version and not value.metadata_bytes:
         return NO_METADATA
-    return AssignmentMetadata(error=value.error, version=value.metadata_version, data=value.metadata_bytes)
+    return AssignmentMetadata(
+        error=value.error, version=value.metadata_version, data=value.metadata_bytes, assignor=value.assignor_name
+    )
 
 
 def read_target(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> TopicPartitions:

@@ -74,6 +74,7 @@ class AssignorNotices:
                 assignment.error,
                 assignment.metadata_version,
                 assignment.metadata_bytes,
+                assignment.assignor_name,
             )
         elif self._told is None or self._told[0] != context.incarnation:
             self._target = _Target()

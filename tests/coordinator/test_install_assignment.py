@@ -251,7 +251,7 @@ def test_metadata_reaches_a_member_when_it_reaches_the_epoch() -> None:
     prepared = h.prepare("m2")
     parts = spread(prepared)
     h.install("m2", prepared.group_epoch, parts, metadata={"m1": (1, b"one"), "m2": (2, b"two")})
-    assert h.member("m1").target_metadata == AssignmentMetadata(version=1, data=b"one")
+    assert h.member("m1").target_metadata == AssignmentMetadata(version=1, data=b"one", assignor="a")
     revoking = h.beat("m1")
     assert revoking.assignment is not None
     assert (revoking.assignment.metadata_version, revoking.assignment.metadata_bytes) == (0, b"")
@@ -259,6 +259,7 @@ def test_metadata_reaches_a_member_when_it_reaches_the_epoch() -> None:
     assert done.member_epoch == prepared.group_epoch
     assert done.assignment is not None, "the metadata is news although the partitions are not"
     assert (done.assignment.metadata_version, done.assignment.metadata_bytes) == (1, b"one")
+    assert done.assignment.assignor_name == "a", "a member with several assignors must know whose bytes these are"
     joined = h.beat("m2")
     assert joined.assignment is not None
     assert (joined.assignment.metadata_version, joined.assignment.metadata_bytes) == (2, b"two")
@@ -309,7 +310,7 @@ def test_metadata_goes_when_the_server_computes() -> None:
     prepared = h.prepare("m1")
     h.install("m1", prepared.group_epoch, spread(prepared), metadata={"m1": (4, b"told")})
     h.settle()
-    assert h.member("m1").metadata_told == AssignmentMetadata(version=4, data=b"told")
+    assert h.member("m1").metadata_told == AssignmentMetadata(version=4, data=b"told", assignor="a")
     h.join("plain", ["foo"])
     answer = h.beat("m1")
     while h.member("m1").member_epoch < h.group.target_epoch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kip848_client.assignors.interface import (
@@ -21,7 +23,7 @@ from kip848_client.member.assignor_events import (
     OnAssignmentDone,
     RunAssignor,
 )
-from kip848_client.member.assignor_values import compute
+from kip848_client.member.assignor_values import announce, compute
 from kip848_client.member.error_tables import ROUND_CODES, RoundErrorClass, round_error_class
 from kip848_client.member.events import (
     CoordinatorDisconnected,
@@ -578,6 +580,28 @@ def test_r172_an_epoch_that_changes_nothing_is_told_with_what_is_known() -> None
     (call,) = member.emitted(CallOnAssignment)
     assert (call.group_metadata.member_epoch, call.metadata) == (3, b"same")
     assert [str(partition) for partition in call.partitions] == ["t-0"]
+
+
+def test_r172_what_one_of_several_assignors_said_is_for_that_one_alone() -> None:
+    """Another one would read its bytes as its own."""
+    member = stable()
+    next_heartbeat(member)
+    member.answer_round(epoch=2, assignment={"t": [0]}, metadata=b"mine only", name="mine")
+    assert [call.assignor_name for call in member.emitted(CallOnAssignment)] == ["mine"]
+    heard: list[str] = []
+
+    class Hears(_Raises):
+        def on_assignment(self, error: int, assignment: object, group_metadata: object) -> None:
+            heard.append(self.name)
+
+    class Theirs(Hears):
+        name = "theirs"
+
+    (call,) = member.emitted(CallOnAssignment)
+    assert announce([Hears(), Theirs()], call) == []
+    assert heard == ["mine"]
+    announce([Hears(), Theirs()], replace(call, assignor_name=""))
+    assert heard == ["mine", "mine", "theirs"]
 
 
 def test_r172_a_smaller_assignment_of_the_same_epoch_is_no_news() -> None:

@@ -152,6 +152,7 @@ class AssigningHarness(MemberHarness):
         error: int = 0,
         version: int = 0,
         metadata: bytes = b"",
+        name: str = "",
     ) -> list[MemberEffect]:
         """Answer the oldest heartbeat, with what client-side assignment adds to an answer."""
         heartbeat = self.take(ConsumerGroupHeartbeatRequest)
@@ -163,6 +164,7 @@ class AssigningHarness(MemberHarness):
                 named_assignment(self.topic_ids, pending or {}).topic_partitions,
                 version,
                 metadata,
+                name,
             )
         response = ConsumerGroupHeartbeatResponse(
             member_id=MEMBER_ID,

@@ -88,6 +88,7 @@ class Assignment:
     pending_topic_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+", tag=10001)
     metadata_version: int = wire(INT16, "0+", tag=10002)
     metadata_bytes: bytes = wire(BYTES, "0+", tag=10003)
+    assignor_name: str = wire(STRING, "0+", tag=10004)
 
 
 @value

@@ -240,6 +240,7 @@ class ConsumerGroupTargetAssignmentMemberValue(RecordPart):
     error: int = wire(INT8, "0+", tag=10000)
     metadata_version: int = wire(INT16, "0+", tag=10001)
     metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
+    assignor_name: str = wire(STRING, "0+", tag=10003)
 
 
 @value
@@ -268,6 +269,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
     error: int = wire(INT8, "0+", tag=10000)
     metadata_version: int = wire(INT16, "0+", tag=10001)
     metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
+    assignor_name: str = wire(STRING, "0+", tag=10003)
 
 
 @value
