@@ -20,7 +20,7 @@ from tests.coordinator.test_properties import PATTERNS, TOPICS, Client, GroupLif
 from tests.support.assignment_harness import AssignmentHarness, offer, spread
 from tests.support.coordinator_harness import FAST, FailedAppend, Harness
 
-_OFFERS = st.lists(st.sampled_from(["a", "b"]), unique=True).flatmap(
+_OFFERS = st.sampled_from([["a"], ["a"], ["a", "b"], ["b", "a"], []]).flatmap(
     lambda names: st.tuples(
         *[
             st.builds(
@@ -37,6 +37,9 @@ _OFFERS = st.lists(st.sampled_from(["a", "b"]), unique=True).flatmap(
 )
 
 
+_WHAT = st.sampled_from(["good", "good", "error", "nothing", "twice", "stranger", "full disk"])
+
+
 class ClientModeLife(GroupLife):
     """See the module."""
 
@@ -50,6 +53,16 @@ class ClientModeLife(GroupLife):
         return AssignmentHarness(config=replace(FAST, consumer_regex_refresh_min_interval_ms=100))
 
     # What clients do
+
+    @precondition(lambda self: len(self.clients) % 4 == 3)  # else the group would hardly ever be in client mode
+    @rule(
+        topics=st.sets(st.sampled_from(TOPICS)),
+        regex=st.none() | st.sampled_from(PATTERNS),
+        static=st.booleans(),
+        assignor=st.none() | st.sampled_from(["uniform", "range"]),
+    )
+    def start(self, topics: set[str], regex: str | None, static: bool, assignor: str | None) -> None:
+        super().start(topics, regex, static, assignor)
 
     @rule(topics=st.sets(st.sampled_from(TOPICS)), regex=st.none() | st.sampled_from(PATTERNS), offers=_OFFERS)
     def start_with_assignors(self, topics: set[str], regex: str | None, offers: tuple[Assignor, ...]) -> None:
@@ -70,7 +83,7 @@ class ClientModeLife(GroupLife):
             client.offers, client.repeat = offers, True
             self._send(client)
 
-    @precondition(lambda self: self._alive())
+    @precondition(lambda self: self._alive() and self.h.flying())
     @rule(data=st.data())
     def prepare(self, data: st.DataObject) -> None:
         client = self._any_or_chosen(data)
@@ -78,12 +91,14 @@ class ClientModeLife(GroupLife):
         if not response.error_code:
             self.prepared[client.member_id] = response
 
+    @precondition(lambda self: self._alive() and self.h.flying())
+    @rule(data=st.data(), what=_WHAT, to=st.integers(0, 5))
+    def compute(self, data: st.DataObject, what: str, to: int) -> None:
+        self.prepare(data)
+        self.install(data, what, to)
+
     @precondition(lambda self: self._alive() and self.prepared)
-    @rule(
-        data=st.data(),
-        what=st.sampled_from(["good", "good", "error", "nothing", "twice", "stranger", "full disk"]),
-        to=st.integers(0, 5),
-    )
+    @rule(data=st.data(), what=_WHAT, to=st.integers(0, 5))
     def install(self, data: st.DataObject, what: str, to: int) -> None:
         client = self._any_or_chosen(data)
         prepared = self.prepared.get(client.member_id)
@@ -185,7 +200,7 @@ class ClientModeLife(GroupLife):
     def _any_or_chosen(self, data: st.DataObject) -> Client:
         flying = self.h.flying()
         alive = self._alive()
-        if flying is not None and data.draw(st.booleans()):
+        if flying is not None and data.draw(st.sampled_from([True, True, True, False])):
             alive = [client for client in alive if client.member_id == flying.member_id] or alive
         return data.draw(st.sampled_from(alive))
 

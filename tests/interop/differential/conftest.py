@@ -28,8 +28,10 @@ SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.regex.refresh.interval.ms": 10_000,
     "group.consumer.regex.refresh.min.interval.ms": 10_000,
+    "kip848.client.assignors.enable": "true",
 }
-"""As in kafka/server.properties; the last one is a constant in Kafka."""
+"""As in kafka/server.properties. The last two are not there: a constant in Kafka, and what Kafka does not have, which
+must not show as long as nobody asks for it."""
 
 Converse: TypeAlias = Callable[[], AbstractContextManager[Conversation]]
 """Opens a conversation on groups and topics of its own, and removes them afterwards."""
