@@ -21,7 +21,7 @@ def code_of(document: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md"])
+@pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md", "security.md"])
 def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     """A reader copies them; one that does not work costs more trust than ten that do earn."""
     code = code_of(DOCS / name)
@@ -38,7 +38,7 @@ def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     assert f"{code.count('def test_')} passed" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md"])
+@pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md", "security.md"])
 def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
     """A dead link sends a reader away."""
     text = (DOCS / name).read_text(encoding="utf-8")
