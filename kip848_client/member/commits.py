@@ -187,6 +187,8 @@ class Commits:
 
     def advance(self) -> None:
         """Send what can be sent, fail what cannot, and end what is over its deadline."""
+        if not self._queue:
+            return
         for commit in list(self._queue):
             if not commit.ended and commit.request_id is None:
                 self._try(commit)

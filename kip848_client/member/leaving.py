@@ -128,6 +128,8 @@ class Leaving:
         """Send the leave heartbeat if it is due, and stop waiting for its answer when time is over."""
         if self._context.phase is Phase.LEAVE_DUE:
             self._send()
+        if not self._waiters:
+            return
         late = any(self._context.now_ms >= waiter.deadline_ms for waiter in self._waiters)
         if late and self._context.phase not in LEAVING:
             self.over()

@@ -145,6 +145,14 @@ class Member:
             positions=self._positions,
             assignors=self._assignors,
         )
+        self._with_deadlines: Final = (
+            self._reconciler,
+            self._commits,
+            self._fetches,
+            self._positions,
+            self._assignors,
+        )
+        """Parts whose deadlines need no discovery; `membership` comes first, and always has one in the group."""
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
         self._seen = (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, NO_EPOCH)
         """The fields of the view but its version, in order."""
@@ -164,7 +172,8 @@ class Member:
         self._dispatch(event)
         self._reconciler.advance()
         self._positions.advance()
-        self._discovery.advance(wanted=self._coordinator_wanted)
+        if context.link is None:
+            self._discovery.advance(wanted=self._coordinator_wanted)
         self._membership.advance()
         self._assignors.advance()
         self._commits.advance()
@@ -289,16 +298,16 @@ class Member:
 
     def deadline_ms(self) -> int | None:
         """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""
-        candidates = (
-            self._membership.deadline_ms(),
-            self._reconciler.deadline_ms(),
-            self._discovery.deadline_ms(wanted=self._coordinator_wanted),
-            self._commits.deadline_ms(),
-            self._fetches.deadline_ms(),
-            self._positions.deadline_ms(),
-            self._assignors.deadline_ms(),
-        )
-        return min((value for value in candidates if value is not None), default=None)
+        deadline_ms = self._membership.deadline_ms()
+        for part in self._with_deadlines:
+            at_ms = part.deadline_ms()
+            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
+                deadline_ms = at_ms
+        if self._context.link is None:
+            at_ms = self._discovery.deadline_ms(wanted=self._coordinator_wanted)
+            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
+                deadline_ms = at_ms
+        return deadline_ms
 
     @property
     def phase(self) -> Phase:
@@ -331,7 +340,9 @@ class Member:
             blocked = _NONE
         elif context.phase in IN_GROUP:
             reconciler = self._reconciler
-            blocked = reconciler.held_back | reconciler.unconfirmed | reconciler.in_doubt
+            blocked = reconciler.held_back
+            if reconciler.unconfirmed or reconciler.in_doubt:
+                blocked = blocked | reconciler.unconfirmed | reconciler.in_doubt
         else:
             return _NOTHING_READABLE
         # Steps are many and changes are few: a member of ten thousand partitions must not rebuild this for each answer.

@@ -132,6 +132,8 @@ class OffsetFetches:
 
     def advance(self) -> None:
         """Send what can be sent, and end what is over its deadline."""
+        if not self._fetches:
+            return
         context = self._context
         for fetch in list(self._fetches):
             if fetch.request_id is not None:

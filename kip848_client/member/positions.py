@@ -190,6 +190,8 @@ class Positions:
 
     def flush(self) -> None:
         """Tell the application's thread where to fetch."""
+        if not self._active:
+            return
         ready = {slot.partition: slot for slot in self._active.values() if slot.stage is _Stage.START}
         if ready:
             positions = {partition: slot.position for partition, slot in ready.items() if slot.position is not None}
