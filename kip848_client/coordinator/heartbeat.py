@@ -34,6 +34,7 @@ from kip848_client.coordinator.group_member import (
     MemberState,
 )
 from kip848_client.coordinator.heartbeat_answer import extended_assignment, plain_assignment
+from kip848_client.coordinator.heartbeat_facts import note_heartbeat
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.membership import FoundMember, fenced, find_member, returned
 from kip848_client.coordinator.refusal import Refused
@@ -129,7 +130,17 @@ class _Heartbeat:
         current = self._move_member(updated, target=target, subscription_changed=subscription_changed)
         updated = replace(updated, current=current) if current is not updated.current else updated
         self._arm_timers(updated, changed=current is not member.current)
-        self._note(found, updated)
+        is_join = self._message.member_epoch == JOIN_EPOCH
+        if self._batch.records or is_join:
+            note_heartbeat(
+                self._batch,
+                group,
+                found=found,
+                updated=updated,
+                is_join=is_join,
+                group_epoch=self._group_epoch,
+                target_epoch=self._target_epoch,
+            )
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=current.member_epoch,
@@ -433,46 +444,6 @@ class _Heartbeat:
             soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
         else:
             soft.append(CancelTimer(key))
-
-    def _note(self, found: FoundMember, updated: GroupMember) -> None:
-        """Facts for the event log; none for a heartbeat that changed nothing."""
-        batch = self._batch
-        is_join = self._message.member_epoch == JOIN_EPOCH
-        if not batch.records and not is_join:
-            return
-        group, current, metadata = self._group, updated.current, updated.metadata
-        if is_join:
-            batch.happened(
-                "member_joined",
-                member=updated,
-                group_epoch=self._group_epoch,
-                fields={"topics": list(metadata.subscribed_topic_names), "instance_id": metadata.instance_id},
-            )
-        elif not metadata.subscribes_like(found.member.metadata):
-            batch.happened(
-                "subscription_changed",
-                member=updated,
-                group_epoch=self._group_epoch,
-                fields={"topics": list(metadata.subscribed_topic_names), "regex": metadata.subscribed_topic_regex},
-            )
-        if current is not found.member.current:
-            batch.happened(
-                "member_assignment_changed",
-                member=updated,
-                group_epoch=self._group_epoch,
-                fields={
-                    "state": current.state.name,
-                    "assigned": current.assigned,
-                    "pending_revocation": current.pending_revocation,
-                },
-            )
-        batch.state_changed(
-            old=group.state,
-            new=group.state_after(
-                updated, group_epoch=self._group_epoch, target_epoch=self._target_epoch, replaced=found.replaced
-            ),
-            group_epoch=self._group_epoch,
-        )
 
 
 def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
