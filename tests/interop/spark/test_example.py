@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark_job.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "spark_job.py"
 TIMEOUT_S = 280
 
 

