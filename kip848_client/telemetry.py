@@ -38,6 +38,9 @@ LOGGER: Final = logging.getLogger("kip848_client")
 
 _INSTRUMENTATION: Final = "kip848_client"
 
+_LOOK_EVERY_S: Final = 0.1
+"""For an SDK that is set up while consumers run already."""
+
 
 class LogEvent(enum.StrEnum):
     """Every log event of the client; the comment gives its fields."""
@@ -87,7 +90,6 @@ METRICS: Final[Mapping[str, str]] = {
     "kafka.consumer.commit.latency": "ms from writing an OffsetCommit to its answer",
     "kafka.consumer.commit.sync.time.ns.total": "ns in commit(asynchronous=False)",
     "kafka.consumer.committed.time.ns.total": "ns in committed()",
-    "kafka.consumer.time.between.poll": "ms between two polls that looked at the group",
 }
 """Counters (``.total``) and histograms: name -> what is counted or measured."""
 
@@ -95,6 +97,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "kafka.consumer.last.heartbeat.seconds.ago": "s since the last heartbeat was sent; -1 before the first",
     "kafka.consumer.last.rebalance.seconds.ago": "s since the last rebalance ended; -1 before the first",
     "kafka.consumer.last.poll.seconds.ago": "s since the application was last inside poll(); -1 before the first",
+    "kafka.consumer.time.between.poll.avg": "ms between two polls that looked at the group, since the last collection",
+    "kafka.consumer.time.between.poll.max": "the longest of these",
     "kafka.consumer.poll.idle.ratio.avg": "part of the time since the last collection that poll() waited for records",
     "kafka.consumer.assigned.partitions": "partitions that the consumer has",
     "kafka.consumer.application.event.queue.size": "events that the heartbeat thread has not taken yet",
@@ -161,6 +165,9 @@ class ClientMetrics:
     def __init__(self, *, client_id: str, group_id: str) -> None:
         self._attributes: Final = {"client-id": client_id, "group-id": group_id}
         self._tracer = trace.get_tracer(_INSTRUMENTATION)
+        self.tracing = False
+        """Whether spans go anywhere."""
+        self._look_again_s = 0.0
         self._figures: Mapping[str, Callable[[], float]] = {}
         meter = metrics.get_meter(_INSTRUMENTATION)
         self._counters = {
@@ -173,6 +180,7 @@ class ClientMetrics:
             for name, text in METRICS.items()
             if not _counts(name)
         }
+        self.look()
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to the counter *name* of `METRICS`."""
@@ -200,10 +208,12 @@ class ClientMetrics:
         figure = self._figures.get(name)
         return None if figure is None else metrics.Observation(figure(), self._attributes)
 
-    @property
-    def tracing(self) -> bool:
-        """Whether spans go anywhere."""
-        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    def look(self) -> None:
+        """Find out whether there is an SDK by now; cheap enough for every step of a member."""
+        now_s = time.monotonic()
+        if not self.tracing and now_s >= self._look_again_s:
+            self._look_again_s = now_s + _LOOK_EVERY_S
+            self.tracing = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
     @contextmanager
     def span(self, name: str, *, parent: OpenSpan | None, partitions: str) -> Iterator[None]:
@@ -260,7 +270,7 @@ def _make_gauges() -> None:
     meter = metrics.get_meter(_INSTRUMENTATION)
     made = [
         meter.create_observable_gauge(
-            name, callbacks=[partial(_observe_clients, name)], unit="s" if "seconds" in name else "1", description=text
+            name, callbacks=[partial(_observe_clients, name)], unit=_unit(name), description=text
         )
         for name, text in GAUGES.items()
     ]
@@ -340,6 +350,10 @@ def _observe(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.O
         for figure in figures():
             if figure.name == name:
                 yield metrics.Observation(figure.value, {**attributes, **figure.attributes})
+
+
+def _unit(name: str) -> str:
+    return "s" if ".seconds." in name else "ms" if ".time." in name else "1"
 
 
 def _counts(name: str) -> bool:

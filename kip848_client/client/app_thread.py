@@ -19,7 +19,7 @@ from kip848_client.client.listener_invoker import ListenerEffect, ListenerInvoke
 from kip848_client.client.presence import AppPresence
 from kip848_client.client.queues import AppQueue
 from kip848_client.clock import Clock
-from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import AuthenticationError, IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
@@ -100,6 +100,8 @@ class AppThread:
         self.clock: Final = clock
         self.errors: Final[deque[Kip848Error]] = deque()
         """What waits to be raised, oldest first."""
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called once when brokers refuse the credentials: whoever else uses them must stop as well."""
         self.fatal: Kip848Error | None = None
         self.fatal_told = False
         """Whether the fatal error was raised to the application."""
@@ -124,10 +126,7 @@ class AppThread:
         """
         if self.listeners.running is not None:
             raise IllegalStateError("poll() was called from inside a rebalance listener; return from it first")
-        now_ms = self.clock.now_ms()
-        if self.presence.entered_ms is not None:
-            self.listeners.observer.polled_again(after_ms=now_ms - self.presence.entered_ms)
-        self.presence.enter(now_ms=now_ms)
+        self.presence.enter(now_ms=self.clock.now_ms())
 
     def end_poll(self) -> None:
         """The application leaves poll()."""
@@ -231,6 +230,8 @@ class AppThread:
             case Fail(error=error):
                 self.fatal = error
                 self.errors.append(error)
+                if isinstance(error, AuthenticationError):
+                    self.on_refused()
             case _:
                 assert_never(effect)
 

@@ -37,10 +37,16 @@ def gauges_of(
             return 0.0
         return UNKNOWN if silent_ms is None else silent_ms / 1_000
 
+    def longest_gap() -> float:
+        longest_ms, presence.longest_gap_ms = presence.longest_gap_ms, 0
+        return longest_ms
+
     return {
         "kafka.consumer.last.heartbeat.seconds.ago": lambda: ago(statistics.last_heartbeat_ms),
         "kafka.consumer.last.rebalance.seconds.ago": lambda: ago(statistics.last_rebalance_ended_ms),
         "kafka.consumer.last.poll.seconds.ago": last_poll,
+        "kafka.consumer.time.between.poll.avg": _AverageGap(presence),
+        "kafka.consumer.time.between.poll.max": longest_gap,
         "kafka.consumer.poll.idle.ratio.avg": idle,
         "kafka.consumer.assigned.partitions": lambda: len(view().assigned),
         "kafka.consumer.application.event.queue.size": lambda: len(inbox),
@@ -61,3 +67,20 @@ class _IdleRatio:
         last_ms, last_waited_ms = self._last
         self._last = (now_ms, waited_ms)
         return min(1.0, max(0.0, (waited_ms - last_waited_ms) / (now_ms - last_ms))) if now_ms > last_ms else 0.0
+
+
+class _AverageGap:
+    """Between two collections: the average time from the beginning of one poll() to that of the next."""
+
+    def __init__(self, presence: AppPresence) -> None:
+        self._presence = presence
+        self._last: tuple[int, int] | None = None
+
+    def __call__(self) -> float:
+        count, entered_ms = self._presence.entered_count, self._presence.entered_ms
+        if entered_ms is None:
+            return 0.0
+        last, self._last = self._last, (count, entered_ms)
+        if last is None or last[0] == count:
+            return 0.0
+        return (entered_ms - last[1]) / (count - last[0])

@@ -81,6 +81,7 @@ class MemberObserver:
 
     def stepped(self, statistics: Statistics) -> None:
         """The member took an event (background thread): rebalances that began or ended with it."""
+        self._metrics.look()
         ended = (statistics.rebalances, statistics.failed_rebalances)
         if ended != self._ended:
             well, failed = ended[0] - self._ended[0], ended[1] - self._ended[1]
@@ -101,10 +102,6 @@ class MemberObserver:
         rebalance, self._rebalance = self._rebalance, None
         if rebalance is not None:
             rebalance.end(failure, member_epoch=self._name.member_epoch)
-
-    def polled_again(self, *, after_ms: int) -> None:
-        """poll() looks at the group, *after_ms* after it did so last (application's thread)."""
-        self._metrics.measure("kafka.consumer.time.between.poll", after_ms)
 
     @contextmanager
     def waiting(self, metric: str) -> Iterator[None]:

@@ -28,12 +28,18 @@ class AppPresence:
         """When poll() began to wait or to work the last time."""
         self.waited_ms = 0
         """How long poll() has waited and worked so far, without listeners."""
+        self.entered_count = 0
+        self.longest_gap_ms = 0
+        """Between two times that poll() began, since somebody set this to 0."""
         self._seen = (0, 0)
         self._inside = 0
         self._left_ms: int | None = None
 
     def enter(self, *, now_ms: int) -> None:
         """poll() began to wait or to work; while it does, it counts as being called."""
+        if self.entered_ms is not None and now_ms - self.entered_ms > self.longest_gap_ms:
+            self.longest_gap_ms = now_ms - self.entered_ms
+        self.entered_count += 1
         self.entered_ms = now_ms
         self._inside += 1
 

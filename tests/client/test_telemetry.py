@@ -234,6 +234,11 @@ def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBro
         assert seen.value("partition.lost.latency") == seen.value("partition.revoked.latency") == 1
         assert 0 <= seen.value("last.heartbeat.seconds.ago") < 30
         assert 0 <= seen.value("last.poll.seconds.ago") < 30
+        assert seen.value("time.between.poll.max") >= 0
+        consumer.poll(0.2)
+        consumer.poll(0)
+        assert seen.value("time.between.poll.max") >= 150
+        assert seen.value("time.between.poll.avg") >= 0
         consumer.poll(0.2)
         assert 0 < seen.value("poll.idle.ratio.avg") <= 1
     assert not {name for name in seen.figures() if name in GAUGES}, "a closed consumer is no longer reported"
