@@ -272,7 +272,10 @@ class TopicAuthorizationError(BrokerError):
 
 
 class FatalGroupError(BrokerError):
-    """What no retry cures: the member is FATAL. Close the consumer, correct the cause, make a new one."""
+    """What no retry cures. If `fatal`, the member stopped: close the consumer, correct the cause, make a new one.
+
+    Else the same code refused only a commit, or a lookup of the coordinator, and the member goes on.
+    """
 
     fatal = True
 
@@ -338,10 +341,15 @@ _BY_CODE: Final[dict[int, type[BrokerError]]] = {
 }
 
 
-def error_for_code(code: int, message: str) -> BrokerError:
+def error_for_code(code: int, message: str, *, stopped: bool = False) -> BrokerError:
     """Build the exception that stands for *code*; its text is ``NAME(code): message``.
+
+    Args:
+        stopped: the member stopped because of it; a commit or a lookup can be refused with the same code.
 
     Source:
         The tree above. A code without a class of its own becomes a plain `BrokerError`.
     """
-    return _BY_CODE.get(code, BrokerError)(f"{error_name(code)}: {message}", code=code)
+    error = _BY_CODE.get(code, BrokerError)(f"{error_name(code)}: {message}", code=code)
+    error.fatal = stopped
+    return error

@@ -6,7 +6,7 @@ Runs on the background thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -17,6 +17,9 @@ from kip848_client.model import BrokerNode
 from kip848_client.wire.schema import Request, Response
 
 ResponseT = TypeVar("ResponseT", bound=Response)
+
+THROTTLE_MS_MAX: Final = 10_000
+"""No pause is longer: a session ends meanwhile, and no quota of Kafka's asks for as much (its windows are 1 s)."""
 
 
 class CoordinatorManager:
@@ -31,6 +34,7 @@ class CoordinatorManager:
         self._sender = sender
         self._on_disconnected = on_disconnected
         self._connection: Connection | None = None
+        self._pause_ends_s = 0.0
 
     @property
     def api_versions(self) -> Mapping[int, tuple[int, int]]:
@@ -52,20 +56,40 @@ class CoordinatorManager:
         connection = await self._sender.open(node, timeout_ms=timeout_ms)
         await self.aclose()  # another call may have been faster
         self._connection = connection
+        self._pause_ends_s = 0.0
         tasks.start_soon(self._report_loss, connection, node.node_id, name=f"coordinator {node}")
         return connection.api_versions
 
-    async def send(self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None) -> ResponseT:
-        """Send *request* on the coordinator's connection.
+    async def send(
+        self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None, urgent: bool = False
+    ) -> ResponseT:
+        """Send *request* on the coordinator's connection, after the pause that its last answers asked for.
+
+        Args:
+            timeout_ms: from when it is sent.
+            urgent: do not pause: the consumer leaves.
 
         Raises:
             ConnectionLostError: there is no connection; nothing is opened for it.
             RequestTimeoutError, ProtocolError, UnsupportedVersionError: as the connection raises them.
         """
         connection = self._connection
+        if connection is not None and not urgent:
+            await self._pause(connection)
         if connection is None or connection.closed:
             raise ConnectionLostError("the connection to the coordinator is gone")
-        return await connection.send(request, timeout_ms=timeout_ms, max_version=max_version)
+        response = await connection.send(request, timeout_ms=timeout_ms, max_version=max_version)
+        throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            ends_s = anyio.current_time() + min(throttle_ms, THROTTLE_MS_MAX) / 1_000
+            self._pause_ends_s = max(self._pause_ends_s, ends_s)
+        return response
+
+    async def _pause(self, connection: Connection) -> None:
+        """A broker that throttles us reads nothing meanwhile: what is written would only time out (KIP-219)."""
+        while (left_s := self._pause_ends_s - anyio.current_time()) > 0 and not connection.closed:
+            with anyio.move_on_after(left_s):
+                await connection.wait_closed()
 
     async def aclose(self) -> None:
         """Close the connection, if there is one; its loss is not reported."""

@@ -38,6 +38,7 @@ from kip848_client.member.events import (
     ResponseReceived,
     SendRequest,
 )
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.schema import Response
 
 MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets
@@ -119,7 +120,7 @@ class NetworkPerformer:
         if effect.destination is Destination.COORDINATOR:
             request = spoken(effect.request, self._coordinator.api_versions)
             response = await self._coordinator.send(
-                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version
+                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version, urgent=_leaves(request)
             )
         else:
             connection = await self._sender.any_broker(timeout_ms=effect.timeout_ms)
@@ -132,6 +133,10 @@ class NetworkPerformer:
     def _coordinator_lost(self, node_id: int) -> None:
         self._observer.coordinator_lost(f"the connection to node {node_id} broke")
         self._report(CoordinatorDisconnected(node_id))
+
+
+def _leaves(request: object) -> bool:
+    return isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch < 0
 
 
 def failure_kind(error: Kip848Error) -> FailureKind:

@@ -168,6 +168,7 @@ class Membership:
                     ErrorCode.UNSUPPORTED_VERSION,
                     f"the cluster cannot subscribe by regular expression ({context.subscription.pattern!r}): it offers "
                     "ConsumerGroupHeartbeat version 0 only; name the topics, or use Apache Kafka 4.0 or later",
+                    stopped=True,
                 )
             )
             return
@@ -296,9 +297,9 @@ class Membership:
             text += f" (pattern {self._context.subscription.pattern!r})"
         if code in FATAL_ADVICE:
             text += f"; {FATAL_ADVICE[code]}"
-        error = error_for_code(code, text)
+        error = error_for_code(code, text, stopped=True)
         # A code without a class of its own stops the member all the same: whoever catches FatalGroupError must see it.
-        return error if error.fatal else FatalGroupError(str(error), code=code)
+        return error if isinstance(error, FatalGroupError) else FatalGroupError(str(error), code=code)
 
     # ----------------------------------------------------------------------------------- removed, too late, failed
 

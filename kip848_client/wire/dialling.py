@@ -41,6 +41,8 @@ async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | Non
         ConnectionLostError: nobody there, or they hung up.
         AuthenticationError: TLS refused the certificate or the peer.
     """
+    if not 0 < port < 65_536:  # brokers name brokers, and may be configured wrongly
+        raise ConnectionLostError(f"no connection to {peer}: {port} is no port")
     try:
         if context is None:
             return await anyio.connect_tcp(host, port)
@@ -49,7 +51,7 @@ async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | Non
         raise explain_handshake(failure, peer=peer) from failure
     except (anyio.BrokenResourceError, anyio.EndOfStream) as failure:
         raise ConnectionLostError(hung_up(peer)) from failure
-    except OSError as failure:
+    except (OSError, ValueError) as failure:  # ValueError: a name that no host can have
         raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
 
 

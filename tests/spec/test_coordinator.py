@@ -70,6 +70,7 @@ def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:
     member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, GroupAuthorizationError)
+    assert not surfaced.error.fatal
     assert member.fetch_result(fetch).error is surfaced.error
     assert member.state() is MemberState.UNJOINED
 
