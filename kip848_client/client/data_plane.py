@@ -39,6 +39,7 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.oauth_tokens import OAuthTokens
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -74,7 +75,11 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
 
     Raises:
         ConfigError: librdkafka refuses a key or a value; the message names the nearest known key.
+        ConnectionLostError, AuthenticationError: ``oauth_cb`` gives no token.
     """
+    tokens = conf.get("oauth_cb")
+    if isinstance(tokens, OAuthTokens):
+        tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
     # Without a logger librdkafka writes to stderr, whatever the application does with its logs.
     settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf}
     try:

@@ -63,6 +63,7 @@ class Fetcher:
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
         self._lost: list[tuple[TopicPartition, OffsetAndMetadata]] = []
+        self._closed = False
 
     # ------------------------------------------------------------------------------------- what the member asks for
 
@@ -306,7 +307,10 @@ class Fetcher:
         return self._errors.popleft() if self._errors else None
 
     def close(self) -> None:
-        """End fetching and close librdkafka's consumer."""
+        """End fetching and close librdkafka's consumer; may be called again. Nothing is fetched or known afterwards."""
+        if self._closed:
+            return
+        self._closed = True
         self.ready.clear()
         self._stash.clear()
         self._starts.clear()
@@ -353,6 +357,8 @@ class Fetcher:
             self._lost.append((partition, at))
 
     def _call(self, name: str, argument: list[PublicTopicPartition] | PublicTopicPartition) -> None:
+        if self._closed:
+            return
         try:
             getattr(self.plane, name)(argument)
         except KafkaException as error:
