@@ -101,8 +101,6 @@ class Consumer(OffsetCalls, ClusterQuestions):
         )
         # librdkafka would go on trying the same credentials for ever, and lock the account.
         self._group.thread.on_refused = self._fetcher.close
-        # librdkafka would go on trying the same credentials for ever, and lock the account.
-        self._group.thread.on_refused = self._fetcher.close
         self._manager: Final = self._group.thread.manager
         self._presence: Final = self._group.thread.presence
         self._mark: object = None

@@ -102,8 +102,6 @@ class AppThread:
         """What waits to be raised, oldest first."""
         self.on_refused: Callable[[], None] = lambda: None
         """Called once when brokers refuse the credentials: whoever else uses them must stop as well."""
-        self.on_refused: Callable[[], None] = lambda: None
-        """Called once when brokers refuse the credentials: whoever else uses them must stop as well."""
         self.fatal: Kip848Error | None = None
         self.fatal_told = False
         """Whether the fatal error was raised to the application."""
@@ -232,8 +230,6 @@ class AppThread:
             case Fail(error=error):
                 self.fatal = error
                 self.errors.append(error)
-                if isinstance(error, AuthenticationError):
-                    self.on_refused()
                 if isinstance(error, AuthenticationError):
                     self.on_refused()
             case _:
