@@ -31,13 +31,20 @@ ROOT = Path(__file__).resolve().parents[3]
 def application(folder: Path, chosen: dict[str, str], **task: object) -> Iterator[subprocess.Popen[str]]:
     """A running application; whatever happens, it and its JVM are gone afterwards."""
     folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.interop.spark.application",
-         json.dumps({"options": chosen, "folder": str(folder), **task})],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / "log").open("a"), text=True, cwd=ROOT,
-        start_new_session=True,
-    )  # fmt: skip
-    with process:
+    command = [sys.executable, "-m", "tests.interop.spark.application"]
+    command.append(json.dumps({"options": chosen, "folder": str(folder), **task}))
+    with (
+        (folder / "log").open("a") as log,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             yield process
         finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
@@ -24,15 +27,20 @@ def address(kafka_broker: KafkaBroker | ExternalKafka) -> str:
     return kafka_broker.bootstrap_servers
 
 
+@functools.cache
+def administrator(address: str) -> AdminClient:
+    """One for all questions: each client has threads of its own."""
+    settings: dict[str, Any] = {"bootstrap.servers": address, "logger": logging.getLogger("tests.spark.admin")}
+    return AdminClient(settings)
+
+
 def committed(address: str, group: str) -> dict[int, int]:
-    admin = AdminClient({"bootstrap.servers": address})
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    answer = administrator(address).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
     return {tp.partition: tp.offset for tp in answer.topic_partitions}
 
 
 def members(address: str, group: str) -> int:
-    admin = AdminClient({"bootstrap.servers": address})
-    return len(admin.describe_consumer_groups([group])[group].result(10).members)
+    return len(administrator(address).describe_consumer_groups([group])[group].result(10).members)
 
 
 def test_everything_is_read_once_and_committed(
@@ -103,7 +111,7 @@ def test_transactions_are_read_when_they_are_committed(
 
 def test_a_pattern_is_matched_by_the_broker(address: str, kafka_group: Callable[[], str]) -> None:
     """subscribePattern is the group's; a topic that is created later comes by itself."""
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = administrator(address)
     prefix, group = unique_name("pattern"), kafka_group()
     create_topic(admin, f"{prefix}-a")
     produce(address, f"{prefix}-a", 10)
@@ -121,7 +129,7 @@ def test_a_pattern_is_matched_by_the_broker(address: str, kafka_group: Callable[
 def test_a_topic_grows(address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]) -> None:
     """New partitions are read from their beginning, even with auto.offset.reset=latest."""
     topic, group = kafka_topic(partitions=2), kafka_group()
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = administrator(address)
     changed = {"kafka.group.id": group, "auto.offset.reset": "latest"}
     with driving(address, changed, subscribe=topic) as driver:
         assert not driver.plan()
@@ -136,7 +144,7 @@ def test_a_topic_grows(address: str, kafka_topic: CreateTopic, kafka_group: Call
 
 def test_a_deleted_topic_fails_the_query(address: str, kafka_group: Callable[[], str]) -> None:
     """failOnDataLoss on the real thing."""
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = administrator(address)
     topic, group = unique_name("deleted"), kafka_group()
     create_topic(admin, topic)
     produce(address, topic, 10)
