@@ -4,7 +4,7 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
-#   make docs     draw the parts of docs/protocol.md anew that are made from the code
+#   make docs     draw the parts of the documents anew that are made from the code
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make bench    speed, as ratios against peers
 #   make package  build the wheel, install it into a clean environment, run the demo from it
@@ -55,6 +55,7 @@ format: venv
 
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document
+	@$(PYTHON) -m tests.support.observability_document
 
 interop: venv
 	KIP848_REQUIRE_KAFKA=1 $(PYTHON) -m pytest tests/interop -m kafka

@@ -1,0 +1,53 @@
+"""docs/observability.md says what the code does: every metric, span, log event and journal event, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kip848_client.journal import EVENTS
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS, LogEvent
+from tests.support.observability_document import DOCUMENT, GENERATED, blocks, log_fields, rewrite, sides
+
+PACKAGE = Path(__file__).resolve().parents[2] / "kip848_client"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+SOURCE = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.relative_to(PACKAGE).as_posix() not in {"journal.py", "telemetry.py"}
+)
+
+
+def test_the_generated_parts_are_up_to_date() -> None:
+    """Somebody builds an alert on a name that is written here."""
+    assert rewrite(TEXT) == TEXT, "docs/observability.md differs from the code; run make docs"
+    assert sorted(blocks(TEXT)) == sorted(GENERATED)
+
+
+def test_no_name_is_written_that_the_code_does_not_have() -> None:
+    """The parts that are written by hand must not promise more than there is."""
+    known = {*METRICS, *GAUGES, *SPANS, *COORDINATOR_METRICS}
+    written = set(re.findall(r"`(kafka\.[a-z_.]+)`", TEXT))
+    assert written == known
+
+
+def test_every_event_is_explained_and_belongs_to_a_side() -> None:
+    """An event without a word about its fields cannot be used."""
+    assert {event for events in sides().values() for event in events} == set(EVENTS)
+    assert all(EVENTS.values())
+    assert log_fields().keys() == {event.value for event in LogEvent}
+
+
+@pytest.mark.parametrize("event", sorted(EVENTS))
+def test_every_event_of_the_journal_is_written_somewhere(event: str) -> None:
+    """A name that nobody writes is waited for in vain."""
+    kind = event.removeprefix("partitions_")
+    assert f'"{event}"' in SOURCE or (event.startswith("partitions_") and f'"{kind}"' in SOURCE)
+
+
+@pytest.mark.parametrize("event", list(LogEvent))
+def test_every_log_event_is_written_somewhere(event: LogEvent) -> None:
+    """The same for those that operators grep for."""
+    assert f"LogEvent.{event.name}" in SOURCE
