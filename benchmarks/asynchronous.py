@@ -4,8 +4,8 @@
 
     python benchmarks/asynchronous.py            # two minutes
 
-Each reads the same records in a process of its own, turn by turn: one record at a time (iteration), and in batches. Read
-the ratio: it is the price of the event loop and of the thread that owns the consumer.
+Each reads the same records in a process of its own, turn by turn: one record at a time (iteration), and in batches.
+Read the ratio: it is the price of the event loop and of the thread that owns the consumer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parts of docs/observability.md that are made from the code: every metric, span, log event and journal event.
 
-``python -m tests.support.observability_document`` (``make docs``) rewrites them in place; a test fails until they agree.
+``python -m tests.support.observability_document`` (``make docs``) rewrites them; a test fails until they agree.
 """
 
 from __future__ import annotations
