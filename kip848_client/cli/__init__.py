@@ -24,6 +24,7 @@ from kip848_client.errors import Kip848Error
 __all__ = ["main", "COMMANDS"]
 
 COMMANDS: Final[dict[str, str]] = {
+    "assignor": "try a client-side assignor, and draw what it does",
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
     "consume": "join a group and print what arrives",
     "demo": "watch a group rebalance in the terminal",

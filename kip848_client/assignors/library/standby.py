@@ -21,7 +21,9 @@ from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition, TopicPartition
 
 _LOOK_AHEAD = 12
-"""So many members are compared for each copy, those with the fewest copies first."""
+_ENOUGH = 4
+"""For each copy at most so many members are compared, those with the fewest copies first; fewer if enough of them are
+in another rack."""
 
 
 class Standby(PartitionAssignor):
@@ -151,9 +153,14 @@ def _least_loaded(
     rack = plan.spec.members[owner].rack_id
     passed_over: list[tuple[int, str]] = []
     able: list[tuple[int, str]] = []
-    while heap and len(able) < _LOOK_AHEAD:
+    elsewhere = 0
+    while heap and elsewhere < _ENOUGH and len(able) < _LOOK_AHEAD:
         entry = heapq.heappop(heap)
-        (passed_over if entry[1] == owner or entry[1] in already else able).append(entry)
+        if entry[1] == owner or entry[1] in already:
+            passed_over.append(entry)
+        else:
+            able.append(entry)
+            elsewhere += rack is None or plan.spec.members[entry[1]].rack_id != rack
 
     def cost(entry: tuple[int, str]) -> tuple[bool, int, tuple[int, str]]:
         member = entry[1]
