@@ -67,40 +67,42 @@ class RoundPlanner:
             self._cancel_timer(self.round.member_id)
             self._set(None)
 
-    def go_on(self, choice: Choice, *, gone: str | None, first: str | None, may_start: bool) -> None:
+    def go_on(self, choice: Choice, *, first: str | None, may_start: bool) -> None:
         """Keep the round if it is still as good as any; else start one, if *may_start* or one was in flight.
 
         Args:
-            gone: a member whose place another one takes.
             first: see `client_assignors.pick_member`.
         """
         flying = self.round
         if flying is None:
             if may_start:
-                self._start(choice, first=first, gone=gone, tried=frozenset(), reason="group_epoch_bumped")
-        elif flying.member_id == gone:
-            self._start(choice, first=first, gone=gone, tried=flying.tried, reason="member_left")
+                self._start(choice, first=first, tried=frozenset(), reason="group_epoch_bumped")
         elif flying.prepared is None and not (
             flying.assignor_name == choice.assignor_name and choice.can_run(flying.member_id)
         ):
             # What is computed already will be installed, whatever the group has become; what is not, starts right.
-            self._start(choice, first=first, gone=gone, tried=flying.tried, reason="assignor_changed")
+            self._start(choice, first=first, tried=flying.tried, reason="assignor_changed")
 
-    def move_on(self, choice: Choice | None, *, failed: str, gone: str | None, reason: str) -> None:
-        """Choose another member in the place of *failed*, if it is the chosen one."""
+    def move_on(self, choice: Choice | None, *, failed: str, reason: str, leaves: bool = False) -> None:
+        """Choose another member in the place of *failed*, if it is the chosen one.
+
+        Args:
+            leaves: it cannot be chosen again, as it may if all others have failed as well.
+        """
         flying = self.round
         if flying is None or flying.member_id != failed:
             return
         if choice is None:
             self.end()
         else:
-            self._start(choice, first=None, gone=gone, tried=flying.tried | {failed}, reason=reason)
+            left = failed if leaves else None
+            self._start(choice, first=None, left=left, tried=flying.tried | {failed}, reason=reason)
 
     def start_next(self, choice: Choice | None) -> None:
         """The round ended with a target; start another one if *choice* is given."""
         self.end()
         if choice is not None:
-            self._start(choice, first=None, gone=None, tried=frozenset(), reason="group_epoch_bumped")
+            self._start(choice, first=None, tried=frozenset(), reason="group_epoch_bumped")
 
     def renew(self, choice: Choice | None, *, member_id: str) -> str | None:
         """The assignor for a new snapshot, as the group is now; None if *member_id* shall not run it."""
@@ -109,7 +111,7 @@ class RoundPlanner:
             self.end()
             return None
         if not choice.can_run(member_id):
-            self._start(choice, first=None, gone=None, tried=flying.tried | {member_id}, reason="assignor_changed")
+            self._start(choice, first=None, tried=flying.tried | {member_id}, reason="assignor_changed")
             return None
         if flying.assignor_name != choice.assignor_name:
             self._set(replace(flying, assignor_name=choice.assignor_name, prepared=None))
@@ -139,17 +141,19 @@ class RoundPlanner:
         return True
 
     def _start(
-        self, choice: Choice, *, first: str | None, gone: str | None, tried: frozenset[str], reason: str
+        self, choice: Choice, *, first: str | None, tried: frozenset[str], reason: str, left: str | None = None
     ) -> None:
         if self.round is not None:
             self._cancel_timer(self.round.member_id)
         away = {
             member_id
             for member_id in self._group.static_members.values()
-            if self._group.members[member_id].current.member_epoch == STATIC_LEAVE_EPOCH and member_id != first
+            if self._group.members[member_id].current.member_epoch == STATIC_LEAVE_EPOCH
         }
-        if gone is not None:
-            away.add(gone)
+        if self._speaker is not None:
+            away.discard(self._speaker.member_id)  # it is back
+        if left is not None:
+            away.add(left)
         picked = pick_member(choice, first=first, tried=tried, away=away)
         if picked is None:
             self._set(None)
@@ -186,17 +190,17 @@ def member_gone(
     if choice is None:
         planner.end()
     else:
-        planner.move_on(choice, failed=member_id, gone=member_id, reason="member_left")
+        planner.move_on(choice, failed=member_id, leaves=True, reason="member_left")
 
 
 def member_away(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str) -> None:
     """A static member leaves and will be back: the target is not left waiting for it."""
     if group.group_id in state.rounds:
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
-        planner.move_on(client_assignor(state, group), failed=member_id, gone=member_id, reason="member_left")
+        planner.move_on(client_assignor(state, group), failed=member_id, leaves=True, reason="member_left")
 
 
 def member_failed(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str, reason: str) -> None:
     """The chosen member was fenced, or took too long. It stays a member."""
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
-    planner.move_on(client_assignor(state, group), failed=member_id, gone=None, reason=reason)
+    planner.move_on(client_assignor(state, group), failed=member_id, reason=reason)

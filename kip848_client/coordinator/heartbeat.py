@@ -326,7 +326,6 @@ class _Heartbeat:
             told_first = self._group_epoch > group.group_epoch or found.replaced is not None
             planner.go_on(
                 choice,
-                gone=found.replaced_id,
                 first=updated.member_id if told_first else None,
                 may_start=self._may_compute(),
             )

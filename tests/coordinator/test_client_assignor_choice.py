@@ -182,6 +182,18 @@ def test_nobody_is_refused_because_somebody_else_left() -> None:
     assert h.enter("C", offer(versions=(8, 9), version=9)).error_code == 0
 
 
+def test_the_versions_of_a_static_member_do_not_bind_its_successor() -> None:
+    """A single process is upgraded across incompatible versions; nobody else is there to be broken."""
+    h = AssignmentHarness()
+    h.enter("m1", offer(versions=(1, 2), version=2), instance="i1")
+    h.compute()
+    h.settle()
+    h.heartbeat("m1", -2, instance="i1")
+    answer = h.enter("m1b", offer(versions=(5, 6), version=6), instance="i1")
+    assert (answer.error_code, answer.should_compute_assignment) == (0, True)
+    h.settle()
+
+
 def test_versions_are_checked_among_those_that_offer_the_assignor_also_in_server_mode() -> None:
     """A member that fits nobody is found when it joins, not when the last old member leaves."""
     h = AssignmentHarness()

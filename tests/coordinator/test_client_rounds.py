@@ -258,6 +258,22 @@ def test_an_install_ends_the_time() -> None:
     assert h.chosen == "m1"
 
 
+def test_the_time_of_an_earlier_round_does_not_end_a_later_one() -> None:
+    """m1 was told at 0, fenced, and is chosen again at 3,000: it is not skipped at 5,000."""
+    h = _three()
+    _change(h, "m1")
+    h.heartbeat("m1", 99)
+    h.enter("m1", offer(reason=1))
+    h.compute()
+    h.settle()
+    h.advance(3_000)
+    h.heartbeat("m3", -1)
+    h.beat("m2")
+    assert h.chosen == "m1"
+    h.advance(3_000)
+    assert h.chosen == "m1"
+
+
 # Members that go
 
 
@@ -353,6 +369,16 @@ def test_if_all_that_could_are_away_the_group_waits_for_the_first_that_is_back()
     answer = h.enter("m1b", instance="i1")
     assert answer.should_compute_assignment
     assert h.compute().error_code == 0
+
+
+def test_a_static_member_that_is_back_under_its_own_id_is_told_with_its_join() -> None:
+    """It is away in the records until this answer, and there all the same."""
+    h = AssignmentHarness()
+    h.enter("m1", instance="i1")
+    h.heartbeat("m1", -2, instance="i1")
+    assert h.flying() is None
+    assert h.enter("m1", instance="i1").should_compute_assignment
+    h.settle()
 
 
 def test_the_chosen_static_member_s_successor_is_told_with_its_join() -> None:
