@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from kip848_client.assignors.partitions import MutableTopicPartitions, Run, add_partitions, survey
@@ -17,8 +18,7 @@ def assign_heterogeneous(spec: GroupSpec) -> GroupAssignment:
     """Balance each topic over its subscribers, keeping what members have where that stays balanced.
 
     1. Every member keeps the valid partitions of its target.
-    2. Topics with free partitions, the hardest first, are dealt out so that the least loaded subscribers are raised
-       to one level (water-filling), each receiving one run.
+    2. Topics with free partitions, the hardest first, are dealt out: each partition to the subscriber that has least.
     3. Partitions move from the most to the least loaded subscriber of a topic until they differ by at most one; at
        most 16 rounds over all topics.
 
@@ -54,6 +54,8 @@ class _Builder:
         targets = (spec.target.get(member_id) for member_id in self._members)
         found = survey(zip(targets, subscribed, strict=True), topics=self._topics)
         self._held, self._sizes, self._free = found.kept, found.sizes, found.free
+        self._ranks = [size * len(self._sizes) + index for index, size in enumerate(self._sizes)]
+        """Of members by size, and by id where sizes are equal."""
         self._own: set[int] = set()
 
     def build(self) -> GroupAssignment:
@@ -72,17 +74,20 @@ class _Builder:
         return partitions
 
     def _deal(self, topic_id: UUID, free: tuple[int, ...]) -> None:
-        sizes = self._sizes
+        sizes, ranks = self._sizes, self._ranks
         subscribers = self._subscribers[topic_id]
-        subscribers.sort(key=sizes.__getitem__)  # in place: it is almost in order from the last topic of this list
-        levels = [sizes[index] for index in subscribers]
-        start = 0
-        for index, count in zip(subscribers, _water_fill(levels, amount=len(free)), strict=False):
-            if count:
-                add_partitions(self._mutable(index), Run(topic_id, free[start : start + count]))
-                sizes[index] += count
-                start += count
-        assert start == len(free)
+        subscribers.sort(key=ranks.__getitem__)  # in place: it is almost in order from the last topic of this list
+        rounds = _rounds([sizes[index] for index in subscribers], amount=len(free))
+        reached = max(min(width, stop - start) for start, stop, width in rounds)
+        for place, index in enumerate(subscribers[:reached]):
+            gained: tuple[int, ...] = ()
+            for start, stop, width in rounds:
+                if place < width:
+                    gained += free[start + place : stop : width]
+            if gained:
+                add_partitions(self._mutable(index), Run(topic_id, gained))
+                sizes[index] += len(gained)
+                ranks[index] += len(gained) * len(ranks)
 
     def _balance(self) -> None:
         if max(self._sizes) - min(self._sizes) <= 1:
@@ -101,18 +106,21 @@ class _Builder:
         loads = [sizes[index] for index in subscribers]
         if max(loads) - min(loads) <= 1:
             return False
-        donors = [(-sizes[index], -index) for index in subscribers if topic_id in held[index]]
+        # Ties are decided by the order in which subscribers stood before anything moved.
+        order = sorted(subscribers, key=lambda index: (sizes[index], index))
+        donors = [(-sizes[index], -place) for place, index in enumerate(order) if topic_id in held[index]]
         heapq.heapify(donors)
-        takers = [(sizes[index], index) for index in subscribers]
+        takers = [(sizes[index], place) for place, index in enumerate(order)]
         heapq.heapify(takers)
         given: dict[int, list[int]] = {}
         received: dict[int, list[int]] = {}
         while donors:
             load, negative = donors[0]
-            donor = -negative
-            while takers[0][0] != sizes[takers[0][1]]:  # the entry is older than the member's last change
-                heapq.heapreplace(takers, (sizes[takers[0][1]], takers[0][1]))
-            least, taker = takers[0]
+            donor = order[-negative]
+            while takers[0][0] != sizes[order[takers[0][1]]]:  # the entry is older than the member's last change
+                heapq.heapreplace(takers, (sizes[order[takers[0][1]]], takers[0][1]))
+            least, place = takers[0]
+            taker = order[place]
             if -load - least <= 1:
                 break
             gone = given.setdefault(donor, [])
@@ -125,7 +133,7 @@ class _Builder:
                 heapq.heappop(donors)
             else:
                 heapq.heapreplace(donors, (load + 1, negative))
-            heapq.heapreplace(takers, (least + 1, taker))
+            heapq.heapreplace(takers, (least + 1, place))
         for donor, gone in given.items():
             partitions = self._mutable(donor)
             left = partitions[topic_id][: -len(gone)]
@@ -138,15 +146,29 @@ class _Builder:
         return bool(given)
 
 
-def _water_fill(levels: Sequence[int], *, amount: int) -> list[int]:
-    """Pour *amount* over ascending *levels*: how much each one gets, the lowest first; trailing zeros are left out."""
-    width, poured = 1, 0
-    while width < len(levels):
-        step = (levels[width] - levels[width - 1]) * width
-        if poured + step > amount:
-            break
-        poured += step
-        width += 1
-    each, larger = divmod(amount - poured, width)
-    level = levels[width - 1] + each
-    return [level - levels[position] + (position < larger) for position in range(width)]
+class _Round(NamedTuple):
+    """The partitions from *start* to *stop* go in turn to the first *width* subscribers."""
+
+    start: int
+    stop: int
+    width: int
+
+
+def _rounds(levels: Sequence[int], *, amount: int) -> list[_Round]:
+    """How *amount* partitions, one after the other, go to who has least, and among these to the first one.
+
+    Args:
+        levels: what each subscriber has, ascending.
+    """
+    rounds: list[_Round] = []
+    start, width, level = 0, 0, levels[0]
+    while start < amount:
+        while width < len(levels) and levels[width] <= level:
+            width += 1
+        stop = amount
+        if width < len(levels):
+            stop = min(stop, start + (levels[width] - level) * width)
+            level = levels[width]
+        rounds.append(_Round(start, stop, width))
+        start = stop
+    return rounds

@@ -41,7 +41,8 @@ def handle_offset_delete(
     """Answer one OffsetDelete. Offsets of a topic that a member still subscribes to stay."""
     group = state.groups.get(message.group_id)
     if group is None and not state.offsets.has_group(message.group_id):
-        refused = OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+        code = ErrorCode.GROUP_ID_NOT_FOUND if message.group_id else ErrorCode.INVALID_GROUP_ID
+        refused = OffsetDeleteResponse(error_code=code)
         return CoordinatorResult(replies=(Reply(request.request_id, refused),))
     batch = Batch(message.group_id)
     answered = tuple(

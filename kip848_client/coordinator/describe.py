@@ -49,7 +49,7 @@ def handle_consumer_group_describe(
 def handle_list_groups(state: CoordinatorState, request: ApiRequest, message: ListGroupsRequest) -> CoordinatorResult:
     """Answer one ListGroups. Filters ignore case, and a group must pass both; what they do not know matches nothing."""
     states = {text.strip().lower() for text in message.states_filter}
-    types = {text.strip().lower() for text in message.types_filter}
+    types = {text.lower() for text in message.types_filter}  # not stripped: Kafka does not
     groups = tuple(
         group
         for group in _listed(state)

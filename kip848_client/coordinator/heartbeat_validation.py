@@ -36,9 +36,9 @@ def validate_heartbeat(
         _validate_join(message)
     elif epoch < 0:
         if epoch == STATIC_LEAVE_EPOCH and message.instance_id is None:
-            raise invalid_request("InstanceId can't be null when MemberEpoch is -2.")
+            raise invalid_request("InstanceId can't be null.")
         if epoch < STATIC_LEAVE_EPOCH:
-            raise invalid_request(f"MemberEpoch is invalid: {epoch}.")
+            raise invalid_request("MemberEpoch is invalid.")
     if message.server_assignor is not None and message.server_assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
