@@ -462,6 +462,22 @@ def test_a_static_member_that_came_back_under_a_new_id_has_the_part_of_its_old_o
     h.verify_log()
 
 
+def test_a_member_that_took_over_an_instance_id_keeps_its_own_part() -> None:
+    """m2 was there at the snapshot: it has what it was given, not what the former holder of its instance id was."""
+    h = AssignmentHarness()
+    h.enter("m1", instance="i1")
+    h.enter("m2")
+    h.settle()
+    h.heartbeat("m2", h.member("m2").member_epoch, offers=[offer(reason=1)])
+    prepared = h.prepare("m2")
+    h.heartbeat("m1", -1, instance="i1")
+    h.enter("m2", offer(reason=1), instance="i1")
+    epoch = h.member("m2").member_epoch
+    assert h.install("m2", prepared.group_epoch, spread(prepared), epoch=epoch).error_code == 0
+    assert h.target("m2") == {"foo": [1, 3, 5]}
+    h.settle()
+
+
 def test_a_topic_that_grows_between_prepare_and_install_is_completed_by_the_next_round() -> None:
     """The target is checked against what the assignor saw: six partitions, not eight."""
     h = _three()
@@ -649,6 +665,13 @@ def test_with_an_assignment_interval_the_next_round_waits_for_it() -> None:
     assert h.flying() is None
     h.advance(1)
     assert h.beat("m1").should_compute_assignment
+    prepared = h.prepare("m1")
+    h.enter("m3")
+    h.install("m1", prepared.group_epoch, spread(prepared))
+    assert h.flying() is None, "the group is behind, and the interval begins anew"
+    h.advance(10_000)
+    h.beat("m3")
+    assert h.flying() is not None
 
 
 def test_what_is_gone_is_given_up_before_the_next_target_is_there() -> None:
