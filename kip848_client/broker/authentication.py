@@ -36,7 +36,6 @@ from kip848_client.wire.sasl_scram import ScramCredential, ScramServer, make_cre
 __all__ = ["Authentication"]
 
 _API_KEY: Final = struct.Struct(">h")
-_BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _SALT_BYTES: Final = 16
 _NONCE_BYTES: Final = 24
 _FRAMED_FROM: Final = 1
@@ -54,6 +53,17 @@ class _Stage(enum.Enum):
     """Everything is served. Ends with the session, or with the next SaslHandshake."""
     REFUSED = "refused"
     """The refusal is on its way; nothing is taken any more."""
+
+
+_TAKEN: Final = {
+    _Stage.STRANGER: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    _Stage.PROVING: frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}),
+    _Stage.REFUSED: frozenset[ApiKey](),
+}
+"""What is answered at all. A second SaslHandshake is answered with a refusal."""
+
+_IN_A_DEAD_SESSION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""What is answered after a session has ended."""
 
 
 class _Session:
@@ -117,9 +127,13 @@ class Authentication:
             return
         api_key = _API_KEY.unpack_from(data)[0] if len(data) >= _API_KEY.size else -1
         if session.stage is not _Stage.KNOWN:
-            if session.stage is _Stage.REFUSED or api_key not in _BEFORE_LOGIN:
+            if api_key not in _TAKEN[session.stage]:
                 raise ProtocolError(f"a request with API key {api_key} came while the client was {session.stage.value}")
-        elif session.ends_ms is not None and api_key not in _BEFORE_LOGIN and self._clock.now_ms() >= session.ends_ms:
+        elif (
+            session.ends_ms is not None
+            and api_key not in _IN_A_DEAD_SESSION
+            and self._clock.now_ms() >= session.ends_ms
+        ):
             raise ProtocolError(
                 "the session is over: the client did not authenticate again (connections.max.reauth.ms)"
             )
@@ -136,11 +150,12 @@ class Authentication:
         session = self._sessions.get(context.connection_id)
         if session is None:  # gone while a fault held its request
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        may_begin = session.stage is _Stage.STRANGER or (
-            session.stage is _Stage.KNOWN and self._config.connections_reauth_ms_max > 0
-        )
-        if not may_begin:
-            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=self.mechanisms)
+        if session.stage is _Stage.PROVING:
+            self._refuse(session, "SaslHandshake came twice")
+            context.cut_to = _WHOLE
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        if session.stage is not _Stage.STRANGER and not self._config.connections_reauth_ms_max:
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         if request.mechanism not in self.mechanisms:
             self._refuse(session, f"mechanism {request.mechanism!r} is not offered")
             context.cut_to = _WHOLE
@@ -148,7 +163,7 @@ class Authentication:
         if session.mechanism not in ("", request.mechanism):
             self._refuse(session, f"the mechanism changed from {session.mechanism} to {request.mechanism}")
             context.cut_to = _WHOLE
-            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=self.mechanisms)
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         session.mechanism = request.mechanism
         session.stage = _Stage.PROVING
         session.unframed = context.api_version < _FRAMED_FROM
@@ -159,7 +174,7 @@ class Authentication:
         """Give the mechanism what the client says; None if a refusal is sent later."""
         session = self._sessions.get(context.connection_id)
         if session is None or session.stage is not _Stage.PROVING:
-            return illegal_state("SaslAuthenticate came without a SaslHandshake before it")
+            return illegal_state()
         try:
             answer = self._prove(session, request.auth_bytes)
         except SaslRefusal as refusal:
@@ -200,6 +215,9 @@ class Authentication:
             session.connection.trust()
         return answer
 
+    def _is_over(self, session: _Session) -> bool:
+        return session.ends_ms is not None and self._clock.now_ms() >= session.ends_ms
+
     def _session_ms(self, session: _Session) -> int:
         return self._config.connections_reauth_ms_max if session.stage is _Stage.KNOWN else 0
 
@@ -227,9 +245,12 @@ _WHOLE: Final = 2**31 - 1
 """`RequestContext.cut_to` that cuts nothing: the connection is closed after the answer."""
 
 
-def illegal_state(why: str) -> SaslAuthenticateResponse:
-    """The answer to SaslAuthenticate where it has no place."""
-    return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
+def illegal_state() -> SaslAuthenticateResponse:
+    """The answer to SaslAuthenticate where it has no place, in Kafka's words."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )
 
 
 def _reply(context: RequestContext, response: SaslAuthenticateResponse) -> None:

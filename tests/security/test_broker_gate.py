@@ -174,10 +174,17 @@ def test_an_unknown_mechanism_is_answered_with_those_there_are(broker: EmbeddedB
 
 
 def test_requests_of_sasl_out_of_order_are_answered_so(broker: EmbeddedBroker) -> None:
-    """Authenticate without a handshake; a second handshake without sessions that end."""
+    """A second handshake, a second login; or the connection is closed, as Kafka does."""
     with RawConnection(broker.bootstrap_servers) as connection:
-        assert say(connection, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+        connection.send(SaslAuthenticateRequest(auth_bytes=b"x"), version=2)
+        assert connection.is_closed_by_peer()
+    with RawConnection(broker.bootstrap_servers) as connection:
+        handshake(connection, "PLAIN")
+        assert handshake(connection, "PLAIN") == ErrorCode.ILLEGAL_SASL_STATE
+        assert connection.is_closed_by_peer()
+    with RawConnection(broker.bootstrap_servers) as connection:
         log_in(connection)
+        assert say(connection, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert handshake(connection, "PLAIN") == ErrorCode.ILLEGAL_SASL_STATE
         assert is_served(connection)
 

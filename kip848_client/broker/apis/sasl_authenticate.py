@@ -19,5 +19,5 @@ def handle(
 ) -> SaslAuthenticateResponse | None:
     """Take what the client's mechanism says."""
     if broker.authentication is None:
-        return illegal_state("SaslAuthenticate request received after successful authentication")
+        return illegal_state()
     return broker.authentication.proceed(request, context)
