@@ -54,6 +54,8 @@ class AssignorNotices:
         """Incarnation and epoch of the last notice."""
         self._target = _Target()
         self._notice: _Notice | None = None
+        self._giving: _Notice | None = None
+        """The one that the call under way, or the last one, gives."""
         self._names: dict[UUID, str] = {}
         self._request: int | None = None
         self._requested: frozenset[UUID] = frozenset()
@@ -102,6 +104,7 @@ class AssignorNotices:
         """The call that gives the notice."""
         notice, config = self._notice, self._context.config
         assert notice is not None
+        self._giving = notice
         target = notice.target
         named = (
             TopicIdPartition(self._names[topic_id], index, topic_id)
@@ -120,9 +123,9 @@ class AssignorNotices:
             ),
         )
 
-    def given(self, call: CallOnAssignment) -> None:
-        """The call returned, or was abandoned."""
-        if self._notice is not None and call.group_metadata.member_epoch == self._notice.epoch:
+    def given(self) -> None:
+        """The call returned, or was abandoned. What came meanwhile, also for the same epoch of a new life, is due."""
+        if self._notice is self._giving:
             self._notice = None
 
     # -------------------------------------------------------------------------------------------------------- names

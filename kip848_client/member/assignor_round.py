@@ -175,7 +175,7 @@ class AssignorRound:
             case OnAssignmentDone():
                 call = self._calls.returned(event.call_id)
                 if isinstance(call, CallOnAssignment):
-                    self._notices.given(call)
+                    self._notices.given()
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names of topics."""
@@ -355,7 +355,7 @@ class AssignorRound:
             if self._round.snapshot is abandoned.snapshot:
                 self._round = None
         elif isinstance(abandoned, CallOnAssignment):
-            self._notices.given(abandoned)
+            self._notices.given()
         self._hurry_reason()
         self._notices.ask_for_names()
         if self._calls.free:

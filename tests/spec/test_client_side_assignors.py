@@ -631,6 +631,21 @@ def test_r172_after_a_removal_the_same_epoch_is_told_again() -> None:
     assert [call.group_metadata.member_epoch for call in member.emitted(CallOnAssignment)] == [1]
 
 
+def test_r172_a_call_of_an_earlier_life_does_not_count_for_the_new_one() -> None:
+    """Found by simulation: the epoch was the same, and the assignor never heard of its new target."""
+    member = stable()
+    member.noticed_at_once = False
+    next_heartbeat(member)
+    member.answer_round(epoch=2, assignment={"t": [0]})
+    old = member.take_call(CallOnAssignment)
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.answer_round(epoch=2, assignment={"t": [1]})
+    assert not member.user_calls
+    member.step(OnAssignmentDone(old.call_id))
+    assert [str(partition) for partition in member.take_call(CallOnAssignment).partitions] == ["t-1"]
+
+
 def test_r173_the_listener_waits_for_it() -> None:
     """KIP-848: onAssignment, then onPartitionsAssigned; state is prepared before it is used."""
     member = stable()
