@@ -60,6 +60,7 @@ class BrokerConfig:
 
     # Connections
     frame_bytes_max: int = _integer("socket.request.max.bytes", 104_857_600, minimum=1024)
+    request_bytes_max: int = _integer("kip848.request.max.bytes", 8_388_608, minimum=1024)
     connections_max: int = _integer("max.connections", 512, minimum=1)
     connection_idle_ms_max: int = _integer("connections.max.idle.ms", 600_000, minimum=1, maximum=INT64_MAX)
     incomplete_frame_ms_max: int = _integer("kip848.incomplete.frame.max.ms", 30_000, minimum=1)

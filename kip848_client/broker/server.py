@@ -1,4 +1,4 @@
-"""TCP: connections, frames and their limits, answers in order. Knows nothing of what is inside a frame.
+"""TCP: connections, frames and their limits, answers in order. Of what is inside a frame it knows the API key.
 
 A frame is four bytes of length and a request; `dispatch` makes a `RequestContext` of it. Several requests of one
 connection may be open at once; answers leave in the order of the requests. A peer that breaks a limit loses its own
@@ -6,6 +6,7 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 
 * a frame longer than ``socket.request.max.bytes`` (before authentication: ``sasl.server.max.receive.size``) is refused
   from its first four bytes, before memory is taken;
+* so is one longer than ``kip848.request.max.bytes`` that is no Produce: what is decoded takes many times its bytes;
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte is given up;
 * after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
   read from it;
@@ -36,6 +37,9 @@ _log: Final = logging.getLogger("kip848_client.broker")
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
+_KEY_END: Final = 6
+_MAY_BE_LARGE: Final = (b"\0\0", b"\0", b"")
+"""How a frame begins that may be as long as any: the key of Produce, and what may still become it."""
 _BACKLOG: Final = 512
 _WRITE_BYTES: Final = 65_536
 _RECEIVE_BYTES: Final = 262_144
@@ -376,12 +380,20 @@ class Connection(asyncio.BufferedProtocol):
     def _cut_frames_until_limit(self, received: memoryview | bytearray) -> None:
         server, config = self._server, self._server.config
         limit, frame_bytes_max = config.unanswered_requests_max, self._frame_bytes_max
+        request_bytes_max = config.request_bytes_max
         start, end = 0, len(received)
         complete_frame_waits = False
         while not self._closed and end - start >= _LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(received, start)
             if not 0 <= length <= frame_bytes_max:
                 raise ProtocolError(f"a frame says it has {length} bytes; allowed are 0 to {frame_bytes_max}")
+            if (
+                length > request_bytes_max
+                and bytes(received[start + _LENGTH_BYTES : start + _KEY_END]) not in _MAY_BE_LARGE
+            ):
+                raise ProtocolError(
+                    f"a request says it has {length} bytes; more than {request_bytes_max} are for records only"
+                )
             if end - start - _LENGTH_BYTES < length:
                 break
             if self._writing_paused or len(self._open) >= limit:

@@ -40,6 +40,10 @@ class CoordinatorConfig:
     consumer_min_heartbeat_interval_ms: int = _setting(10, "group.consumer.min.heartbeat.interval.ms", minimum=1)
     consumer_max_heartbeat_interval_ms: int = _setting(15_000, "group.consumer.max.heartbeat.interval.ms", minimum=1)
     consumer_max_size: int = _setting(_INT32_MAX, "group.consumer.max.size", minimum=1)
+    members_max: int = _setting(100_000, "kip848.members.max", minimum=1)
+    """Members of all groups together; who would be one more is refused. Not Kafka's: it bounds memory."""
+    groups_max: int = _setting(20_000, "kip848.groups.max", minimum=1)
+    """Groups with members, without them and with offsets only; one more is not made. Not Kafka's, as above."""
     consumer_assignors: tuple[str, ...] = field(
         default=("uniform", "range"), metadata={"name": "group.consumer.assignors"}
     )

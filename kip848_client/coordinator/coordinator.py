@@ -229,8 +229,10 @@ class GroupCoordinator:
             if value is None:
                 return
             group = state.groups[key.group_id] = ConsumerGroup(key.group_id)
+        members_before = len(group.members)
         if not group.replay(key, value):
             state.forget_group(key.group_id)
+        state.member_count += len(group.members) - members_before
 
     def apply(self, result: CoordinatorResult) -> None:
         """Install the soft changes of *result*, after its records were appended and replayed."""

@@ -78,6 +78,8 @@ def find_member(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group {group.group_id} has reached its maximum capacity of {size_max} members.",
         )
+    if known is None and message.member_epoch == JOIN_EPOCH and message.instance_id not in group.static_members:
+        _check_room(state, group)
     if message.instance_id is not None:
         return _find_static(group, message, member_id=member_id, known=known, owned=owned)
     if known is not None:
@@ -182,6 +184,21 @@ def unknown_member(group: ConsumerGroup, *, member_id: str) -> Refused:
 def fenced(message: str) -> Refused:
     """FENCED_MEMBER_EPOCH: the member must give up everything and join again."""
     return Refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _check_room(state: CoordinatorState, group: ConsumerGroup) -> None:
+    """Refuse what would let memory grow without bounds, whoever floods this broker with joins."""
+    members_max, groups_max = state.config.members_max, state.config.groups_max
+    if state.member_count >= members_max:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The groups of this broker have {members_max} members, which is its limit (kip848.members.max).",
+        )
+    if not state.has_room_for_group(group.group_id):
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"This broker has {groups_max} groups, which is its limit (kip848.groups.max).",
+        )
 
 
 def _new(member_id: str) -> FoundMember:

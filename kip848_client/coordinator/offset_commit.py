@@ -108,6 +108,8 @@ def _check_member(
     group: ConsumerGroup | None = state.groups.get(message.group_id)
     if group is None:
         if epoch < 0:
+            if not state.has_room_for_group(message.group_id):
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
             return
         if state.offsets.has_group(message.group_id):
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {message.group_id} has no members.")

@@ -42,6 +42,11 @@ class OffsetStore:
         """Whether the group has any offset."""
         return group_id in self._offsets
 
+    @property
+    def group_count(self) -> int:
+        """Number of groups that have offsets."""
+        return len(self._offsets)
+
     def group_ids(self) -> Iterator[str]:
         """Groups that have offsets, in no order."""
         return iter(self._offsets)

@@ -39,6 +39,8 @@ class CoordinatorState:
         """Those of ``group.consumer.assignors``, in that order."""
         self.groups: Final[dict[str, ConsumerGroup]] = {}
         self.offsets: Final = OffsetStore()
+        self.member_count = 0
+        """Members of all groups."""
 
         self.timers: Final = Timers()
         self.metadata_check_due: Final[set[str]] = set()
@@ -90,6 +92,16 @@ class CoordinatorState:
             what = "is not a consumer group" if self.offsets.has_group(group_id) else "not found"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         return group
+
+    def has_room_for_group(self, group_id: str) -> bool:
+        """Whether a group of this id is there, or may be made."""
+        if group_id in self.groups or self.offsets.has_group(group_id):
+            return True
+        # One that has members and offsets counts twice; that is looked at only near the limit.
+        groups_max = self.config.groups_max
+        if len(self.groups) + self.offsets.group_count < groups_max:
+            return True
+        return len(self.groups.keys() | set(self.offsets.group_ids())) < groups_max
 
     def forget_group(self, group_id: str) -> None:
         """Drop the group and all soft state of it."""

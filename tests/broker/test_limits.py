@@ -1,0 +1,129 @@
+"""A flood: whatever one peer sends, memory stays bounded and everybody else is served."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.support.raw_connection import RawConnection
+
+
+@pytest.fixture
+def small_broker() -> Iterator[EmbeddedBroker]:
+    limits = {"kip848.members.max": 20, "kip848.groups.max": 10, "kip848.request.max.bytes": 4096}
+    with EmbeddedBroker({"t": 2}, config=limits) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(small_broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(small_broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def join(connection: RawConnection, *, group: str, member: str) -> ConsumerGroupHeartbeatResponse:
+    return connection.ask(
+        ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            rebalance_timeout_ms=5_000,
+            subscribed_topic_names=("t",),
+            topic_partitions=(),
+        ),
+        version=1,
+    )
+
+
+def heartbeat(connection: RawConnection, *, group: str, member: str, epoch: int) -> int:
+    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+    return connection.ask(request, version=1).error_code
+
+
+def commit(connection: RawConnection, group: str) -> int:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = OffsetCommitRequestTopic(name="t", partitions=(partition,))
+    answer = connection.ask(OffsetCommitRequest(group_id=group, topics=(topic,)), version=9)
+    return answer.topics[0].partitions[0].error_code
+
+
+def test_members_of_all_groups_together_are_limited(connection: RawConnection) -> None:
+    """One member more is told so; those that are in go on, and a place that becomes free is given again."""
+    epoch = join(connection, group="mine", member="m").member_epoch
+    answers = [join(connection, group="flooded", member=f"f{number}") for number in range(30)]
+    assert [answer.error_code for answer in answers].count(ErrorCode.NONE) == 19
+    assert answers[-1].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "kip848.members.max" in (answers[-1].error_message or "")
+    assert heartbeat(connection, group="mine", member="m", epoch=epoch) == ErrorCode.NONE
+    assert heartbeat(connection, group="flooded", member="f3", epoch=-1) == ErrorCode.NONE
+    assert join(connection, group="mine", member="n").error_code == ErrorCode.NONE
+
+
+def test_groups_are_limited_also_those_that_are_empty_or_only_offsets(connection: RawConnection) -> None:
+    """Whoever makes up group ids, by joining and leaving or by commits, does not fill the memory with them."""
+    assert commit(connection, "mine") == ErrorCode.NONE
+    for number in range(30):
+        join(connection, group=f"g{number}", member="m")
+        heartbeat(connection, group=f"g{number}", member="m", epoch=-1)
+    assert commit(connection, "another") == ErrorCode.POLICY_VIOLATION
+    refused = join(connection, group="another", member="m")
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "kip848.groups.max" in (refused.error_message or "")
+    assert len(connection.ask(ListGroupsRequest(), version=5).groups) == 10
+    assert commit(connection, "mine") == ErrorCode.NONE
+    assert join(connection, group="g3", member="m").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("start", [b"\x00\x44", b"\x00\x08\x00\x09", b"\x01"], ids=["heartbeat", "commit", "one byte"])
+def test_a_large_request_that_holds_no_records_is_refused_from_its_first_bytes(
+    small_broker: EmbeddedBroker, connection: RawConnection, start: bytes
+) -> None:
+    """A hundred megabytes of partitions would become gigabytes when they are decoded."""
+    with RawConnection(small_broker.bootstrap_servers) as flooding:
+        flooding.socket.sendall(struct.pack(">i", 5_000) + start)
+        assert flooding.is_closed_by_peer()
+    assert connection.ask(ListGroupsRequest(), version=5).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("start", [b"\x00\x00\x00\x09", b"\x00"], ids=["produce", "not known yet"])
+def test_a_large_produce_request_is_waited_for(small_broker: EmbeddedBroker, start: bytes) -> None:
+    """Records may be many; they are kept as they come and not decoded."""
+    with RawConnection(small_broker.bootstrap_servers) as producing:
+        producing.socket.sendall(struct.pack(">i", 5_000) + start)
+        producing.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            producing.socket.recv(1)
+
+
+def test_a_flood_of_joins_leaves_memory_bounded_and_others_served() -> None:
+    """Thousands of members that join and are never heard of again: the coordinator grows to its limit, no further."""
+    config = {"kip848.members.max": 300, "kip848.request.log.max.entries": 100}
+    with EmbeddedBroker({"t": 4}, config=config) as broker, RawConnection(broker.bootstrap_servers) as connection:
+        epoch = join(connection, group="mine", member="m").member_epoch
+        for number in range(300):
+            join(connection, group=f"g{number % 7}", member=f"first{number}")
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for number in range(1_500):
+                answer = join(connection, group=f"g{number % 7}", member=f"second{number}")
+                assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert after - before < 1_000_000
+        assert heartbeat(connection, group="mine", member="m", epoch=epoch) == ErrorCode.NONE
