@@ -129,11 +129,7 @@ class Authentication:
         if session.stage is not _Stage.KNOWN:
             if api_key not in _TAKEN[session.stage]:
                 raise ProtocolError(f"a request with API key {api_key} came while the client was {session.stage.value}")
-        elif (
-            session.ends_ms is not None
-            and api_key not in _IN_A_DEAD_SESSION
-            and self._clock.now_ms() >= session.ends_ms
-        ):
+        elif api_key not in _IN_A_DEAD_SESSION and self._is_over(session):
             raise ProtocolError(
                 "the session is over: the client did not authenticate again (connections.max.reauth.ms)"
             )

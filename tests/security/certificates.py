@@ -34,6 +34,22 @@ class Authority:
         self.ca_file: Final = folder / "ca.pem"
         self._authority.cert_pem.write_to_path(str(self.ca_file))
 
+    def revoke(self, identity: Identity) -> Path:
+        """Write a revocation list with this certificate in it."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+
+        ours = x509.load_pem_x509_certificate(self.ca_file.read_bytes())
+        key = serialization.load_pem_private_key(self._authority.private_key_pem.bytes(), None)
+        theirs = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
+        now = dt.datetime.now(dt.UTC)
+        entry = x509.RevokedCertificateBuilder().serial_number(theirs.serial_number).revocation_date(now - DAY).build()
+        listed = x509.CertificateRevocationListBuilder().issuer_name(ours.subject).last_update(now - DAY)
+        signed = listed.next_update(now + DAY).add_revoked_certificate(entry).sign(key, hashes.SHA256())  # type: ignore[arg-type]
+        path = self._folder / f"without-{identity.certificate.stem}.crl"
+        path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        return path
+
     def issue(self, name: str, *hosts: str, lasted_days: int | None = None) -> Identity:
         """Sign a certificate for *hosts* (names or addresses).
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import confluent_kafka
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kip848_client import Consumer
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
@@ -184,9 +190,32 @@ def test_a_wrong_password_is_fatal_and_named_but_not_shown(
     assert len(broker.requests.of("SaslAuthenticate")) == tried
 
 
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """All spans and metrics of this test, as text; a process may set an SDK only once, so it is put in place by hand."""
+    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    tracers, meters = TracerProvider(), MeterProvider([reader])
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracers)
+    monkeypatch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", meters)
+
+    def all_text() -> str:
+        measured = reader.get_metrics_data()
+        spans = "".join(span.to_json() for span in exporter.get_finished_spans())
+        return spans + (measured.to_json() if measured is not None else "")
+
+    yield all_text
+    tracers.shutdown()
+    meters.shutdown()
+
+
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256"], indirect=True)
-def test_no_secret_is_in_any_log_journal_or_repr(
-    tls: BrokerTls, authority: Authority, mechanism: str, caplog: pytest.LogCaptureFixture
+def test_no_secret_is_in_any_log_journal_metric_or_repr(
+    tls: BrokerTls,
+    authority: Authority,
+    mechanism: str,
+    caplog: pytest.LogCaptureFixture,
+    exported: Callable[[], str],
 ) -> None:
     """Everything that is written about a whole life, at the most talkative level, librdkafka included."""
     caplog.set_level(logging.DEBUG)
@@ -216,8 +245,9 @@ def test_no_secret_is_in_any_log_journal_or_repr(
                 written += said
         written += [repr(entry) for entry in broker.requests]
         written += [repr(broker), repr(sasl)]
-    written += [lines.getvalue(), caplog.text]
+    written += [lines.getvalue(), caplog.text, exported()]
     assert "sasl" in caplog.text.lower()
+    assert "kafka.consumer" in exported()
     for text in written:
         assert "canary" not in text
 

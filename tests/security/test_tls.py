@@ -115,6 +115,17 @@ async def test_a_certificate_signed_by_itself_is_refused_and_may_be_trusted() ->
         assert await ask(broker.port, TlsSettings(ca_location=str(alone)), host="localhost")
 
 
+async def test_a_revoked_certificate_is_refused(broker: EmbeddedBroker, authority: Authority) -> None:
+    """A key that was stolen is good for years otherwise (ssl.crl.location)."""
+    stolen = authority.issue("stolen", "127.0.0.1")
+    settings = trusting(authority, crl_location=str(authority.revoke(stolen)))
+    with EmbeddedBroker(tls=BrokerTls(stolen.certificate, stolen.key)) as thief:
+        error = await refused(thief.port, settings)
+    assert isinstance(error, AuthenticationError)
+    assert "has been revoked" in str(error)
+    assert await ask(broker.port, settings)
+
+
 async def test_nothing_is_checked_only_if_that_is_said(broker: EmbeddedBroker) -> None:
     """enable.ssl.certificate.verification=false, as loud in the log as it is dangerous."""
     assert await ask(broker.port, TlsSettings(verify_certificate=False))
@@ -166,6 +177,32 @@ async def test_old_versions_of_tls_are_not_spoken(broker: EmbeddedBroker, author
     with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+
+async def test_a_broker_that_offers_only_old_versions_is_refused(
+    server_identity: Identity, authority: Authority
+) -> None:
+    """Whoever can talk the two down to TLS 1.1 could read along."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server_identity.certificate, server_identity.key)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            accepted, _ = listening.accept()
+            with accepted, contextlib.suppress(OSError):
+                context.wrap_socket(accepted, server_side=True).close()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        error = await refused(listening.getsockname()[1], trusting(authority))
+        server.join()
+    assert type(error) is AuthenticationError
+    assert "TLS 1.2 is the lowest" in str(error)
 
 
 async def test_a_client_that_speaks_only_tls_1_2_is_served(broker: EmbeddedBroker, authority: Authority) -> None:
