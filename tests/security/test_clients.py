@@ -192,7 +192,7 @@ def test_a_wrong_password_is_fatal_and_named_but_not_shown(
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """All spans and metrics of this test, as text; a process may set an SDK only once, so it is put in place by hand."""
+    """All spans and metrics of this test, as text. A process may set an SDK only once: it is put in place by hand."""
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracers, meters = TracerProvider(), MeterProvider([reader])
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
