@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import inspect
 import math
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -115,6 +116,7 @@ class OwnerThread:
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._running: list[_Job[Any]] = []
         self._over = False
+        self._process_id = os.getpid()
         self._handed_in = 0  # written by the event loop only
         self._ended = 0  # written by the thread only
 
@@ -154,8 +156,8 @@ class OwnerThread:
         Raises:
             RequestTimeoutError: it could not start in time. It will when it can, without its task.
         """
-        if self._over:
-            return work()
+        if self._over or os.getpid() != self._process_id:
+            return work()  # it has nothing to wait for; after a fork there is no thread, and it says so itself
         outer = self._outer()
         job = _Job(work)
         if outer is None:
@@ -179,6 +181,7 @@ class OwnerThread:
                         job.abandon()
                         raise failure
             except GeneratorExit:
+                job.cancelled = interruptible
                 job.abandon()
                 raise
             except BaseException as error:

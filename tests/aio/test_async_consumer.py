@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -352,3 +354,62 @@ def test_batches_of_the_synchronous_consumer_are_the_same(broker: EmbeddedBroker
             if len(seen) == 1_200:
                 consumer.close()
     assert set(seen) == keys_of("orders", 300)
+
+
+def test_a_consumer_may_move_from_one_event_loop_to_the_next(broker: EmbeddedBroker, produce: Produce) -> None:
+    """Notebooks and test suites start a new loop for each step."""
+    produce("orders", 2, partitions=[0])
+    consumer = new_consumer(broker)
+    seen: list[Key] = []
+
+    async def subscribe() -> None:
+        await consumer.subscribe(["orders"])
+
+    async def take() -> None:
+        seen.extend(await read(consumer, 1))
+
+    for backend, step in (("asyncio", subscribe), ("trio", take), ("asyncio", take), ("trio", consumer.close)):
+        anyio.run(step, backend=backend)
+    assert seen == [("orders", 0, 0), ("orders", 0, 1)]
+    assert state_of_group(broker) == "Empty"
+
+
+PROGRAM = """
+import asyncio, os, sys
+from kip848_client import AsyncConsumer
+from kip848_client.errors import ForkedProcessError
+
+async def main(consumer):
+    await consumer.subscribe(["orders"])
+    while not await consumer.assignment():
+        await consumer.poll(0.02)
+
+async def child(consumer):
+    try:
+        await consumer.poll(0.1)
+    except ForkedProcessError:
+        print("told", flush=True)
+
+consumer = AsyncConsumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "log_level": 0})
+asyncio.run(main(consumer))
+if sys.argv[2] == "fork":
+    if not os.fork():
+        asyncio.run(child(consumer))
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize(("way", "output"), [("exit", ""), ("fork", "told\n")])
+def test_a_program_that_ends_without_close_leaves_the_group(broker: EmbeddedBroker, way: str, output: str) -> None:
+    """Not closing must not block the group; and a forked child must not use, or wait for, its parent's consumer."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, broker.bootstrap_servers, way],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, output), done.stderr
+    assert done.stderr.startswith("consumer.not_closed")
+    assert state_of_group(broker) == "Empty"
