@@ -106,10 +106,16 @@ class Authentication:
         self._clock: Final = clock
         self._call_later: Final = call_later
         self._on_refused: Final = on_refused
-        self._passwords: Final = dict(sasl.users)
-        self._credentials: Final = _make_credentials(sasl)
+        self._passwords: Mapping[str, str] = {}
+        self._credentials: Mapping[str, Mapping[str, ScramCredential]] = {}
         self._fake_key: Final = secrets.token_bytes(32)
         self._sessions: Final[dict[int, _Session]] = {}
+        self.replace_users(sasl)
+
+    def replace_users(self, sasl: BrokerSasl) -> None:
+        """From now on these may log in; who is logged in stays until its session ends."""
+        self._passwords = dict(sasl.users)
+        self._credentials = _make_credentials(sasl)
 
     # --- for the server
 
@@ -231,10 +237,10 @@ class Authentication:
 
     def _made_up(self, mechanism: str, user: str) -> ScramCredential:
         """For a name that nobody has: the same each time, so that trying names tells nothing."""
-        derived = hmac.digest(self._fake_key, f"{mechanism} {user}".encode(), "sha512")
-        length = len(next(iter(self._credentials[mechanism].values())).stored_key)
-        iterations = next(iter(self._credentials[mechanism].values())).iterations
-        return ScramCredential(derived[:_SALT_BYTES], iterations, secrets.token_bytes(length), bytes(length))
+        like = next(iter(self._credentials[mechanism].values()))
+        salt = hmac.digest(self._fake_key, f"{mechanism} {user}".encode(), "sha512")[: len(like.salt)]
+        length = len(like.stored_key)
+        return ScramCredential(salt, like.iterations, secrets.token_bytes(length), bytes(length))
 
 
 _WHOLE: Final = 2**31 - 1

@@ -114,7 +114,7 @@ class EmbeddedBroker(BrokerControls):
         self.security_protocol: Final = protocol_name(tls, sasl)
         """What clients put into ``security.protocol``."""
         self._ssl_context: Final = None if tls is None else server_context(tls)
-        self._sasl: Final = sasl
+        self._sasl = sasl
         self._advertised_host: Final = advertised_host or host
         if not 0 <= port <= 65535:
             raise ConfigError(f"port {port} is not between 0 and 65535")
@@ -214,6 +214,23 @@ class EmbeddedBroker(BrokerControls):
     def port(self) -> int:
         """The port; 0 before the first start if none was asked for."""
         return self._port
+
+    def set_users(self, users: Mapping[str, str]) -> None:
+        """Replace the users who may log in: passwords by name. Who is logged in stays until its session ends.
+
+        Raises:
+            ConfigError: this broker demands no login, or a name or password is not usable.
+        """
+        if self._sasl is None:
+            raise ConfigError("this broker demands no login; give it users when it is made (sasl=BrokerSasl(...))")
+        sasl = self._sasl = BrokerSasl(dict(users), self._sasl.mechanisms)
+
+        def replace(state: BrokerState) -> None:
+            assert state.authentication is not None
+            state.authentication.replace_users(sasl)
+
+        if self.running:
+            self._on_loop(replace)
 
     # --- inside
 

@@ -275,6 +275,29 @@ def test_a_session_cannot_pass_to_another_user_or_mechanism() -> None:
             assert connection.is_closed_by_peer()
 
 
+def test_users_can_be_replaced_and_stay_so_after_a_restart(broker: EmbeddedBroker) -> None:
+    """Sessions that are open stay; the next login is by the new password."""
+    with RawConnection(broker.bootstrap_servers) as old:
+        log_in(old)
+        broker.set_users({"alice": "new", "carol": "c"})
+        assert is_served(old)
+    broker.stop()
+    broker.start()
+    for message, code in (
+        (b"\0alice\0alice-secret", ErrorCode.SASL_AUTHENTICATION_FAILED),
+        (b"\0bob\0bob-secret", ErrorCode.SASL_AUTHENTICATION_FAILED),
+        (b"\0alice\0new", 0),
+        (b"\0carol\0c", 0),
+    ):
+        with RawConnection(broker.bootstrap_servers) as connection:
+            handshake(connection, "PLAIN")
+            assert say(connection, message).error_code == code
+    with pytest.raises(ConfigError):
+        broker.set_users({})
+    with pytest.raises(ConfigError, match="demands no login"):
+        EmbeddedBroker().set_users(USERS)
+
+
 # Who may be served at all
 
 

@@ -293,6 +293,35 @@ def test_members_stay_while_their_sessions_are_renewed(
     assert "member.request_failed" not in caplog.text
 
 
+def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authority, tls: BrokerTls) -> None:
+    """When its session cannot be renewed: the listener is told lost, poll() raises, and nothing is tried again."""
+    sasl = BrokerSasl({"alice": PASSWORD})
+    with EmbeddedBroker({"orders": 2}, tls=tls, sasl=sasl, config={"connections.max.reauth.ms": SESSION_MS}) as broker:
+        conf = secured(broker, authority, "SCRAM-SHA-512")
+        consumer = Consumer(member(conf))
+        lost: list[object] = []
+        consumer.subscribe(["orders"], on_lost=lambda _, partitions: lost.extend(partitions))
+        wait_until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, 20, "an assignment")
+        broker.set_users({"alice": "another", "bob": "bobs"})
+        told: list[AuthenticationError] = []
+
+        def is_refused() -> bool:
+            try:
+                consumer.poll(0.05)
+            except AuthenticationError as error:
+                told.append(error)
+            return bool(told and lost)
+
+        wait_until(is_refused, 20, "the refusal, and the loss of everything")
+        assert consumer.state is MemberState.FATAL
+        assert "refused user 'alice'" in str(told[0])
+        assert len(lost) == 2
+        consumer.close()
+        with Consumer(member(conf | {"sasl.username": "bob", "sasl.password": "bobs"})) as other:
+            other.subscribe(["orders"])
+            wait_until(lambda: other.poll(0.05) or len(other.assignment()) == 2, 30, "everything for the next one")
+
+
 def test_a_client_certificate_is_enough_where_that_is_asked_for(
     server_identity: Identity, client_identity: Identity, authority: Authority
 ) -> None:
