@@ -323,10 +323,10 @@ class _Heartbeat:
             if choice is None:
                 planner.end()
                 return False
-            told_first = self._group_epoch > group.group_epoch or found.replaced is not None
+            moved_the_group = self._group_epoch > group.group_epoch
             planner.go_on(
                 choice,
-                first=updated.member_id if told_first else None,
+                first=updated.member_id if moved_the_group else None,
                 may_start=self._may_compute(),
             )
         self._planner = planner

@@ -321,6 +321,35 @@ def test_metadata_goes_when_the_server_computes() -> None:
     h.verify_log()
 
 
+def test_metadata_goes_with_the_server_s_target_also_if_the_partitions_stay() -> None:
+    """Nothing moves for m1, and still its assignor is no longer in charge."""
+    h = AssignmentHarness()
+    h.create_topic("bar", partitions=1)
+    h.enter("m1")
+    prepared = h.prepare("m1")
+    h.install("m1", prepared.group_epoch, spread(prepared), metadata={"m1": (4, b"told")})
+    h.settle()
+    h.join("plain", ["bar"])
+    answer = h.beat("m1")
+    assert answer.assignment is not None
+    assert (h.received(answer), answer.assignment.metadata_bytes) == ({"foo": [0, 1, 2, 3, 4, 5]}, b"")
+    h.verify_log()
+
+
+def test_a_static_member_s_successor_without_assignors_is_told_nothing() -> None:
+    """The old process had metadata, the new one does not know what that is."""
+    h = AssignmentHarness()
+    h.enter("m1", instance="i1")
+    prepared = h.prepare("m1")
+    h.install("m1", prepared.group_epoch, spread(prepared), metadata={"m1": (0, b"told")})
+    h.settle()
+    h.heartbeat("m1", -2, instance="i1")
+    answer = h.join("m1b", ["foo"], instance="i1")
+    assert h.received(answer) == {"foo": [0, 1, 2, 3, 4, 5]}
+    assert h.member("m1b").target_metadata == h.member("m1b").metadata_told == AssignmentMetadata()
+    h.verify_log()
+
+
 def test_a_static_member_that_comes_back_hears_its_metadata_again() -> None:
     """The new process starts with what its assignor was told."""
     h = AssignmentHarness()
@@ -332,6 +361,7 @@ def test_a_static_member_that_comes_back_hears_its_metadata_again() -> None:
     answer = h.enter("m1b", instance="i1")
     assert answer.assignment is not None
     assert (h.received(answer), answer.assignment.metadata_bytes) == ({"foo": [0, 1, 2, 3, 4, 5]}, b"told")
+    assert h.member("m1b").target_metadata == h.member("m1b").metadata_told
     h.verify_log()
 
 
@@ -367,6 +397,19 @@ def test_what_a_member_waits_for_is_told_again_when_it_changes() -> None:
     answer = h.beat("m2")
     assert (h.received(answer), h.awaited(answer)) == ({}, {"foo": [3, 4, 5]})
     assert h.beat("m2").assignment is None
+
+
+def test_a_member_does_not_wait_for_what_it_unsubscribed_from() -> None:
+    """Until the next target it is in the old one, which is not what the member shall own."""
+    h = AssignmentHarness()
+    h.create_topic("bar", partitions=1)
+    h.enter("m1", topics=["foo", "bar"])
+    h.settle()
+    h.enter("m2", topics=["foo", "bar"])
+    h.compute({"m1": {"foo": [0]}, "m2": {"foo": range(1, 6), "bar": [0]}})
+    assert h.awaited(h.beat("m2")) == {"foo": [1, 2, 3, 4, 5], "bar": [0]}
+    answer = h.heartbeat("m2", h.member("m2").member_epoch, topics=["foo"], owned={}, rebalance_timeout_ms=5_000)
+    assert h.awaited(answer) == {"foo": [1, 2, 3, 4, 5]}
 
 
 # Records
