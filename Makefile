@@ -4,6 +4,7 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
+#   make simulate  50,000 simulated groups with faults, or as many as five minutes allow, and the same digests twice
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make bench    speed, as ratios against peers
@@ -19,7 +20,7 @@ PYTHON3 ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	command -v $$name >/dev/null && $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$name && break; done)
 
-.PHONY: help venv demo demo-spark test check format docs interop bench package clean
+.PHONY: help venv simulate demo demo-spark test check format docs interop bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +53,15 @@ check: venv
 format: venv
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+# SIMULATED_SEEDS=200 is quick. A digest of histories must not depend on how Python shuffles the hashes of strings.
+SIMULATED_SEEDS ?= 50000
+simulate: venv
+	@$(VENV)/bin/kip848 simulate --seeds 0:$(SIMULATED_SEEDS) --within 300
+	@for shuffle in 1 2; do \
+		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:400 --digest --json \
+			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \
+	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 400 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
 
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document

@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="FILE", type=Path, help="of one seed: write its event log, for kip848 report"
     )
     parser.add_argument("--verbose", action="store_true", help="tell every message and commit, too")
+    parser.add_argument("--within", metavar="SECONDS", type=float, help="of many seeds: stop when this time is over")
     parser.add_argument("--cells", action="store_true", help="list every cell of state x event x error, and how often")
     parser.add_argument("--digest", action="store_true", help="of many seeds: print a digest of all their histories")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -77,7 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
         if not 1 <= arguments.jobs <= 1024:
             raise ConfigError(f"--jobs {arguments.jobs}: between 1 and 1024")
         work = Work(arguments.scenario, changes)
-        total = play_many(work, seeds, jobs=arguments.jobs, quiet=arguments.json, digests=arguments.digest)
+        total = play_many(
+            work,
+            seeds,
+            jobs=arguments.jobs,
+            quiet=arguments.json,
+            digests=arguments.digest,
+            within_s=arguments.within,
+        )
         _print_many(total, as_json=arguments.json, cells=arguments.cells, digest=arguments.digest)
         failures = total.failures
     else:

@@ -105,8 +105,10 @@ class Progress:
         return hashlib.sha256("".join(digest for _, digest in sorted(self.digests)).encode()).hexdigest()
 
 
-def play_many(work: Work, seeds: range, *, jobs: int, quiet: bool, digests: bool = False) -> Progress:
-    """Play every seed; stop early after many failures.
+def play_many(
+    work: Work, seeds: range, *, jobs: int, quiet: bool, digests: bool = False, within_s: float | None = None
+) -> Progress:
+    """Play every seed; stop early after many failures, or when *within_s* seconds are over.
 
     Args:
         quiet: show no progress.
@@ -117,7 +119,7 @@ def play_many(work: Work, seeds: range, *, jobs: int, quiet: bool, digests: bool
         for batch in batches:
             total.add(batch)
             show()
-            if len(total.failures) >= _FAILURES_MAX:
+            if len(total.failures) >= _FAILURES_MAX or (within_s is not None and total.elapsed_s >= within_s):
                 break
     total.failures.sort(key=lambda report: report.seed)
     return total

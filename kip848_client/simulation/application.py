@@ -214,7 +214,7 @@ class ApplicationLoop:
             self._positions[partition] = stop
             self.consumed[partition] = OffsetAndMetadata(stop)
             found = True
-            self._observer.handed_out(self._consumer, tip, start=start, stop=stop)
+            self._observer.handed_out(self._consumer, tip, range(start, stop))
             if self._user_code is not None:
                 self._user_code.on_records(self._consumer, partition, range(start, stop))
             if left <= 0:
@@ -325,7 +325,7 @@ class ApplicationLoop:
         self._world.events += 1
         self._listener = None
         raised = error is not None
-        self._observer.listener_ended(consumer, name, call.partitions, raised=raised)
+        self._observer.listener_ended(consumer, name, call.partitions, error)
         if isinstance(call, RevokePartitions) and not raised:
             self.let_go(call.partitions)
         consumer.note(f"{name}_raised" if raised else f"{name}_ended")

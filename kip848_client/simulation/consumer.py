@@ -45,7 +45,7 @@ from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.scenario import Behaviour
-from kip848_client.simulation.violation import require
+from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import Timer, World
 
 
@@ -97,6 +97,7 @@ class SimulatedConsumer:
         """The member is FATAL."""
         self._call_id = 0
         self._leave_id: int | None = None
+        self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
         self._thaws_ms = 0
@@ -148,8 +149,8 @@ class SimulatedConsumer:
         """L4: close() returns by its deadline; listeners that hang are not its fault."""
         if self.closed:
             return
-        hanging = self.member.view().awaiting_app
-        require(hanging, "L4", f"{self.name}: close() did not return in {self._close_ms} ms")
+        if not self.member.view().awaiting_app:
+            fail("L4", f"{self.name}: close() did not return in {self._close_ms} ms")
         self.crash()
 
     def crash(self) -> None:
@@ -240,7 +241,9 @@ class SimulatedConsumer:
         self._coverage.member_event(member.phase, event)
         for effect in member.step(event, now_ms=self.now_ms):
             self._perform(effect)
-        self._arm()
+        if not self.closed:
+            self._deadline_ms = deadline_ms = member.deadline_ms()
+            self._arm(deadline_ms)
         view = member.view()
         if view is not self._view:
             self._view = view
@@ -249,9 +252,8 @@ class SimulatedConsumer:
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
         self.application.pump()
 
-    def _arm(self) -> None:
+    def _arm(self, deadline_ms: int | None) -> None:
         """Keep one timer, at the member's deadline or before it."""
-        deadline_ms = None if self.closed else self.member.deadline_ms()
         if deadline_ms is None:
             return
         wait_ms = deadline_ms - self.now_ms
@@ -273,12 +275,12 @@ class SimulatedConsumer:
         self._tick = None
         if self.closed:
             return
-        deadline_ms = self.member.deadline_ms()
+        deadline_ms = self._deadline_ms
         if deadline_ms is not None and deadline_ms <= self.now_ms:
             self.world.events += 1
             self.step(Tick(self._app_polled_ms()))
         else:
-            self._arm()
+            self._arm(deadline_ms)
 
     def _app_polled_ms(self) -> int:
         return self._clock_ms + int(self.application.last_polled_ms * self._clock_rate)

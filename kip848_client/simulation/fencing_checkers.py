@@ -90,11 +90,13 @@ class HeartbeatFencing(Observer):
         if not self._mirror.group_epoch:
             return ErrorCode.NONE if request.member_epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
         seen = members.get(request.member_id)
+        full = seen is None and request.member_epoch >= 0 and self._if_there_is_room() is _TOO_MANY
+        if full:
+            # As in Kafka, also to one that was removed and does not know it. Static places are not decided here.
+            return _TOO_MANY if request.instance_id is None else None
         if request.instance_id is not None:
             holder = self._holder(request.instance_id)
             if request.member_epoch == 0:
-                if holder is None and seen is None:
-                    return self._if_there_is_room()
                 if holder is None or holder == request.member_id or members[holder].epoch == -2:
                     return ErrorCode.NONE
                 return ErrorCode.UNRELEASED_INSTANCE_ID
@@ -102,8 +104,6 @@ class HeartbeatFencing(Observer):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != request.member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        if seen is None and request.member_epoch >= 0 and self._if_there_is_room():
-            return _TOO_MANY  # as in Kafka, also to one that was removed and does not know it
         if request.member_epoch == 0:
             return ErrorCode.NONE
         if seen is None:

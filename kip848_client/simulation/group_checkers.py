@@ -14,7 +14,7 @@ from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.violation import fail, require
+from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 
 _COMPARE_EVERY: Final = 8
@@ -182,11 +182,14 @@ class Durability(Observer):
         self._compare(self._cluster.coordinator, self._cluster.reloaded())
 
     def _compare(self, living: GroupCoordinator, other: GroupCoordinator) -> None:
-        require(living.groups() == other.groups(), "S9", "the log leads to other groups")
+        if living.groups() != other.groups():
+            fail("S9", "the log leads to other groups")
         for group_id in living.groups():
             one, two = living.snapshot(group_id), other.snapshot(group_id)
-            require(one == two, "S9", f"the log leads to another {group_id}: {one} {two}")
-            require(living.committed(group_id) == other.committed(group_id), "S9", f"other offsets of {group_id}")
+            if one != two:
+                fail("S9", f"the log leads to another {group_id}: {one} {two}")
+            if living.committed(group_id) != other.committed(group_id):
+                fail("S9", f"other offsets of {group_id}")
 
 
 class SlowRevokers(Observer):

@@ -18,7 +18,7 @@ from kip848_client.coordinator.result import CoordinatorResult, ResolveRegexes
 from kip848_client.errors import ErrorCode
 from kip848_client.faults.replies import ErrorPlacer
 from kip848_client.simulation.network import AnyRequest, Reply
-from kip848_client.simulation.violation import require
+from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.schema import Response
 
@@ -84,7 +84,8 @@ class CoordinatorHost:
         result = self.coordinator.handle(event, now_ms=self._world.now_ms)
         if check_purity:
             again = self.coordinator.handle(event, now_ms=self._world.now_ms)
-            require(result == again, "S9", f"decided twice, it comes to another end: {event}: {result} and {again}")
+            if result != again:
+                fail("S9", f"decided twice, it comes to another end: {event}: {result} and {again}")
         self.finish(result)
 
     def finish(self, result: CoordinatorResult) -> None:

@@ -55,13 +55,13 @@ class ListenerPairs(Observer):
             fail("C3", f"{consumer.name}: {name} without partitions")
 
     def listener_ended(
-        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], *, raised: bool
+        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """Count what returned; a lost partition is gone even if the listener raised."""
         self._running.discard(consumer.name)
-        if name == "assigned" and not raised:
+        if name == "assigned" and error is None:
             self._has[consumer.name] |= set(partitions)
-        elif name == "lost" or not raised:
+        elif name == "lost" or error is None:
             self._has[consumer.name] -= set(partitions)
 
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
@@ -75,10 +75,10 @@ class ListenerPairs(Observer):
         if kept:
             fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, *, start: int, stop: int) -> None:
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
         """C2: no record before on_partitions_assigned returned, none after revoked or lost began."""
         if partition not in self._has[consumer.name]:
-            fail("C2", f"{consumer.name} was handed {partition} {start}-{stop} without having it")
+            fail("C2", f"{consumer.name} was handed {partition} {offsets} without having it")
         if consumer.name in self._running:
             fail("C2", f"{consumer.name} was handed records inside a listener call")
 

@@ -40,16 +40,16 @@ class Observer:
     def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
         """Fetching of a partition began, or began again, at *offset*."""
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, *, start: int, stop: int) -> None:
-        """poll() returned the records from offset *start* to *stop*, exclusive."""
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
+        """poll() returned the records with these offsets."""
 
     def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """A listener call (assigned, revoked, lost) started."""
 
     def listener_ended(
-        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], *, raised: bool
+        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
-        """The call is over."""
+        """The call is over; *error* is what it raised, or None."""
 
     def crashed(self, consumer: SimulatedConsumer) -> None:
         """The process died."""
@@ -106,14 +106,14 @@ def _telling(hooks: tuple[Callable[..., None], ...]) -> Callable[..., None]:
     if len(hooks) == 2:
         first, second = hooks
 
-        def tell_two(*args: object, **kwargs: object) -> None:
-            first(*args, **kwargs)
-            second(*args, **kwargs)
+        def tell_two(*args: object) -> None:
+            first(*args)
+            second(*args)
 
         return tell_two
 
-    def tell(*args: object, **kwargs: object) -> None:
+    def tell(*args: object) -> None:
         for hook in hooks:
-            hook(*args, **kwargs)
+            hook(*args)
 
     return tell

@@ -21,7 +21,7 @@ from kip848_client.simulation.scenario import SCENARIOS, Behaviour, Scenario, di
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.trials import Trials
 from kip848_client.simulation.variety import settled
-from kip848_client.simulation.violation import InvariantViolation, require
+from kip848_client.simulation.violation import InvariantViolation, fail
 
 _LOOK_EVERY_MS = 100
 
@@ -157,14 +157,13 @@ class _Play:
         scenario, world = stage.scenario, stage.world
         self._heal()
         limit_ms = scenario.heal_ms or _heal_ms(scenario)
-        require(self.wait_for_rest(limit_ms), "L1", f"no rest within {limit_ms} ms: {stage.picture()}")
+        if not self.wait_for_rest(limit_ms):
+            fail("L1", f"no rest within {limit_ms} ms: {stage.picture()}")
         stage.note("at_rest")
-        stage.observers.converged()
         trials = Trials(stage, world.random("trials"), wait_for_rest=self.wait_for_rest)
         for _ in range(scenario.trials):
             trials.one()
-        if scenario.trials:
-            stage.observers.converged()
+        stage.observers.converged()
 
     def wait_for_rest(self, limit_ms: int) -> bool:
         """Let time pass until the group rests, *limit_ms* at most."""

@@ -149,8 +149,9 @@ class NoRecordLost(Observer):
                 fail("C7", f"{consumer.name} starts {partition} at {offset}, behind its end {end}")
         self._position[consumer.name, partition] = offset
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, *, start: int, stop: int) -> None:
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
         """No gap behind what anybody was handed."""
+        start, stop = offsets.start, offsets.stop
         covered = self._covered[partition]
         if start > covered:
             fail("C6", f"{partition}: {covered}-{start} were never handed to anybody")

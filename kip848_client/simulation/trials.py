@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.violation import fail, require
+from kip848_client.simulation.violation import fail
 
 if TYPE_CHECKING:
     from kip848_client.simulation.stage import Stage
@@ -95,8 +95,8 @@ class Trials:
     def _demand(self, invariant: str, limit_ms: int, *, epochs: int) -> None:
         stage = self._stage
         before = stage.mirror.group_epoch
-        rested = self._wait_for_rest(limit_ms)
-        require(rested, invariant, f"no rest within {limit_ms} ms: {stage.picture()}")
+        if not self._wait_for_rest(limit_ms):
+            fail(invariant, f"no rest within {limit_ms} ms: {stage.picture()}")
         moved = stage.mirror.group_epoch - before
         if moved > epochs:
             fail("L6", f"one change moved the group epoch by {moved}, at most {epochs} are needed")

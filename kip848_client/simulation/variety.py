@@ -77,7 +77,7 @@ def _draw(rng: random.Random) -> Scenario:
         members=rng.choice((2, 3, 3, 3, 4, 4, 5)),
         members_max=6,
         topics=rng.choice(_TOPICS),
-        duration_ms=rng.choice((5, 7, 9)) * heartbeat_interval_ms,
+        duration_ms=rng.choice((4, 5, 7)) * heartbeat_interval_ms,
         faults=faults,
         behaviour=behaviour,
         **events,  # type: ignore[arg-type]  # all of them are rates

@@ -64,6 +64,14 @@ def interrupt(process: subprocess.Popen[str]) -> str:
     return output
 
 
+def test_simulated_listener() -> None:
+    """Whoever tests a listener of their own begins here: the careless service is found out, the careful one is not."""
+    path = str(EXAMPLES / "simulated_listener.py")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert "were counted twice" in done.stdout
+    assert done.stdout.endswith("0 wrong counts\n")
+
+
 def test_quickstart(kip848_broker: EmbeddedBroker) -> None:
     """The first program that a reader copies: it reads, commits each record, and leaves the group on Ctrl-C."""
     kip848_broker.create_topic("orders", partitions=1)
