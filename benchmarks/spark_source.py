@@ -38,7 +38,7 @@ from tests.interop.conftest import create_topic
 from tests.interop.kafka_broker import KafkaBroker
 
 PARTITIONS = 8
-SIZES = {"100 B": (100, 1_600_000), "1 KiB": (1_024, 400_000)}
+SIZES = {"100 B": (100, 800_000), "1 KiB": (1_024, 200_000)}
 QUICK_SHARE = 8
 GATE, GOAL = 0.3, 0.5
 
@@ -149,6 +149,7 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--jars", type=Path, help="folder with the connector's jars; fetched by Maven if not given")
     parser.add_argument("--connector", default=pyspark.__version__, help="version of spark-sql-kafka-0-10 to fetch")
+    parser.add_argument("--rounds", type=int, default=5, help="of each kind, beside one that warms up (5)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="option of our source")
     arguments: argparse.Namespace = parser.parse_args()
     settings = dict(item.split("=", 1) for item in arguments.set)
@@ -179,7 +180,7 @@ def main() -> int:
             create_topic(admin, topic, partitions=PARTITIONS)
             fill(broker.bootstrap_servers, topic, size=size, count=count)
             rounds = Rounds(spark, broker.bootstrap_servers, topic, count, settings)
-            measured = compare(rounds, count=1 if arguments.quick else 5)
+            measured = compare(rounds, count=1 if arguments.quick else arguments.rounds)
             result["sizes"][name] = {"records": count, **measured}
             for kind, found in measured.items():
                 rows.append(

@@ -18,13 +18,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from kip848_client.client.data_plane import LIBRDKAFKA_LOGGER, KafkaError, PublicTopicPartition, public, translate
 from kip848_client.config import ConfigValue
-from kip848_client.errors import ConfigError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import BrokerError, ConfigError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.model import TopicPartition
 
 AnswerT = TypeVar("AnswerT")
 
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+_ELECTION_PAUSE_S: Final = 0.1
 
 _CONSUMER_KEYS: Final = (
     "auto.offset.reset",
@@ -52,7 +54,7 @@ class LogOffsets:
     Args:
         conf: a data plane's configuration; isolation.level decides what the end is.
         timeout_ms: of one question.
-        retries, retry_interval_ms: after one that failed for a passing reason.
+        retries, retry_interval_ms: after one that failed; while a leader is elected, for the whole of timeout_ms.
     """
 
     def __init__(
@@ -179,15 +181,24 @@ class LogOffsets:
         return listed
 
     def _retry(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
-        for attempt in range(self._retries + 1):
+        """Ask, and again after a failure: as often as was said; for the whole time-out if it is a passing one."""
+        deadline_s = time.monotonic() + self._timeout_s
+        attempt = 0
+        while True:
             try:
                 return ask()
             except KafkaException as error:
-                failure: Kip848Error = translate(error, what=f"looking up {what}")
+                failure = translate(error, what=f"looking up {what}")
                 failure.__cause__ = error
             except TimeoutError as error:
                 failure = RequestTimeoutError(f"looking up {what}: no answer in {self._timeout_s:.0f} s")
                 failure.__cause__ = error
-            if attempt < self._retries:
-                time.sleep(self._retry_interval_s)
-        raise failure
+            attempt += 1
+            if attempt > self._retries and not (_passing(failure) and time.monotonic() < deadline_s):
+                raise failure
+            time.sleep(self._retry_interval_s if attempt <= self._retries else _ELECTION_PAUSE_S)
+
+
+def _passing(failure: Kip848Error) -> bool:
+    """Whether a leader is being elected, or a broker restarts."""
+    return isinstance(failure, ConnectionLostError) or (isinstance(failure, BrokerError) and failure.retriable)

@@ -25,10 +25,16 @@ from kip848_client.model import OffsetAndMetadata, TopicPartition
 CHUNK_RECORDS: Final = 8_192
 """Records handed on at once at most."""
 
-_DEFAULTS: Final[Mapping[str, ConfigValue]] = {
+READER_DEFAULTS: Final[Mapping[str, int]] = {
     # A fetch that waits at the end of one range holds up the first fetch of the next: half a second at 500.
     "fetch.wait.max.ms": 10,
+    # What librdkafka reads ahead beyond the end of a range is thrown away.
+    "queued.min.messages": CHUNK_RECORDS,
+    "fetch.queue.backoff.ms": 1,
+    "fetch.message.max.bytes": 524_288,
 }
+"""Settings that suit ranges, for whoever sets nothing else."""
+
 _FIXED: Final[Mapping[str, ConfigValue]] = {"enable.partition.eof": True, "enable.metrics.push": False}
 
 _WAIT_S: Final = 0.1
@@ -63,7 +69,7 @@ class RangeReader:
 
     def __init__(self, conf: Mapping[str, ConfigValue], *, poll_timeout_ms: int) -> None:
         self._poll_timeout_s: Final = poll_timeout_ms / 1_000
-        self._plane = create_record_consumer({**_DEFAULTS, **conf, **_FIXED})
+        self._plane = create_record_consumer({**READER_DEFAULTS, **conf, **_FIXED})
         self._warm: set[str] = set()
 
     def read(self, partition: TopicPartition, *, start: int, end: int) -> Iterator[list[Message]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kip848_client.client.data_plane import Message
 from kip848_client.client.log_offsets import LogOffsets
-from kip848_client.client.range_reader import RangeReader, RecordsGoneError
+from kip848_client.client.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
 from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.offsets import OffsetRange
@@ -31,7 +31,7 @@ def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
     Raises:
         ConfigError: a key or value is wrong.
     """
-    return parse_consumer_config({"group.id": NO_GROUP, **options.client}).data_plane
+    return parse_consumer_config({**READER_DEFAULTS, "group.id": NO_GROUP, **options.client}).data_plane
 
 
 def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -60,11 +60,17 @@ def to_arrow(messages: list[Message], source: OffsetRange, schema: pa.Schema) ->
         pa.array(list(map(Message.offset, messages)), pa.int64()),
         pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(schema.field("timestamp").type),
         # confluent_kafka counts from 0 = none, Kafka and Spark from -1 = none.
-        pa.array([kind - 1 for kind in kinds], pa.int32()),
+        _timestamp_types(kinds),
     ]
     if len(schema) > len(columns):
         columns.append(pa.array([_headers(message) for message in messages], schema.field("headers").type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _timestamp_types(kinds: tuple[int, ...]) -> pa.Array:
+    if len(set(kinds)) == 1:
+        return pa.repeat(pa.scalar(kinds[0] - 1, pa.int32()), len(kinds))
+    return pa.array([kind - 1 for kind in kinds], pa.int32())
 
 
 def _headers(message: Message) -> list[dict[str, object]] | None:

@@ -9,6 +9,7 @@ from kip848_client.errors import ConfigError
 
 _JAVA_NAMES: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "sasl.mechanism": "sasl.mechanisms",

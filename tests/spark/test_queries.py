@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -141,6 +141,30 @@ def test_two_queries_share_the_partitions_of_one_group(
     assert one.rows + two.rows == everything(200, partitions=4)
     assert two.rows.total() >= 200, "all that came to its two partitions after it had joined"
     broker.wait_for_group(GROUP, members=0, timeout_s=1)
+
+
+def test_a_query_can_have_two_sources(
+    spark: SparkSession, broker: EmbeddedBroker, address: str, tmp_path: Path
+) -> None:
+    """A union, or a join of two streams: each source is a member of its own."""
+    from tests.spark.arrange import options
+
+    broker.create_topic("payments", 2)
+    produce(address, "payments", 30, partitions=2)
+    sink = Sink()
+    frames = [
+        spark.readStream.format("kip848").options(**options(address, {"subscribe": topic})).load()
+        for topic in ("orders", "payments")
+    ]
+    query = (
+        frames[0].union(frames[1]).writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path)).start()
+    )
+    wait_until(lambda: sink.rows.total() == 460, 60)
+    assert len(broker.wait_for_group(GROUP).members) == 2
+    stop(query)
+    broker.wait_for_group(GROUP, members=0, timeout_s=1)
+
+    assert sink.rows == everything(100, partitions=4) + everything(30, partitions=2, topic="payments")
 
 
 def test_a_topic_grows(spark: SparkSession, broker: EmbeddedBroker, address: str, tmp_path: Path) -> None:
