@@ -7,8 +7,9 @@ only a shortcut: when anything else changed, the whole group is assigned again, 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -73,7 +74,8 @@ class BalanceMemory:
             changed = _change(known, spec)
             if changed is not None:
                 self._keep(changed, used=known)
-                return changed.returned
+                # What was handed out once is the caller's, who may have changed it.
+                return changed.result.copy() if changed.returned is known.returned else changed.returned
         return None
 
     def remember(
@@ -136,17 +138,17 @@ def _change(known: _Balanced, spec: GroupSpec) -> _Balanced | None:
         return None
     match difference:
         case 0:
-            return known if _has_target(known, spec.target) else None
+            return _with_target(known, spec.target)
         case 1:
-            if spec.target.get(member_ids[at]) or not _has_target(known, spec.target):
+            found = _with_target(known, spec.target)
+            if found is None or spec.target.get(member_ids[at]):
                 return None
-            return _joined(known, member_ids, at)
+            return _joined(found, member_ids, at)
         case _:
             shares = known.shares.copy()
             free = shares.pop(at)
-            if list(map(spec.target.get, member_ids)) != shares:
-                return None
-            return _left(known, member_ids, shares, at=at, free=free)
+            left = [NOTHING if share is None else share for share in map(spec.target.get, member_ids)]
+            return _left(known, member_ids, left, at=at, free=free) if left == shares else None
 
 
 def _odd_one(fewer: list[str], more: list[str]) -> int | None:
@@ -170,11 +172,19 @@ def _odd_one(fewer: list[str], more: list[str]) -> int | None:
     return low
 
 
-def _has_target(known: _Balanced, target: GroupAssignment) -> bool:
-    """Whether every known member has what it was given last."""
-    if target is known.returned or list(target) == list(known.result):
-        return list(target.values()) == list(known.result.values())
-    return list(map(target.get, known.member_ids)) == known.shares
+def _with_target(known: _Balanced, target: GroupAssignment) -> _Balanced | None:
+    """The known group, if every member has what it was given last, else None.
+
+    Shares become those of *target*: who compares by identity, as this module does first, shall find them next time.
+    """
+    if target is known.returned:
+        return known if list(target.values()) == list(known.result.values()) else None
+    shares = [NOTHING if share is None else share for share in map(target.get, known.member_ids)]
+    if shares != known.shares:
+        return None
+    if all(map(operator.is_, shares, known.shares)):
+        return known
+    return replace(known, shares=shares, result=dict(zip(known.member_ids, shares, strict=True)))
 
 
 def _joined(known: _Balanced, member_ids: list[str], at: int) -> _Balanced | None:
@@ -204,7 +214,7 @@ def _joined(known: _Balanced, member_ids: list[str], at: int) -> _Balanced | Non
     large.insert(at, 0)
     fill(shares, missing=[(at, small)] if small else [], pool=pool)
     changed[member_ids[at]] = shares[at]
-    return _after(known, member_ids, shares, small=small, large=large, changed=changed)
+    return _after(known, member_ids, shares, small=small, large=large, result={**known.result, **changed})
 
 
 def _left(
@@ -230,8 +240,8 @@ def _left(
     else:
         return None
     fill(shares, missing=sorted(missing.items()), pool=[Run(topic_id, free[topic_id]) for topic_id in sorted(free)])
-    changed = {member_ids[index]: shares[index] for index in missing}
-    return _after(known, member_ids, shares, small=small, large=large, changed=changed, gone=known.member_ids[at])
+    result = dict(zip(member_ids, shares, strict=True))
+    return _after(known, member_ids, shares, small=small, large=large, result=result)
 
 
 def _after(
@@ -241,13 +251,8 @@ def _after(
     *,
     small: int,
     large: bytearray,
-    changed: Mapping[str, TopicPartitions],
-    gone: str | None = None,
+    result: dict[str, TopicPartitions],
 ) -> _Balanced:
-    result = known.result.copy()
-    if gone is not None:
-        del result[gone]
-    result.update(changed)
     return _Balanced(
         topics=known.topics,
         counts=known.counts,
