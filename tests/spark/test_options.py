@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.spark.options import SourceOptions, parse_options
+from kip848_client.spark.options import KNOWN, SourceOptions, parse_options
 from kip848_client.spark.starting import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 
 STREAM = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "orders"}
@@ -189,3 +191,11 @@ def test_offsets_and_assign_name_the_same_partitions() -> None:
     chosen = {"bootstrap.servers": "h:1", "assign": '{"a":[0,1]}', "startingOffsets": '{"a":{"0":5}}'}
     with pytest.raises(ConfigError, match=r"name other partitions than assign: a-1"):
         parse_options(chosen, streaming=True)
+
+
+def test_the_guide_names_every_option() -> None:
+    """An option that is not in docs/spark.md is found by nobody."""
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    known = set(KNOWN.values()) - {"path", "group.id", "bootstrap.servers"}
+
+    assert sorted(name for name in known if f"`{name}`" not in guide) == []
