@@ -43,18 +43,27 @@ class Choice:
         return member_id in self.spanning or member_id in self.able
 
 
-def read_offers(message: ConsumerGroupHeartbeatRequest) -> tuple[ClientAssignor, ...]:
+def read_offers(message: ConsumerGroupHeartbeatRequest, *, bytes_max: int) -> tuple[ClientAssignor, ...]:
     """The assignors that a heartbeat offers.
 
+    Args:
+        bytes_max: of all names and metadata together.
+
     Raises:
-        Refused: INVALID_REQUEST; a name is empty or there twice, or versions make no sense.
+        Refused: INVALID_REQUEST; a name is empty or there twice, versions make no sense, or it is too long.
 
     Source:
-        KIP-848 "ConsumerGroupHeartbeat API", request validation. That names are unique is ours.
+        KIP-848 "ConsumerGroupHeartbeat API", request validation. That names are unique, and the limit, are ours.
     """
     offers = message.client_assignors or ()
     if offers and message.server_assignor is not None:
         raise invalid_request("ServerAssignor and ClientAssignors can't be used together.")
+    size = sum(len(assignor.name.encode()) + len(assignor.metadata_bytes) for assignor in offers)
+    if size > bytes_max:
+        raise invalid_request(
+            f"The client assignors have {size} bytes of names and metadata; at most {bytes_max} are allowed "
+            "(kip848.client.assignors.max.bytes of the broker)."
+        )
     names: set[str] = set()
     for assignor in offers:
         name, low, high = assignor.name, assignor.minimum_version, assignor.maximum_version

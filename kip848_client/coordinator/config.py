@@ -59,6 +59,8 @@ class CoordinatorConfig:
     """Whether members may compute the target (client-side assignors); if not, what they offer is not read."""
     client_assignment_timeout_ms: int = _setting(0, "kip848.client.assignment.timeout.ms")
     """How long a chosen member may take for the target before another one is asked; 0: its rebalance timeout."""
+    client_assignors_bytes_max: int = _setting(65_536, "kip848.client.assignors.max.bytes")
+    """Names and metadata that one member may offer, and metadata that an assignor may tell one member."""
     offset_metadata_max_bytes: int = _setting(4096, "offset.metadata.max.bytes")
     offsets_retention_minutes: int = _setting(10_080, "offsets.retention.minutes", minimum=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, "offsets.retention.check.interval.ms", minimum=1)

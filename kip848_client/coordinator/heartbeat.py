@@ -15,6 +15,7 @@ from kip848_client.coordinator import records, subscriptions
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.client_assignors import Choice, asks_for_a_target, check_versions, read_offers
+from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.current_assignment import (
     MustRejoinError,
@@ -101,7 +102,7 @@ class _Heartbeat:
         self._message = message
         self._now_ms = now_ms
         self._batch = Batch(message.group_id)
-        self._offers = _offers(message, enabled=state.config.client_assignors)
+        self._offers = _offers(message, config=state.config)
         self._group = self._find_group()
         self._owned = _owned_partitions(message)
         self._group_epoch = self._group.group_epoch
@@ -451,8 +452,8 @@ def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions
     return {topic.topic_id: frozenset(topic.partitions) for topic in message.topic_partitions}
 
 
-def _offers(message: ConsumerGroupHeartbeatRequest, *, enabled: bool) -> tuple[ClientAssignor, ...] | None:
+def _offers(message: ConsumerGroupHeartbeatRequest, *, config: CoordinatorConfig) -> tuple[ClientAssignor, ...] | None:
     """The client-side assignors that the member offers; None: as before. Whoever joins without any has none."""
-    if message.client_assignors is not None and enabled:
-        return read_offers(message)
+    if message.client_assignors is not None and config.client_assignors:
+        return read_offers(message, bytes_max=config.client_assignors_bytes_max)
     return () if message.member_epoch == JOIN_EPOCH else None

@@ -101,7 +101,10 @@ def handle_install(
     try:
         group, member, flying = _find_round(state, message)
         prepared = _prepared(flying, message)
-        handed_in = None if message.error else read_assignment(prepared, message.members)
+        handed_in = None
+        if not message.error:
+            bytes_max = state.config.client_assignors_bytes_max
+            handed_in = read_assignment(prepared, message.members, bytes_max=bytes_max)
     except Refused as refused:
         if refused.code is ErrorCode.INVALID_ASSIGNMENT:
             _note_refusal(state, batch, message, refused)
@@ -148,8 +151,13 @@ def handle_install(
     return batch.result(Reply(request.request_id, ConsumerGroupInstallAssignmentResponse()))
 
 
-def read_assignment(prepared: PreparedGroup, members: tuple[install_wire.Member, ...]) -> Mapping[str, HandedIn]:
+def read_assignment(
+    prepared: PreparedGroup, members: tuple[install_wire.Member, ...], *, bytes_max: int
+) -> Mapping[str, HandedIn]:
     """What each member shall own, if it is a legal target for the group as it was prepared.
+
+    Args:
+        bytes_max: of the metadata of one member.
 
     Returns:
         Member id -> its part; a member that was left out is left out here, too.
@@ -169,6 +177,11 @@ def read_assignment(prepared: PreparedGroup, members: tuple[install_wire.Member,
             raise _invalid(f"{member.member_id!r} is no member of the group at epoch {prepared.group_epoch}.")
         if member.member_id in handed_in:
             raise _invalid(f"member {member.member_id!r} is there twice.")
+        if len(member.metadata_bytes) > bytes_max:
+            raise _invalid(
+                f"member {member.member_id!r} is told {len(member.metadata_bytes)} bytes; at most {bytes_max} are "
+                "allowed (kip848.client.assignors.max.bytes of the broker)."
+            )
         partitions: dict[UUID, list[int]] = {}
         for topic in member.partitions:
             count = prepared.topics.get(topic.topic_id)

@@ -231,6 +231,16 @@ def test_an_offer_that_makes_no_sense_is_an_invalid_request(offered: list[Assign
     assert answer.error_message
 
 
+def test_what_a_member_offers_has_a_limit() -> None:
+    """Names and metadata of all its assignors count; what is above says what the broker allows."""
+    h = AssignmentHarness()
+    answer = h.enter("m1", offer("a", data=bytes(32_768)), offer("b", data=bytes(32_768)))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message is not None
+    assert "65538 bytes" in answer.error_message
+    assert h.enter("m1", offer("a", data=bytes(65_535))).error_code == 0
+
+
 def test_versions_from_minus_one_are_for_members_of_the_classic_protocol() -> None:
     """KIP-848: an assignor that also reads the old protocol's metadata says so with -1."""
     h = AssignmentHarness()

@@ -134,6 +134,18 @@ def test_the_number_of_the_error_is_private() -> None:
     assert int(ErrorCode.INVALID_ASSIGNMENT) == 10848
 
 
+def test_what_members_are_told_has_a_limit() -> None:
+    """The metadata of a group is kept in memory and in its log; one assignor must not fill both."""
+    h, epoch = _prepared()
+    parts: Parts = {"m1": {"bar": [0, 1], "foo": range(6)}}
+    refused = h.install("m1", epoch, parts, metadata={"m1": (0, bytes(65_537))})
+    assert refused.error_code == ErrorCode.INVALID_ASSIGNMENT
+    assert refused.error_message is not None
+    assert "65537" in refused.error_message
+    assert "65536" in refused.error_message
+    assert h.install("m1", epoch, parts, metadata={"m1": (0, bytes(65_536))}).error_code == 0
+
+
 def test_a_member_that_is_left_out_gets_nothing() -> None:
     """KIP-848 asks that all partitions are assigned, not that all members are."""
     h, epoch = _prepared()
