@@ -80,6 +80,7 @@ class Connection:
         """While this connection authenticates again: requests wait, because the broker takes none in between."""
         self._last_of_opening = 0
         """Correlation id after the last request that agreeing on versions sent."""
+        self._login_begun = False
         self._logged_in = False
 
     @property
@@ -166,6 +167,7 @@ class Connection:
 
     async def log_in(self, client: SaslClient, *, timeout_ms: int) -> int:
         """Authenticate; see `kip848_client.wire.authentication.log_in`."""
+        self._login_begun = True
         session_ms = await log_in(self, client, timeout_ms=timeout_ms)
         self._logged_in = True
         return session_ms
@@ -282,8 +284,10 @@ class Connection:
             if self._encrypted:
                 return " without a word; it may demand a certificate from us (ssl.certificate.location)"
             return " without a word; it may expect TLS, or not be a Kafka broker"
+        if self._login_begun:
+            return "" if self._logged_in else " in the middle of the login"
         answered = self._next_correlation_id - len(self._pending)
-        if self._pending and answered <= self._last_of_opening and not self._logged_in:
+        if self._pending and answered <= self._last_of_opening:
             return " instead of answering the first request; it may demand SASL (security.protocol, sasl.mechanism)"
         return ""
 

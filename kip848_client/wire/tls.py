@@ -172,7 +172,12 @@ def explain_handshake(error: ssl.SSLError, *, peer: str) -> AuthenticationError 
         )
     if reason in {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}:
         return AuthenticationError(f"TLS with {peer}: no common version; TLS 1.2 is the lowest spoken here ({reason})")
-    return explain_alert(error, peer=peer) or AuthenticationError(f"TLS with {peer} failed: {reason}")
+    refusal = explain_alert(error, peer=peer)
+    if refusal is not None:
+        return refusal
+    # What is left of a broker's alerts, and damaged records, may pass: it is overloaded, or restarts.
+    passing = "ALERT" in reason or "BAD_RECORD_MAC" in reason
+    return (ConnectionLostError if passing else AuthenticationError)(f"TLS with {peer} failed: {reason}")
 
 
 def hung_up(peer: str) -> str:
@@ -190,12 +195,14 @@ def explain_alert(error: BaseException | None, *, peer: str) -> AuthenticationEr
     reason = _reason(error)
     if "ALERT" not in reason:
         return None
-    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason or reason.endswith("ALERT_BAD_CERTIFICATE"):
+    if "HANDSHAKE_FAILURE" in reason:
+        told = "has no cipher in common (ssl.cipher.suites), or demands a certificate (ssl.certificate.location)"
+    elif "CERTIFICATE_REQUIRED" in reason or reason.endswith("ALERT_BAD_CERTIFICATE"):
         told = "demands a certificate from us that it trusts; set ssl.certificate.location and ssl.key.location"
     elif "CERTIFICATE_EXPIRED" in reason:
         told = "refuses our certificate, which has expired (ssl.certificate.location)"
-    elif "UNKNOWN_CA" in reason or "CERTIFICATE" in reason:
+    elif "UNKNOWN_CA" in reason or "CERTIFICATE" in reason or "ACCESS_DENIED" in reason:
         told = "refuses our certificate (ssl.certificate.location); it must be signed by an authority that it trusts"
     else:
-        told = "ended TLS"
+        return None
     return AuthenticationError(f"TLS with {peer}: the broker {told} ({reason})")

@@ -197,6 +197,20 @@ async def test_a_broker_that_skips_its_own_proof_is_not_believed() -> None:
     assert broker.logins == 1
 
 
+async def test_a_broker_that_hangs_up_in_the_middle_of_a_login_is_tried_again() -> None:
+    """It may be stopping; a refusal would have been told."""
+
+    async def script(peer: Peer) -> None:
+        await peer.answer(await peer.request(), WITH_SASL)
+        await peer.request()
+
+    async with serving(script) as port:
+        with pytest.raises(ConnectionLostError, match="in the middle of the login") as failure:
+            async with open_connection("127.0.0.1", port, client_id="c", sasl_client=plain):
+                pass
+    assert not isinstance(failure.value, AuthenticationError)
+
+
 async def test_a_broker_that_hangs_up_on_the_first_request_may_want_sasl() -> None:
     """Kafka does not say so itself: it closes the connection."""
 

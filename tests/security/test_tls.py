@@ -17,7 +17,7 @@ from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLos
 from kip848_client.model import TlsSettings
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
-from kip848_client.wire.tls import client_context
+from kip848_client.wire.tls import client_context, explain_alert, explain_handshake
 from tests.security.certificates import Authority, Identity
 
 pytestmark = pytest.mark.anyio
@@ -251,6 +251,45 @@ async def test_an_expired_client_certificate_is_refused(strict_broker: EmbeddedB
     old = authority.issue("old-client", "client.example", lasted_days=1)
     settings = trusting(authority, certificate_location=str(old.certificate), key_location=str(old.key))
     assert "certificate" in str(await refused(strict_broker.port, settings))
+
+
+def said(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, f"[SSL: {reason}]")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("reason", "final", "told"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", True, "set ssl.certificate.location"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", True, "set ssl.certificate.location"),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", True, "our certificate, which has expired"),
+        ("TLSV1_ALERT_UNKNOWN_CA", True, "signed by an authority that it trusts"),
+        ("SSLV3_ALERT_CERTIFICATE_REVOKED", True, "refuses our certificate"),
+        ("TLSV1_ALERT_ACCESS_DENIED", True, "refuses our certificate"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", True, "no cipher in common"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", True, "no common version"),
+        ("WRONG_VERSION_NUMBER", True, "does not speak TLS"),
+        ("DH_KEY_TOO_SMALL", True, "DH_KEY_TOO_SMALL"),
+        ("TLSV1_ALERT_INTERNAL_ERROR", False, "INTERNAL_ERROR"),
+        ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", False, "BAD_RECORD_MAC"),
+    ],
+)
+def test_only_what_no_retry_cures_is_final(reason: str, final: bool, told: str) -> None:
+    """A broker that is overloaded for a second must not stop its members; a certificate that it refuses must."""
+    error = explain_handshake(said(reason), peer="kafka:9093")
+    assert isinstance(error, AuthenticationError) is final
+    assert told in str(error)
+    assert str(error).startswith("TLS with kafka:9093")
+
+
+def test_an_alert_in_the_middle_of_a_connection_is_a_lost_connection() -> None:
+    """Only those about our certificate are more: TLS 1.3 sends them after the handshake."""
+    assert explain_alert(said("TLSV1_ALERT_INTERNAL_ERROR"), peer="p") is None
+    assert explain_alert(said("SSLV3_ALERT_BAD_CERTIFICATE"), peer="p") is not None
+    assert explain_alert(ConnectionResetError(), peer="p") is None
+    assert explain_alert(None, peer="p") is None
 
 
 def test_a_broker_that_stops_in_the_middle_of_a_handshake_leaves_nothing_behind(server_identity: Identity) -> None:
