@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment
+from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment, TopicSpec
 from kip848_client.errors import InvalidAssignmentError
 from kip848_client.model import TopicIdPartition, describe_partitions
 from kip848_client.values import value
@@ -79,13 +79,24 @@ def checked(spec: AssignmentSpec, assignment: object, *, assignor: str) -> Group
     )
 
 
+class _Topic:
+    """One topic, and who was given which of its partitions."""
+
+    __slots__ = ("owners", "spec")
+
+    def __init__(self, spec: TopicSpec) -> None:
+        self.spec = spec
+        self.owners: list[str | None] = [None] * spec.partition_count
+
+
 class _Check:
-    """One walk over one result."""
+    """One walk over one result. By topic and number, because a group may have half a million partitions."""
 
     def __init__(self, spec: AssignmentSpec) -> None:
         self._spec = spec
+        self._topics = {name: _Topic(topic) for name, topic in spec.topics.items()}
         self._names: Mapping[UUID, str] = {topic.topic_id: topic.name for topic in spec.topics.values()}
-        self._owners: dict[TopicIdPartition, list[str]] = {}
+        self._twice: dict[TopicIdPartition, list[str]] = {}
         self._found: list[Violation] = []
         self._unreadable: list[str] = []
         self._unknown: list[str] = []
@@ -122,13 +133,20 @@ class _Check:
             self._found.append(Violation(text, members=(member_id,)))
             return
         subscribed = frozenset(self._spec.members[member_id].subscribed_topics)
+        topics, given = self._topics, self.given[member_id]
         for ref in partitions:
             partition = self._resolve(ref)
             if partition is None:
                 continue
-            self._owners.setdefault(partition, []).append(member_id)
-            self.given[member_id].append(partition)
-            if partition.topic not in subscribed:
+            name, index, _ = partition
+            owners = topics[name].owners
+            other = owners[index]
+            if other is None:
+                owners[index] = member_id
+            else:
+                self._twice.setdefault(partition, [other]).append(member_id)
+            given.append(partition)
+            if name not in subscribed:
                 self._unsubscribed[member_id].append(partition)
 
     def _resolve(self, ref: object) -> TopicIdPartition | None:
@@ -146,11 +164,15 @@ class _Check:
         if not isinstance(topic, str) or not isinstance(index, int) or isinstance(index, bool):
             self._unreadable.append(_shown(ref))
             return None
-        spec = self._spec.topics.get(topic)
-        if spec is None or not 0 <= index < spec.partition_count or topic_id not in (None, spec.topic_id):
-            self._unknown.append(f"{topic}-{index}")
-            return None
-        return TopicIdPartition(topic, index, spec.topic_id)
+        found = self._topics.get(topic)
+        if found is not None and 0 <= index < len(found.owners):
+            spec = found.spec
+            if topic_id is spec.topic_id and isinstance(ref, TopicIdPartition):
+                return ref
+            if topic_id is None or topic_id == spec.topic_id:
+                return TopicIdPartition(topic, index, spec.topic_id)
+        self._unknown.append(f"{topic}-{index}")
+        return None
 
     def _judge(self) -> None:
         if self._unreadable:
@@ -158,15 +180,21 @@ class _Check:
         if self._unknown:
             text = f"these partitions are not of a topic that the group subscribes to: {_listed(sorted(self._unknown))}"
             self._found.append(Violation(text))
-        twice = {partition: owners for partition, owners in self._owners.items() if len(owners) > 1}
-        if twice:
-            listed = [f"{tip} ({', '.join(map(repr, twice[tip]))})" for tip in sorted(twice)]
-            members = tuple(sorted({owner for owners in twice.values() for owner in owners}))
-            self._found.append(Violation(f"assigned more than once: {_listed(listed)}", tuple(sorted(twice)), members))
+        if self._twice:
+            listed = [f"{tip} ({', '.join(map(repr, self._twice[tip]))})" for tip in sorted(self._twice)]
+            members = tuple(sorted({owner for owners in self._twice.values() for owner in owners}))
+            text = f"assigned more than once: {_listed(listed)}"
+            self._found.append(Violation(text, tuple(sorted(self._twice)), members))
         for member_id, partitions in sorted(self._unsubscribed.items()):
             text = f"member {member_id!r} does not subscribe to the topics of {_described(partitions)}"
             self._found.append(Violation(text, tuple(sorted(partitions)), (member_id,)))
-        missing = [tip for tip in self._spec.partitions if tip not in self._owners]
+        missing = [
+            TopicIdPartition(name, index, topic.spec.topic_id)
+            for name, topic in sorted(self._topics.items())
+            if None in topic.owners
+            for index, owner in enumerate(topic.owners)
+            if owner is None
+        ]
         if missing:
             self._found.append(Violation(f"not assigned: {_described(missing)}", tuple(missing)))
 

@@ -30,9 +30,11 @@ class AssignmentPlan:
 
     def __init__(self, spec: AssignmentSpec) -> None:
         self.spec = spec
-        self._owner: dict[TopicIdPartition, str] = {}
+        self._owners: dict[str, list[str | None]] = {
+            name: [None] * topic.partition_count for name, topic in spec.topics.items()
+        }
+        """By topic and number: half a million partitions are too many to be hashed again and again."""
         self._given: dict[str, dict[TopicIdPartition, None]] = {member_id: {} for member_id in spec.members}
-        self._partitions = spec.partitions
         self._subscribers: dict[str, tuple[str, ...]] = {}
         by_topics: dict[tuple[str, ...], list[str]] = {}
         for member_id, member in spec.members.items():
@@ -57,11 +59,17 @@ class AssignmentPlan:
     @property
     def unassigned(self) -> tuple[TopicIdPartition, ...]:
         """What nobody has yet, sorted. Made anew at each call."""
-        return tuple(partition for partition in self._partitions if partition not in self._owner)
+        return tuple(
+            TopicIdPartition(name, index, self.spec.topics[name].topic_id)
+            for name, owners in self._owners.items()
+            if None in owners
+            for index, owner in enumerate(owners)
+            if owner is None
+        )
 
     def owner(self, partition: TopicIdPartition) -> str | None:
         """Who has *partition*, or None."""
-        return self._owner.get(partition)
+        return self._owners[partition.topic][partition.partition]
 
     def given(self, member_id: str) -> tuple[TopicIdPartition, ...]:
         """What a member has so far, in the order of giving."""
@@ -75,14 +83,16 @@ class AssignmentPlan:
         """Give *partition* to a member; whoever had it loses it.
 
         Raises:
-            KeyError: no such member.
+            KeyError: no such member, or topic.
+            IndexError: no such partition.
         """
         given = self._given[member_id]
-        before = self._owner.get(partition)
+        owners = self._owners[partition.topic]
+        before = owners[partition.partition]
         if before is not None:
             del self._given[before][partition]
         given[partition] = None
-        self._owner[partition] = member_id
+        owners[partition.partition] = member_id
 
     def keep_held(
         self,
@@ -105,7 +115,7 @@ class AssignmentPlan:
                 known = self.spec.topics.get(partition.topic)
                 if partition.topic not in subscribed or known is None or partition.topic_id != known.topic_id:
                     continue
-                if partition.partition >= known.partition_count or partition in self._owner:
+                if partition.partition >= known.partition_count or self.owner(partition) is not None:
                     continue
                 if only is None or only(member, partition):
                     self.give(partition, member_id)

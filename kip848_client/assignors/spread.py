@@ -155,32 +155,38 @@ def _next(plan: AssignmentPlan, weights: Mapping[str, float], member_id: str) ->
 
 
 def _improve(plan: AssignmentPlan, weights: Mapping[str, float]) -> None:
-    """Move partitions from the most to the least loaded member, topic by topic, until no move helps."""
-    topics = sorted(plan.spec.topics)
+    """Move partitions from the most to the least loaded member until no move helps.
+
+    Topics with equal subscribers are one: whoever may take a partition of one may take one of the others.
+    """
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for topic in sorted(plan.spec.topics):
+        alike.setdefault(plan.subscribers(topic), []).append(topic)
     moved = True
     while moved:
         moved = False
-        for topic in topics:
-            moved = _improve_topic(plan, weights, topic) or moved
+        for subscribers, topics in alike.items():
+            if len(subscribers) > 1:
+                moved = _improve_topics(plan, weights, topics, subscribers) or moved
 
 
-def _improve_topic(plan: AssignmentPlan, weights: Mapping[str, float], topic: str) -> bool:
-    subscribers = plan.subscribers(topic)
-    if len(subscribers) < 2:
-        return False
-    of_topic: defaultdict[str, list[TopicIdPartition]] = defaultdict(list)
-    for partition in plan.spec.topics[topic].partitions:
-        owner = plan.owner(partition)
-        assert owner is not None
-        of_topic[owner].append(partition)
+def _improve_topics(
+    plan: AssignmentPlan, weights: Mapping[str, float], topics: list[str], subscribers: tuple[str, ...]
+) -> bool:
+    held: defaultdict[str, list[TopicIdPartition]] = defaultdict(list)
+    for topic in topics:
+        for partition in plan.spec.topics[topic].partitions:
+            owner = plan.owner(partition)
+            assert owner is not None
+            held[owner].append(partition)
     takers = [_next(plan, weights, member_id) for member_id in subscribers]
     heapq.heapify(takers)
-    givers = [_reversed_load(plan, weights, member_id) for member_id in of_topic]
+    givers = [_reversed_load(plan, weights, member_id) for member_id in held]
     heapq.heapify(givers)
     moved = False
     while givers:
         negative, giver = givers[0]
-        if not of_topic[giver]:
+        if not held[giver]:
             heapq.heappop(givers)
             continue
         load, _, taker = takers[0]
@@ -192,8 +198,7 @@ def _improve_topic(plan: AssignmentPlan, weights: Mapping[str, float], topic: st
             continue
         if load >= -negative:
             break
-        partition = of_topic[giver].pop()
-        plan.give(partition, taker)
+        plan.give(held[giver].pop(), taker)
         moved = True
         heapq.heapreplace(takers, _next(plan, weights, taker))
         heapq.heapreplace(givers, _reversed_load(plan, weights, giver))

@@ -8,7 +8,8 @@ Does not own: threads and limits, what is sent when (`assignor_round`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
+import operator
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
@@ -179,8 +180,11 @@ def install_members(assignment: GroupAssignment) -> tuple[InstallMember, ...]:
 
 
 def _install_partitions(member: MemberAssignment) -> tuple[InstallPartitions, ...]:
-    topics: defaultdict[UUID, list[int]] = defaultdict(list)
-    for partition in member.partitions:
-        assert isinstance(partition, TopicIdPartition)
-        topics[partition.topic_id].append(partition.partition)
-    return tuple(InstallPartitions(topic_id, tuple(sorted(topics[topic_id]))) for topic_id in sorted(topics))
+    """By topic id. What `checked` returned is sorted by topic, so that each topic is one run of it."""
+    topics: list[InstallPartitions] = []
+    for _, run in itertools.groupby(member.partitions, key=operator.attrgetter("topic")):
+        partitions = tuple(run)
+        first = partitions[0]
+        assert isinstance(first, TopicIdPartition)
+        topics.append(InstallPartitions(first.topic_id, tuple(map(operator.attrgetter("partition"), partitions))))
+    return tuple(sorted(topics, key=operator.attrgetter("topic_id.int")))
