@@ -7,7 +7,6 @@ is refused here, before either plane exists. What is checked, and what is refuse
 from __future__ import annotations
 
 import ipaddress
-import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -177,9 +176,12 @@ def _one_of_two(reader: ConfigReader, key: str, *, other: str) -> str | None:
 
 
 def _trusted_by_the_machine() -> str | None:
+    import ssl  # here: plaintext needs nothing of it
+
     paths = ssl.get_default_verify_paths()
-    if paths.cafile is not None and Path(paths.cafile).is_file():
-        return paths.cafile
+    bundle: str | None = paths.cafile
+    if bundle is not None and Path(bundle).is_file():
+        return bundle
     return paths.capath
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
 from kip848_client.clock import ManualClock
@@ -220,6 +222,42 @@ def test_the_old_way_has_no_words_for_a_refusal(broker: EmbeddedBroker) -> None:
         connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
         connection.socket.sendall(frame(b"\0alice\0wrong"))
         assert connection.is_closed_by_peer()
+
+
+MECHANISM = st.sampled_from([*EVERY, "GSSAPI", ""])
+TOKEN = st.sampled_from([b"\0alice\0alice-secret", b"\0alice\0bob-secret", b"n,,n=alice,r=abc", b""]) | st.binary()
+STEP = st.one_of(
+    st.builds(SaslHandshakeRequest, mechanism=MECHANISM),
+    st.builds(SaslAuthenticateRequest, auth_bytes=TOKEN),
+    st.just(VERSIONS),
+    st.just(DescribeClusterRequest()),
+)
+
+
+@given(steps=st.lists(STEP, min_size=1, max_size=6), reauth_ms=st.sampled_from([0, 60_000]))
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_client_says_only_the_right_password_opens_the_gate(
+    steps: list[SaslHandshakeRequest | SaslAuthenticateRequest | ApiVersionsRequest | DescribeClusterRequest],
+    reauth_ms: int,
+) -> None:
+    """No order of requests, and no bytes, may lead past the login."""
+    right = b"\0alice\0alice-secret"
+    with serving({"connections.max.reauth.ms": reauth_ms}) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            plain, known = False, False
+            for step in steps:
+                try:
+                    answer = connection.ask(step, version=1 if isinstance(step, SaslHandshakeRequest) else 0)
+                except (EOFError, ConnectionError):
+                    return
+                code: int = getattr(answer, "error_code")  # noqa: B009  every answer here has one
+                match step:
+                    case SaslHandshakeRequest(mechanism=mechanism) if not code:
+                        plain, known = mechanism == "PLAIN", False
+                    case SaslAuthenticateRequest(auth_bytes=said) if not code:
+                        known = plain and said == right
+                    case DescribeClusterRequest():
+                        assert known
 
 
 # Sessions that end (KIP-368)
