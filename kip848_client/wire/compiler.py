@@ -130,7 +130,8 @@ def decode_body(
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes: {failure}") from failure
     if position != end and not allow_trailing:
         raise ProtocolError(f"{cls.__name__} v{version} is followed by {end - position} bytes that belong to nothing")
-    return cast("MessageT", message)
+    made: MessageT = message
+    return made
 
 
 def source_of(cls: type[Message], version: int) -> tuple[str, str]:

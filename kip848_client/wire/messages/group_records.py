@@ -380,7 +380,10 @@ def _version_to_write(value: GroupRecordValue) -> int:
 
 
 def _leading_int16(data: bytes, what: str) -> int:
-    if len(data) < 2:
-        raise ProtocolError(f"the {what} of a group record has {len(data)} bytes; its type or version needs two")
-    value: int = _INT16.unpack_from(data, 0)[0]
+    try:
+        value: int = _INT16.unpack_from(data)[0]
+    except struct.error as failure:
+        raise ProtocolError(
+            f"the {what} of a group record has {len(data)} bytes; its type or version needs two"
+        ) from failure
     return value
