@@ -40,6 +40,8 @@ VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.OFFSET_COMMIT: (2, 10),
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
 """What the simulated brokers offer."""
 

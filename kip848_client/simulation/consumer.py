@@ -10,8 +10,15 @@ is right or wrong (the checkers).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
+from kip848_client.member.assignor_events import (
+    AssignorFailed,
+    AssignorsUnsupported,
+    CallOnAssignment,
+    DescribeAssignors,
+    RunAssignor,
+)
 from kip848_client.member.events import (
     AssignPartitions,
     CommitDone,
@@ -45,6 +52,7 @@ from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.scenario import Behaviour
+from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import Timer, World
 
@@ -104,6 +112,7 @@ class SimulatedConsumer:
         self.network: Final = ClientSide(
             self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
         )
+        self.assignor: Final = UserAssignor(self)
         self.application: Final = ApplicationLoop(
             self,
             topics=cluster.topics,
@@ -319,10 +328,14 @@ class SimulatedConsumer:
             case Fail(error):
                 self.failed = True
                 self.note("member_failed", error=str(error))
-            case OffsetsFetched():
+            case DescribeAssignors() | RunAssignor() | CallOnAssignment():
+                self.assignor.call(effect)
+            case AssignorFailed(error):
+                self.note("assignor_failed", error=error)
+            case OffsetsFetched() | AssignorsUnsupported():
                 pass
             case _:
-                raise AssertionError(f"{self.name} has no client-side assignors: {effect}")
+                assert_never(effect)
 
     def _end(self) -> None:
         if not self.closed:

@@ -195,6 +195,8 @@ class _Play:
                 stage.cluster.topics.create(name, partitions=partitions)
         for consumer in stage.consumers:
             consumer.application.behaviour = Behaviour()
+            if consumer.config.client_assignors and not consumer.closed:
+                consumer.assignor.request_reassignment()  # an error that an assignor reported stays until then
         self._close_doubles()
         self._keep_somebody_who_wants_all()
         stage.note("healed")
@@ -239,6 +241,7 @@ def _heal_ms(scenario: Scenario) -> int:
         + 2 * scenario.session_timeout_ms  # its session, or that of a static member's former self; close()
         + 4 * scenario.max_poll_interval_ms  # hanging listener, then stalled application
         + 2 * max(scenario.request_timeout_ms, 5_000)
+        + (3 * scenario.max_poll_interval_ms if scenario.assignors else 0)  # an assignor that hangs, and its limits
         + 10 * scenario.heartbeat_interval_ms
         + 5_000
     )

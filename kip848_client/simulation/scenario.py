@@ -27,6 +27,9 @@ class Behaviour:
         stall: part of the polls after which the application does not poll for longer than max.poll.interval.ms.
         commit: part of the polls that returned records after which it commits by hand.
         rows_per_poll: most records that one poll() hands out.
+        assign_ms: (least, most) that a call of a client-side assignor takes.
+        misbehaves: part of these calls that raise, return nonsense, report an error, or take longer than their limit.
+        reweighs: part of the calls of ``metadata()`` that tell something new.
     """
 
     think_ms: tuple[int, int] = (10, 200)
@@ -37,6 +40,9 @@ class Behaviour:
     stall: float = 0.0
     commit: float = 0.2
     rows_per_poll: int = 50
+    assign_ms: tuple[int, int] = (0, 50)
+    misbehaves: float = 0.0
+    reweighs: float = 0.0
 
 
 _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, delay_ms=(0, 60), slow=0.02)
@@ -67,6 +73,8 @@ class Scenario:
         statics: part of the consumers that are static members; after a crash or a close they come back.
         double_starts: a second process with the instance id of a living one.
         patterns: part of the subscriptions that are by regular expression.
+        assignors: part of the consumers that have a client-side assignor; one that has none turns its group to the
+            server's.
         deletions: topics that are deleted and created again.
         metadata_lag_ms: how long a new topic's name is unknown to the brokers.
         group_max_size: most members that the coordinator takes; 0 is without a limit.
@@ -109,6 +117,7 @@ class Scenario:
     statics: float = 0.0
     double_starts: float = 0.0
     patterns: float = 0.0
+    assignors: float = 0.0
     metadata_lag_ms: int = 0
     group_max_size: int = 0
     produce_ms: int = 100
@@ -175,12 +184,26 @@ STORM: Final = Scenario(
     coordinator_crashes_after_append=0.01,
     coordinator_crashes_before_append=0.01,
 )
+ASSIGNORS: Final = Scenario(
+    name="assignors",
+    assignors=0.97,
+    behaviour=Behaviour(listener_raises=0.03, stall=0.01, hang=0.01, assign_ms=(0, 400), misbehaves=0.25, reweighs=0.1),
+    joins=0.2,
+    leaves=0.15,
+    freezes=0.05,
+    failovers=0.03,
+    replication_ms=20,
+    refusals=0.1,
+    statics=0.2,
+    resubscriptions=0.05,
+    growths=0.03,
+)
 MIXED: Final = Scenario(name="mixed")
 """Stands for numbers that `variety` draws from each seed."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.name: scenario
-    for scenario in (MIXED, CHURN, ZOMBIES, STATIC, PATTERNS, TOPICS, FAILOVER, REFUSALS, STORM, QUIET)
+    for scenario in (MIXED, CHURN, ZOMBIES, STATIC, PATTERNS, TOPICS, FAILOVER, REFUSALS, ASSIGNORS, STORM, QUIET)
 }
 
 

@@ -14,6 +14,7 @@ from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop, UserCode
+from kip848_client.simulation.assignor_checkers import InstalledTargets
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Coverage
@@ -35,6 +36,7 @@ from kip848_client.simulation.observer import Observers
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
 from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.scenario import Behaviour, Scenario
+from kip848_client.simulation.user_assignor import OFFERED
 from kip848_client.simulation.world import World
 
 GROUP: Final = "simulated"
@@ -68,6 +70,7 @@ class Stage:
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
+            client_assignors=True,
         )
         self.cluster: Final = Cluster(
             self.world,
@@ -105,6 +108,7 @@ class Stage:
                 self.rows,
                 SlowRevokers(self.cluster, self.mirror, self.world),
                 OwnAssertions(self.cluster),
+                InstalledTargets(self.mirror),
             ),
             cluster=self.cluster,
             mirror=self.mirror,
@@ -140,6 +144,8 @@ class Stage:
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,
+            client_assignors=OFFERED if scenario.assignors and rng.random() < scenario.assignors else (),
+            assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
             auto_offset_reset=ResetPolicy.EARLIEST,
             auto_commit_interval_ms=rng.choice((None, 1_000)),
             # A process that comes back after a crash waits for the session of its former self to end.

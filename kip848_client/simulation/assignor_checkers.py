@@ -1,0 +1,93 @@
+"""What must hold when members compute the target: S10. Looks at the answers of the coordinator and at what they change.
+
+Does not own: the checks of members (`user_assignor`: one call at a time, each epoch told once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+from kip848_client.wire.schema import Request, Response
+
+
+class _Prepared(NamedTuple):
+    """The last snapshot that a member was shown, and by which life of the coordinator."""
+
+    member_id: str
+    group_epoch: int
+    members: frozenset[str]
+    loads: int
+
+
+class InstalledTargets(Observer):
+    """S10: a result is installed only by the member that prepared last, for the epoch of that snapshot, and as it is.
+
+    An error keeps the target.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._prepared: _Prepared | None = None
+        self._installed: ConsumerGroupInstallAssignmentRequest | None = None
+        self._before: Mapping[str, frozenset[IdPartition]] = {}
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Note what was prepared, and what was taken."""
+        match request, response:
+            case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
+                assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
+                members = frozenset(member.member_id for member in response.members)
+                self._prepared = _Prepared(request.member_id, response.group_epoch, members, self._mirror.loads)
+                if request.member_id not in members:
+                    fail("S10", f"{request.member_id} is not in what it was shown")
+            case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
+                self._installed = request
+                self._check_taken(request)
+            case _:
+                pass
+
+    def _check_taken(self, request: ConsumerGroupInstallAssignmentRequest) -> None:
+        prepared = self._prepared
+        if prepared is None or prepared.loads != self._mirror.loads:
+            raise InvariantViolation("S10", f"{request.member_id} installed what this coordinator had not prepared")
+        if (request.member_id, request.group_epoch) != prepared[:2]:
+            fail("S10", f"{request.member_id} installed epoch {request.group_epoch}; prepared was {prepared[:2]}")
+        strangers = {member.member_id for member in request.members} - prepared.members
+        if strangers and not request.error:
+            fail("S10", f"the target of {sorted(strangers)} was installed, who were not in the snapshot")
+        self._prepared = None
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Compare the target with what was handed in."""
+        mirror = self._mirror
+        installed, self._installed = self._installed, None
+        before = self._before
+        now = {member_id: frozenset(seen.target) for member_id, seen in mirror.members.items()}
+        self._before = now
+        if installed is None:
+            return
+        if mirror.target_epoch != installed.group_epoch:
+            fail("S10", f"installed for {installed.group_epoch}, and the target is of {mirror.target_epoch}")
+        handed_in = {
+            member.member_id: frozenset(
+                (topic.topic_id, partition) for topic in member.partitions for partition in topic.partitions
+            )
+            for member in installed.members
+        }
+        for member_id, target in now.items():
+            wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
+            # A static member that came back under a new id has the part of its old one.
+            if wanted is not None and target != wanted:
+                fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
