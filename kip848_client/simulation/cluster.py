@@ -31,6 +31,8 @@ from kip848_client.wire.schema import Response
 NODES: Final = tuple(BrokerNode(number, f"simulated-{number}", 9092) for number in range(3))
 ANY_NODE: Final = 2
 """The broker that clients know from their configuration. It never is the coordinator, and never dies."""
+_COMPACTED_FROM: Final = 2_000
+"""Records of a log that is compacted before it is read: a load may not take longer the longer a group lives."""
 
 
 class Cluster:
@@ -237,6 +239,9 @@ class Cluster:
         self.host.replicated()
 
     def _start(self, node_id: int) -> CoordinatorHost:
+        if len(self.log) > _COMPACTED_FROM and self.durable == len(self.log):
+            self.log = compact(self.log)
+            self.durable = len(self.log)
         host = CoordinatorHost(self, self._world, node_id, self.reloaded())
         self._hosts[node_id] = host
         self.loads += 1

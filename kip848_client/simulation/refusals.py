@@ -26,6 +26,9 @@ class Refusals:
 
     def add(self, rule: Rule, *, network: Network) -> None:
         """Let *rule* decide about requests from now on."""
+        for other in self.book.rules:
+            if other.spent:
+                self.book.remove(other)
         self.book.add(rule)
         network.intercept = self.intercept
 

@@ -80,6 +80,7 @@ class Scenario:
         group_max_size: most members that the coordinator takes; 0 is without a limit.
         encoded: part of the connections on which messages travel as bytes, through the codec.
         purity: part of the requests that are decided twice, to see that nothing changes and the answer is the same.
+        auto_commit_ms: interval of the half of the consumers that commit by themselves.
         heal_ms: bound of the liveness phase; 0 derives it from the other times.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
@@ -121,6 +122,7 @@ class Scenario:
     metadata_lag_ms: int = 0
     group_max_size: int = 0
     produce_ms: int = 100
+    auto_commit_ms: int = 1_000
     encoded: float = 0.1
     purity: float = 0.05
     trials: int = 1

@@ -25,6 +25,7 @@ _NEVER: Final = frozenset(
         "members_max",
         "duration_ms",
         "produce_ms",
+        "auto_commit_ms",
         "one_way",
         "deposed",
         "behaviour.rows_per_poll",

@@ -147,7 +147,7 @@ class Stage:
             client_assignors=OFFERED if scenario.assignors and rng.random() < scenario.assignors else (),
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
             auto_offset_reset=ResetPolicy.EARLIEST,
-            auto_commit_interval_ms=rng.choice((None, 1_000)),
+            auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
             # A process that comes back after a crash waits for the session of its former self to end.
             unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
         )
@@ -168,7 +168,7 @@ class Stage:
             metadata_lag_ms=scenario.metadata_lag_ms,
             user_code=None if self._user_code is None else self._user_code(name),
         )
-        self.consumers.append(consumer)
+        self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
         details = {} if instance_id is None else {"instance_id": instance_id}
         self.world.history.add(self.world.now_ms, name, "started", **details)
         consumer.start(self.subscription(rng, everything=self._number == 1 or self.healed))

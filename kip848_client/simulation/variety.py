@@ -65,7 +65,7 @@ def _draw(rng: random.Random) -> Scenario:
     behaviour = Behaviour(
         think_ms=(10, rng.choice((50, 200, 600))),
         listener_ms=(0, rng.choice((5, 50, 400))),
-        listener_raises=maybe(0.25, 0.2),
+        listener_raises=maybe(0.25, 0.6),
         hang=maybe(0.15, 0.1),
         stall=maybe(0.15, 0.05),
         commit=maybe(0.5, 0.6),
@@ -85,7 +85,7 @@ def _draw(rng: random.Random) -> Scenario:
         deposed=0.5,
         coordinator_crashes_after_append=maybe(0.15, 0.04),
         coordinator_crashes_before_append=maybe(0.15, 0.04),
-        replication_ms=rng.choice((0, 0, 20, 100)),
+        replication_ms=rng.choice((0, 0, 60, 500)),
         statics=rng.choice((0.0, 0.0, 0.0, 0.5, 1.0)),
         patterns=rng.choice((0.0, 0.0, 0.0, 0.0, 0.5)),
         metadata_lag_ms=rng.choice((0, 0, 0, 400)),
