@@ -17,7 +17,7 @@ from kip848_client.coordinator.assignment_round import AssignmentRound, Prepared
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignors import Choice, can_be_common, choose, offers_after, pick_member
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, GroupMember, MemberMetadata
+from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, AssignorVersions, GroupMember, MemberMetadata
 from kip848_client.coordinator.result import ArmTimer, CancelTimer, RoundChanged
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import TimerKey, TimerKind
@@ -66,6 +66,18 @@ class RoundPlanner:
         if self.round is not None:
             self._cancel_timer(self.round.member_id)
             self._set(None)
+
+    def suits(self, member: GroupMember) -> bool:
+        """Whether the round in flight is as good with *member*, whatever it was before; told without all the others."""
+        flying, group = self.round, self._group
+        if flying is None or flying.member_id == member.member_id:
+            return False
+        if sum(group.client_assignors.get(flying.assignor_name, {}).values()) < len(group.members):
+            return False  # a prepared round is finished with an assignor that others have given up since
+        chosen = group.members[flying.member_id]
+        theirs = _versions(member, flying.assignor_name)
+        own = _versions(chosen, flying.assignor_name)
+        return theirs is not None and own is not None and own.reads(theirs.written, theirs.written)
 
     def go_on(self, choice: Choice, *, first: str | None, may_start: bool) -> None:
         """Keep the round if it is still as good as any; else start one, if *may_start* or one was in flight.
@@ -186,6 +198,8 @@ def member_gone(
     if group.group_id not in state.rounds:
         return
     planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
+    if planner.round is None or planner.round.member_id != member_id:
+        return  # what all had in common they still have, and the chosen one reads it
     choice = client_assignor(state, group, gone=member_id)
     if choice is None:
         planner.end()
@@ -204,3 +218,8 @@ def member_failed(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *
     """The chosen member was fenced, or took too long. It stays a member."""
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
     planner.move_on(client_assignor(state, group), failed=member_id, reason=reason)
+
+
+def _versions(member: GroupMember, assignor_name: str) -> AssignorVersions | None:
+    offered = (item.versions for item in member.metadata.client_assignors if item.name == assignor_name)
+    return next(offered, None)

@@ -7,7 +7,7 @@ is in server mode. The versions are first-class here so that no assignor ever ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeAlias
@@ -116,7 +116,8 @@ def offers_after(
 
 def can_be_common(group: ConsumerGroup) -> bool:
     """Whether all members but at most one offer the same assignor; if not, one member's change does not matter."""
-    return len(group.members) <= 1 + max(group.client_assignors.values(), default=0)
+    counts = [sum(offered.values()) for offered in group.client_assignors.values()]
+    return len(group.members) <= 1 + max(counts, default=0)
 
 
 def choose(offers: Offers) -> Choice | None:
@@ -166,13 +167,14 @@ def pick_member(
     return None
 
 
-def check_versions(
-    group: ConsumerGroup, *, member_id: str, replaced_id: str | None, old: MemberMetadata | None, new: MemberMetadata
-) -> None:
+def check_versions(group: ConsumerGroup, *, old: MemberMetadata | None, new: MemberMetadata) -> None:
     """Refuse versions with which nobody could compute a target for all.
 
     Only assignors whose versions are new or changed are looked at: a member must not be refused because somebody else
     left.
+
+    Args:
+        old: the metadata that *group* counts for the member; None if it is new.
 
     Raises:
         Refused: UNSUPPORTED_ASSIGNOR; for some assignor no member, this one included, reads the metadata of all members
@@ -181,26 +183,23 @@ def check_versions(
     Source:
         KIP-848 "Metadata Version Handling": a joining member whose range overlaps with nobody's is rejected.
     """
-    before = {} if old is None else {assignor.name: _versions(assignor) for assignor in old.client_assignors}
+    before = {} if old is None else {assignor.name: assignor.versions for assignor in old.client_assignors}
     for assignor in new.client_assignors:
-        if before.get(assignor.name) == _versions(assignor) or assignor.name not in group.client_assignors:
+        own, own_before = assignor.versions, before.get(assignor.name)
+        if own == own_before:
             continue
-        same = [
-            offered
-            for other_id, other in group.members.items()
-            if other_id not in (member_id, replaced_id)
-            for offered in other.metadata.client_assignors
-            if offered.name == assignor.name
-        ]
-        same.append(assignor)
-        low = min(offered.metadata_version for offered in same)
-        high = max(offered.metadata_version for offered in same)
-        if not any(offered.minimum_version <= low and high <= offered.maximum_version for offered in same):
+        offered = dict(group.client_assignors.get(assignor.name, ()))
+        if own_before is not None:
+            offered[own_before] -= 1
+        others = [versions for versions, count in offered.items() if count]
+        low = min([own.written, *(versions.written for versions in others)])
+        high = max([own.written, *(versions.written for versions in others)])
+        if not any(versions.reads(low, high) for versions in (own, *others)):
             raise Refused(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"Client assignor {assignor.name} with versions [{assignor.minimum_version}, "
-                f"{assignor.maximum_version}] and metadata of version {assignor.metadata_version} does not fit the "
-                f"group: its members use versions {low} to {high}, and none of them reads all of these.",
+                f"Client assignor {assignor.name} with versions [{own.minimum}, {own.maximum}] and metadata of version "
+                f"{own.written} does not fit the group: its members use versions {low} to {high}, and none of them "
+                "reads all of these.",
             )
 
 
@@ -219,30 +218,18 @@ def asks_for_a_target(*, old: tuple[ClientAssignor, ...], new: tuple[ClientAssig
 
 def _choose_members(name: str, offers: Offers) -> Choice | None:
     offered = {
-        member_id: next(assignor for assignor in assignors if assignor.name == name)
+        member_id: next(assignor.versions for assignor in assignors if assignor.name == name)
         for member_id, assignors in sorted(offers.items())
     }
-    low = min(assignor.metadata_version for assignor in offered.values())
-    high = max(assignor.metadata_version for assignor in offered.values())
-    lowest = min(assignor.minimum_version for assignor in offered.values())
-    highest = max(assignor.maximum_version for assignor in offered.values())
-    spanning = _within(offered.items(), low=lowest, high=highest)
-    able = _within(offered.items(), low=low, high=high)
+    distinct = set(offered.values())
+    low, high = min(versions.written for versions in distinct), max(versions.written for versions in distinct)
+    lowest, highest = min(versions.minimum for versions in distinct), max(versions.maximum for versions in distinct)
+    able = {versions for versions in distinct if versions.reads(low, high)}
     if not able:
         return None
-    others = able if not spanning else tuple(sorted(set(able).difference(spanning)))
-    return Choice(name, spanning=spanning, able=others)
-
-
-def _within(offered: Iterable[tuple[str, ClientAssignor]], *, low: int, high: int) -> tuple[str, ...]:
-    return tuple(
-        [
-            member_id
-            for member_id, assignor in offered
-            if assignor.minimum_version <= low and high <= assignor.maximum_version
-        ]
+    spanning = {versions for versions in able if versions.reads(lowest, highest)}
+    return Choice(
+        name,
+        spanning=tuple([member_id for member_id, versions in offered.items() if versions in spanning]),
+        able=tuple([member_id for member_id, versions in offered.items() if versions in able - spanning]),
     )
-
-
-def _versions(assignor: ClientAssignor) -> tuple[int, int, int]:
-    return assignor.minimum_version, assignor.maximum_version, assignor.metadata_version

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, TypeVar, assert_never
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
     NO_METADATA,
     AssignmentMetadata,
+    AssignorVersions,
     CurrentAssignment,
     GroupMember,
     MemberMetadata,
@@ -79,6 +80,8 @@ class ResolvedRegex:
     timestamp_ms: int
 
 
+KeyT = TypeVar("KeyT", bound=Hashable)
+
 _NOBODY: Final[Mapping[int, str]] = {}
 _NO_TARGET: Final[TopicPartitions] = {}
 
@@ -103,8 +106,8 @@ class ConsumerGroup:
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
         self.assignor_votes: dict[str, int] = {}
-        self.client_assignors: dict[str, int] = {}
-        """Name of a client-side assignor -> number of members that offer it."""
+        self.client_assignors: dict[str, dict[AssignorVersions, int]] = {}
+        """Name of a client-side assignor -> number of members that offer it, by versions."""
         self.rack_ids: dict[str, str] = {}
         """Member id -> rack, where known."""
         self.metadata_changed: set[str] = set()
@@ -434,18 +437,21 @@ class ConsumerGroup:
         if metadata.server_assignor is not None:
             _count(self.assignor_votes, metadata.server_assignor, change)
         for assignor in metadata.client_assignors:
-            _count(self.client_assignors, assignor.name, change)
+            offered = self.client_assignors.setdefault(assignor.name, {})
+            _count(offered, assignor.versions, change)
+            if not offered:
+                del self.client_assignors[assignor.name]
 
     def _damaged(self, what: str) -> IllegalStateError:
         return IllegalStateError(f"log of group {self.group_id!r} is damaged: {what}")
 
 
-def _count(counts: dict[str, int], name: str, change: int) -> None:
-    count = counts.get(name, 0) + change
+def _count(counts: dict[KeyT, int], key: KeyT, change: int) -> None:
+    count = counts.get(key, 0) + change
     if count:
-        counts[name] = count
+        counts[key] = count
     else:
-        del counts[name]
+        del counts[key]
 
 
 def _overlap(one: PartitionEpochs, other: PartitionEpochs) -> bool:

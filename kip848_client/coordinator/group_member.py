@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.values import value
@@ -59,6 +59,23 @@ class ClientAssignor:
     reason: int = 0
     metadata_version: int = 0
     metadata_bytes: bytes = b""
+
+    @property
+    def versions(self) -> AssignorVersions:
+        """What it reads and writes."""
+        return AssignorVersions(self.minimum_version, self.maximum_version, self.metadata_version)
+
+
+class AssignorVersions(NamedTuple):
+    """Least and greatest version of the metadata that a member reads, and the one that it writes."""
+
+    minimum: int
+    maximum: int
+    written: int
+
+    def reads(self, low: int, high: int) -> bool:
+        """Whether every version from *low* to *high* is read."""
+        return self.minimum <= low and high <= self.maximum
 
 
 @value

@@ -204,13 +204,7 @@ class _Heartbeat:
 
     def _check_versions(self, found: FoundMember, metadata: MemberMetadata) -> None:
         if metadata.client_assignors and self._offers is not None:
-            check_versions(
-                self._group,
-                member_id=found.member.member_id,
-                replaced_id=found.replaced_id,
-                old=found.counted,
-                new=metadata,
-            )
+            check_versions(self._group, old=found.counted, new=metadata)
 
     def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
         """Look after the patterns of the group, with those of this member."""
@@ -272,8 +266,11 @@ class _Heartbeat:
 
     def _asks_for_other_client_assignor(self, found: FoundMember, after: MemberMetadata) -> bool:
         """Whether the member offers something else, or its coming changes what all have in common."""
-        if asks_for_a_target(old=found.member.metadata.client_assignors, new=after.client_assignors):
+        offered, counted = after.client_assignors, found.counted
+        if asks_for_a_target(old=found.member.metadata.client_assignors, new=offered):
             return True
+        if counted is not None and counted.client_assignors == offered:
+            return False
         before, now = client_assignor(self._state, self._group), self._client_assignor(found, after)
         return (before and before.assignor_name) != (now and now.assignor_name)
 
@@ -319,7 +316,8 @@ class _Heartbeat:
         group, batch = self._group, self._batch
         planner = RoundPlanner(self._state, group, batch, group_epoch=self._group_epoch, speaker=updated)
         counted, offered = found.counted, updated.metadata.client_assignors
-        if planner.round is None or found.replaced or counted is None or counted.client_assignors != offered:
+        is_same = found.replaced is None and counted is not None and counted.client_assignors == offered
+        if planner.round is None or not (is_same or planner.suits(updated)):
             choice = self._client_assignor(found, updated.metadata)
             if choice is None:
                 planner.end()

@@ -545,6 +545,20 @@ def test_a_prepared_round_is_finished_with_the_assignor_it_began_with() -> None:
     assert h.prepare(h.chosen).assignor_name == "b"
 
 
+def test_a_prepared_round_ends_when_nothing_is_common_any_more() -> None:
+    """m2 went over to "b", m3 knows only "a": the server computes at once, whatever m1 is busy with."""
+    h = AssignmentHarness()
+    h.enter("m1", offer("a"), offer("b"))
+    h.enter("m2", offer("a"), offer("b"))
+    h.prepare(h.chosen)
+    other = "m2" if h.chosen == "m1" else "m1"
+    h.heartbeat(other, h.member(other).member_epoch, offers=[offer("b")])
+    assert h.flying() is not None
+    h.enter("m3", offer("a"))
+    assert h.flying() is None
+    assert (h.group.target_epoch, h.group.target_assignor) == (h.group.group_epoch, "")
+
+
 def test_a_new_snapshot_of_a_prepared_round_is_for_the_assignor_that_all_have_now() -> None:
     """Every member that is described offers the assignor that shall run."""
     h = AssignmentHarness()
