@@ -6,7 +6,8 @@ What happens to a request that cannot be handled:
   Kafka does (there is no answer that such a client could read). ApiVersions of a newer version is answered in
   version 0;
 * a handler that raises: the error is logged and journaled, the client is told UNKNOWN_SERVER_ERROR where the response
-  has a place for it, else its connection is closed. Nobody else notices.
+  has a place for it, else its connection is closed. Nobody else notices. Handlers raise ProtocolError on purpose for
+  what only closing the connection can say (a Produce without an answer that failed).
 """
 
 from __future__ import annotations
@@ -119,6 +120,10 @@ class Dispatcher:
     def _handle(self, api: Api, request: object, context: RequestContext) -> None:
         try:
             response = api.handle(self._broker, request, context)
+        except ProtocolError:  # what only closing the connection can say; the reason is logged with it
+            if context.done:
+                return
+            raise
         except Exception as error:  # a broken handler must not take the broker down
             self._report_failure(error, context)
             if context.done:
