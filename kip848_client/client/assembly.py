@@ -97,7 +97,7 @@ def build_group_member(
         observer=observer,
         clock=clock,
         name=f"kip848-heartbeat-{config.client_id}",
-        call_assignor=runner.perform,
+        assignors=runner,
     )
     thread = AppThread(
         manager,

@@ -123,15 +123,15 @@ class AssignorRunner:
             raise failures[0]
         return tuple(described)
 
-    def stop(self) -> None:
-        """End the thread once the call under way returns; waits a moment for that."""
+    def stop(self, *, timeout_s: float = _STOP_TIMEOUT_S) -> None:
+        """End the thread once the call under way returns; waits at most so long for that. May be called twice."""
         with self._lock:
             self._stopped = True
             thread = self._thread
         if thread is not None:
             self._calls.put(None)
             if thread is not threading.current_thread():
-                thread.join(_STOP_TIMEOUT_S)
+                thread.join(timeout_s)
 
     def _put(self, call: Callable[[], None]) -> None:
         with self._lock:

@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeAlias, assert_never
 import anyio
 import anyio.abc
 
+from kip848_client.client.assignor_runner import AssignorRunner
 from kip848_client.client.commit_manager import CommitManager
 from kip848_client.client.gauges import gauges_of
 from kip848_client.client.observer import MemberObserver
@@ -31,7 +32,6 @@ from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
 from kip848_client.member.assignor_events import (
-    AssignorCall,
     AssignorFailed,
     AssignorsUnsupported,
     CallOnAssignment,
@@ -90,10 +90,6 @@ _STOP_GRACE_S: Final = 0.1
 """How long stopping waits for requests that are written already, or about to be: the leave, above all."""
 
 
-def _no_assignors(call: AssignorCall) -> None:
-    raise AssertionError(f"{call} without an assignor")
-
-
 def _looks_for_coordinator(effect: MemberRequest) -> bool:
     match effect:
         case ConnectCoordinator():
@@ -149,7 +145,7 @@ class HeartbeatRequestManager:
         observer: told about states and requests.
         clock: the time that the member is given.
         name: of the thread.
-        call_assignor: makes a call of the user's client-side assignors, elsewhere; `report` takes the answer.
+        assignors: calls the user's client-side assignors, elsewhere; `report` takes the answers.
     """
 
     def __init__(
@@ -163,10 +159,10 @@ class HeartbeatRequestManager:
         observer: MemberObserver,
         clock: Clock,
         name: str,
-        call_assignor: Callable[[AssignorCall], None] = _no_assignors,
+        assignors: AssignorRunner | None = None,
     ) -> None:
         self._member = member
-        self._call_assignor = call_assignor
+        self._assignors = assignors
         self._make_performer = make_performer
         self._app_queue = app_queue
         self._commits = commits
@@ -294,6 +290,8 @@ class HeartbeatRequestManager:
             self._loop = None
             self._commits.fail_all(IllegalStateError("the consumer is closed"))
             self._observer.ended()
+            if self._assignors is not None:
+                self._assignors.stop(timeout_s=0)
             self.mark = object()
             self._app_queue.wake()
 
@@ -392,7 +390,8 @@ class HeartbeatRequestManager:
                 self._answer_for_listener(effect)
                 return False
             case DescribeAssignors() | RunAssignor() | CallOnAssignment():
-                self._call_assignor(effect)
+                assert self._assignors is not None
+                self._assignors.perform(effect)
                 return False
             case AssignorFailed(error=error):
                 self._observer.assignor_failed(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -258,6 +259,28 @@ def test_close_does_not_wait_for_an_assignor_that_hangs(broker: EmbeddedBroker, 
     wait_until(
         lambda: "kip848-assignor-hangs" not in {thread.name for thread in threading.enumerate()},
         what="the end of the assignor's thread",
+    )
+
+
+def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_behind(broker: EmbeddedBroker) -> None:
+    """A service that makes consumers as it needs them would collect one thread for each."""
+    conf = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "g",
+        "client.id": "dropped",
+        "group.local.assignors": Weighing,
+    }
+
+    def use_and_drop() -> None:
+        consumer = ConsumerUnderTest(Consumer({**QUIET, **conf}))
+        consumer.subscribe("orders")
+        drive(consumer, until=lambda: len(consumer.partitions) == PARTITIONS)
+
+    use_and_drop()
+    gc.collect()
+    wait_until(
+        lambda: not [thread for thread in threading.enumerate() if thread.name.endswith("-dropped")],
+        what="the end of both threads",
     )
 
 
