@@ -100,7 +100,8 @@ _REFUSED: Final[Mapping[str, str]] = {
         "(kafka-configs --entity-type groups) or group.consumer.heartbeat.interval.ms on the broker"
     ),
     "partition.assignment.strategy": (
-        "belongs to the classic protocol; choose a server-side assignor with group.remote.assignor (uniform or range)"
+        "belongs to the classic protocol; choose a server-side assignor with group.remote.assignor (uniform or range), "
+        "or give one of your own with group.local.assignors"
     ),
     "group.protocol.type": "belongs to the classic protocol; leave it out",
     "enable.partition.eof": "is not offered: errors and events are never returned as messages; compare position() with "
