@@ -1,8 +1,11 @@
-"""The timeline of one group as a PNG or SVG file. Needs matplotlib (``pip install "kip848_client[plots]"``)."""
+"""Pictures as PNG or SVG files: the timeline of a group, and lines of figures.
+
+Needs matplotlib (``pip install "kip848_client[plots]"``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.errors import Kip848Error
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _OWNERS: Final = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7b61c9", "#8c564b", "#2aa198",
@@ -39,13 +43,11 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     Raises:
         Kip848Error: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure  # heavy, and an extra
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise Kip848Error('pictures need matplotlib: pip install "kip848_client[plots]"') from error
+    figure_type = _figure_type()
+    from matplotlib.patches import Patch
+
     rows = 2 + len(timeline.partitions) + len(timeline.members)
-    figure = Figure(figsize=(13, 1.2 + 0.28 * rows), layout="constrained")
+    figure = figure_type(figsize=(13, 1.2 + 0.28 * rows), layout="constrained")
     axes = figure.add_subplot()
     colours = {lane.member: _OWNERS[index % len(_OWNERS)] for index, lane in enumerate(timeline.members)}
     labels = ["group", "events"]
@@ -88,6 +90,35 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     handles, _ = axes.get_legend_handles_labels()
     axes.legend(handles=[*handles, *patches], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)
     figure.savefig(path, dpi=120)
+
+
+def plot_lines(
+    path: Path, *, title: str, x_label: str, y_label: str, x: Sequence[float], lines: Mapping[str, Sequence[float]]
+) -> None:
+    """Draw *lines*, name -> one value for each of *x*, into the file *path*.
+
+    Raises:
+        Kip848Error: matplotlib is not installed.
+    """
+    figure = _figure_type()(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for colour, (name, values) in zip(_OWNERS, lines.items(), strict=False):
+        axes.plot(x, values, marker="o", markersize=4, color=colour, label=name)
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.set_ylim(bottom=0)
+    axes.grid(linewidth=0.4, alpha=0.6)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _figure_type() -> type[Figure]:
+    try:
+        from matplotlib.figure import Figure  # heavy, and an extra
+    except ImportError as error:
+        raise Kip848Error('pictures need matplotlib: pip install "kip848_client[plots]"') from error
+    return Figure
 
 
 def _bars(

@@ -64,6 +64,11 @@ class History:
         return tuple(self._render(line) for line in self._lines)
 
     @property
+    def entries(self) -> tuple[Line, ...]:
+        """All lines as they were noted, oldest first. Empty where the history was sent to another process."""
+        return tuple(self._lines)
+
+    @property
     def digest(self) -> str:
         """Hex digest of all lines. The same seed gives the same digest, in any process."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()

@@ -1,0 +1,127 @@
+"""``kip848 sweep``: play the simulation over many seeds on Spark, and tell what came of it.
+
+::
+
+    kip848 sweep --seeds 0:20000 --out sweep                      # on all cores; stop it and start it again as you like
+    kip848 sweep --seeds 0:1000000 --out /shared/sweep --master spark://host:7077
+    kip848 sweep --scenario storm --seeds 0:5000 --out storm --traces all --plot rebalances.png
+
+Needs ``pip install "kip848_client[spark]"``. The exit status is 1 if an invariant broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kip848_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kip848_client.spark.sweep import Traces
+    from kip848_client.spark.sweep_summary import SweepSummary
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--scenario", metavar="NAME", default="mixed", help="as of kip848 simulate (mixed)")
+    parser.add_argument("--seeds", metavar="A:B", required=True, help="seeds A to B, B exclusive")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="where the runs are kept, as Parquet")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="change a number of the scenario"
+    )
+    parser.add_argument(
+        "--traces", choices=("none", "failures", "all"), default="failures", help="keep the event logs of (failures)"
+    )
+    parser.add_argument("--part", metavar="N", type=int, default=5_000, help="seeds between two savings (5000)")
+    parser.add_argument("--master", metavar="URL", help="the Spark master (all cores of this machine)")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the rebalance times (.png or .svg)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play, and tell.
+
+    Raises:
+        ConfigError: an option makes no sense.
+        Kip848Error: PySpark, a Java or matplotlib is missing.
+    """
+    first, colon, last = arguments.seeds.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise ConfigError(f"--seeds {arguments.seeds!r}: give two numbers A:B, A < B, such as 0:20000")
+    from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
+
+    require_pyspark()
+    from kip848_client.spark.sweep import Sweep, play_sweep
+    from kip848_client.spark.sweep_summary import plot_rebalances, summarize
+
+    sweep = Sweep(
+        scenario=arguments.scenario,
+        seeds=range(int(first), int(last)),
+        changes=tuple(arguments.set),
+        traces=cast("Traces", arguments.traces),
+        part=arguments.part,
+    )
+    spark = spark_session("kip848 sweep", master=arguments.master or f"local[{os.cpu_count() or 1}]")
+    try:
+        began_s = time.monotonic()
+        with _progress(quiet=arguments.json) as on_progress:
+            runs = play_sweep(spark, sweep, arguments.out, on_progress=on_progress)
+        elapsed_s = time.monotonic() - began_s
+        summary = summarize(runs)
+    finally:
+        spark.stop()
+    if arguments.plot is not None:
+        plot_rebalances(summary, arguments.plot)
+    if arguments.json:
+        print(json.dumps(summary.to_plain() | {"seconds": round(elapsed_s, 3), "out": str(arguments.out)}))
+    else:
+        print("\n".join(_sentences(summary, elapsed_s)))
+    return 1 if summary.broken_count else 0
+
+
+@contextlib.contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar in a terminal, a line now and then elsewhere."""
+    shown = -1
+
+    def tell(done: int, of: int) -> None:
+        nonlocal shown
+        share = done * 100 // of
+        if quiet or share <= shown:
+            return
+        if sys.stderr.isatty():
+            bar = "█" * (share * 40 // 100)
+            print(f"\r{bar:<40} {share:3} %  {done:,} of {of:,} runs", end="", file=sys.stderr, flush=True)
+        elif share // 10 > shown // 10:
+            print(f"{done:,} of {of:,} runs", file=sys.stderr, flush=True)
+        shown = share
+
+    yield tell
+    if sys.stderr.isatty() and not quiet:
+        print(file=sys.stderr)
+
+
+def _sentences(summary: SweepSummary, elapsed_s: float) -> Iterator[str]:
+    yield (
+        f"{summary.runs:,} runs, {summary.events:,} events, {summary.faults:,} faults, "
+        f"{summary.simulated_ms / 3_600_000:.1f} virtual hours; {elapsed_s:.1f} s for what was not there yet"
+    )
+    yield f"{summary.broken_count} broken" + (":" if summary.broken else "")
+    for broken in summary.broken:
+        yield f"  {broken.invariant}: {broken.message}"
+        yield f"    {broken.replay}"
+    if summary.rebalances:
+        yield "rebalances, by members at their end (virtual ms):"
+        yield f"  {'members':>7} {'count':>9} {'median':>9} {'90 %':>9} {'99 %':>9} {'longest':>9}"
+        for times in summary.rebalances:
+            yield (
+                f"  {times.members:>7} {times.count:>9,} {times.p50_ms:>9,.0f} {times.p90_ms:>9,.0f} "
+                f"{times.p99_ms:>9,.0f} {times.max_ms:>9,.0f}"
+            )

@@ -1,0 +1,78 @@
+"""Many simulated runs on Spark: the same runs as without it, kept, and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kip848_client.errors import ConfigError
+from kip848_client.journal import parse_line
+from kip848_client.report import build_timelines, figures_of
+from kip848_client.simulation.event_log import to_event_log
+from kip848_client.simulation.play import run
+from kip848_client.simulation.variety import scenario_of
+from kip848_client.spark.sweep import Sweep, play_sweep, rebalances_of
+from kip848_client.spark.sweep_summary import plot_rebalances, summarize
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """A seed that breaks in a cluster must break on a laptop; and nobody plays a night's work twice."""
+    out = tmp_path / "sweep"
+    first = play_sweep(spark, Sweep("quiet", range(4), traces="all", part=2), out)
+    row = first.where("seed = 3").collect()[0]
+    alone = run(scenario_of("quiet", seed=3), seed=3)
+    assert (row["events"], row["simulated_ms"], row["invariant"]) == (alone.events, alone.simulated_ms, None)
+    assert row["counts"] == dict(alone.counts)
+    assert [parse_line(line).event for line in row["log"]] == [event.event for event in to_event_log(alone.lines)]
+
+    written = {path: path.stat().st_mtime_ns for path in out.glob("seeds-*/part-*.parquet")}
+    told: list[tuple[int, int]] = []
+    longer = play_sweep(
+        spark, Sweep("quiet", range(6), traces="all", part=2), out, on_progress=lambda *done: told.append(done)
+    )
+    assert [row["seed"] for row in longer.select("seed").orderBy("seed").collect()] == list(range(6))
+    assert {path: path.stat().st_mtime_ns for path in written} == written, "parts that were there were played again"
+    assert told[-1] == (6, 6)
+
+    summary = summarize(longer)
+    assert (summary.runs, summary.broken_count) == (6, 0)
+    assert summary.counts["member_joined"] >= 6
+    assert sum(times.count for times in summary.rebalances) == longer.selectExpr("sum(size(rebalances))").first()[0]  # type: ignore[index]
+    plot_rebalances(summary, tmp_path / "times.png")
+    assert (tmp_path / "times.png").stat().st_size > 5_000
+
+
+def test_a_folder_is_not_shared_by_two_sweeps(spark: SparkSession, tmp_path: Path) -> None:
+    """Their runs would be mixed, and the figures of neither."""
+    (tmp_path / "sweep.json").write_text('{"scenario": "storm"}', encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds another sweep"):
+        play_sweep(spark, Sweep("quiet", range(2)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nonsense", range(3)), ("quiet", range(0)), ("quiet", range(3), ("no.such=1",))]
+)
+def test_what_cannot_be_played_is_refused_before_spark_starts(arguments: tuple[str, range]) -> None:
+    """A typing error costs a second, and not a cluster's hour."""
+    with pytest.raises(ConfigError):
+        Sweep(*arguments)
+
+
+def test_parts_begin_at_the_same_seeds_whatever_is_asked_for() -> None:
+    """So that a longer sweep finds what a shorter one has played."""
+    assert Sweep("quiet", range(3, 12), part=5).parts == [range(3, 5), range(5, 10), range(10, 12)]
+
+
+def test_rebalances_are_those_of_the_report() -> None:
+    """One definition, whoever counts."""
+    report = run(scenario_of("mixed", seed=2), seed=2)
+    (timeline,) = build_timelines(to_event_log(report.lines))
+    counted = [r.end_ms - r.start_ms for r in figures_of(timeline).rebalances if r.end_ms is not None]
+    assert [rebalance["ms"] for rebalance in rebalances_of(report.history.entries)] == counted
