@@ -1,0 +1,78 @@
+"""Apache Kafka's own consumer (Java) on an embedded broker that demands TLS and a login, with sessions that end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer
+
+from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from tests.interop.embedded.clients import all_keys
+from tests.interop.embedded.test_java_clients import TIMEOUT_S, JavaMember, java  # noqa: F401  a fixture
+from tests.security.certificates import Authority
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PASSWORD: Final = "alice-secret"
+SESSION_MS: Final = 3_000
+MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+@pytest.mark.parametrize("mechanism", MODULES)
+def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
+    java: list[str],  # noqa: F811
+    tmp_path: Path,
+    mechanism: str,
+) -> None:
+    """The reference client: its TLS engine, its SCRAM, and its way of authenticating again."""
+    authority = Authority(tmp_path)
+    server = authority.issue("server", "localhost", "127.0.0.1")
+    tls = BrokerTls(server.certificate, server.key)
+    sasl = BrokerSasl({"alice": PASSWORD}, (mechanism,))
+    config = {"connections.max.reauth.ms": SESSION_MS}
+    with EmbeddedBroker({"orders": 2}, tls=tls, sasl=sasl, config=config) as broker:
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "security.protocol": "sasl_ssl",
+                "ssl.ca.location": str(authority.ca_file),
+                "sasl.mechanism": mechanism,
+                "sasl.username": "alice",
+                "sasl.password": PASSWORD,
+            }
+        )
+        properties = [
+            "client.id=java",
+            "security.protocol=SASL_SSL",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={authority.ca_file}",
+            f"sasl.mechanism={mechanism}",
+            f'sasl.jaas.config={MODULES[mechanism]} required username="alice" password="{PASSWORD}";',
+        ]
+        member = JavaMember([*java, "consume", broker.bootstrap_servers, "g", "orders", *properties])
+        produced = 0
+        try:
+
+            def is_renewed() -> bool:
+                nonlocal produced
+                producer.produce("orders", str(produced), partition=produced % 2)
+                produced += 1
+                assert producer.flush(TIMEOUT_S) == 0
+                return len(broker.requests.of("SaslHandshake", client_id="java")) >= 8
+
+            wait_until(is_renewed, TIMEOUT_S, "renewed sessions of Java's member")
+            wait_until(
+                lambda: member.records() == all_keys("orders", produced, partitions=2), TIMEOUT_S, "every record"
+            )
+            member.leave()
+            assert [fact for fact in member.facts if not fact.startswith("record ")][-1] == "closed"
+        finally:
+            member.kill()
+        heartbeats = broker.requests.of("ConsumerGroupHeartbeat", client_id="java")
+        assert len({entry.connection_id for entry in heartbeats}) == 1
