@@ -7,7 +7,7 @@ means when its last records were compacted away or belong to aborted transaction
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Final
 
 from kip848_client.client.data_plane import (
@@ -72,7 +72,7 @@ class RangeReader:
         self._plane = create_record_consumer({**READER_DEFAULTS, **conf, **_FIXED})
         self._warm: set[str] = set()
 
-    def read(self, partition: TopicPartition, *, start: int, end: int) -> Iterator[list[Message]]:
+    def read(self, partition: TopicPartition, *, start: int, end: int) -> Generator[list[Message], None, None]:
         """Read records with ``start <= offset < end``, in order, in lists that are not empty.
 
         Raises:
@@ -80,6 +80,16 @@ class RangeReader:
             RequestTimeoutError: no record came for the time-out.
             Kip848Error: the broker refuses.
         """
+        try:
+            yield from self._read(partition, start, end)
+        except KafkaException as error:
+            raise translate(error, what=f"reading {partition}") from error
+
+    def close(self) -> None:
+        """Close connections."""
+        self._plane.close()
+
+    def _read(self, partition: TopicPartition, start: int, end: int) -> Generator[list[Message], None, None]:
         plane = self._plane
         self._learn(partition.topic)
         assigned = [public(partition, OffsetAndMetadata(start))]
@@ -116,10 +126,6 @@ class RangeReader:
                     return
         finally:
             plane.incremental_unassign(assigned)
-
-    def close(self) -> None:
-        """Close connections."""
-        self._plane.close()
 
     def _learn(self, topic: str) -> None:
         if topic in self._warm:

@@ -7,6 +7,7 @@ members.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -54,7 +55,8 @@ class FixedPartitions:
         return True
 
     def await_change(self, timeout_s: float) -> None:
-        """Nothing changes."""
+        """Nothing changes; but asking brokers in a circle is of no use."""
+        time.sleep(timeout_s)
 
     def readable(self) -> dict[TopicPartition, int]:
         """See `Membership`."""
@@ -63,6 +65,15 @@ class FixedPartitions:
     def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         """See `Membership`."""
         return self._gate.plan(ranges)
+
+    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are gone, and nobody else will say so.
+
+        Raises:
+            DataLossError: failOnDataLoss is on.
+        """
+        if self._options.fail_on_data_loss:
+            raise data_loss(f"{describe_partitions(partitions)} cannot be read any more: no such partition")
 
     def progress(self) -> dict[TopicPartition, int]:
         """See `Membership`."""

@@ -70,7 +70,8 @@ class Membership:
         self._gate.restore(restored.positions)
         self._topic_ids: dict[str, UUID] = dict(restored.topic_ids)
         self._counts: dict[str, int] = dict(restored.counts)
-        self._departed: set[str] = set()
+        # Topics of an earlier run that are gone are noticed by the first check().
+        self._departed: set[str] = {partition.topic for partition in restored.positions}
         self._fresh = not restored.counts
         """Whether the query never planned a batch: only then does startingOffsets apply."""
         self._closing = False
@@ -139,6 +140,9 @@ class Membership:
                 self._fresh = False
             return accepted
 
+    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+        """Brokers do not know these: the group will take them away, and then `check` looks why."""
+
     def progress(self) -> dict[TopicPartition, int]:
         """For the checkpoint."""
         with self._changed:
@@ -171,17 +175,17 @@ class Membership:
     def _topics_gone(self) -> set[str]:
         """Topics that partitions were taken of, and that do not exist any more."""
         with self._changed:
-            asked, self._departed = self._departed, set()
-            read = {partition.topic for partition in self._gate.progress}
-        asked &= read
-        return asked - self._log.partition_counts(asked).keys() if asked else set()
+            departed = set(self._departed)
+            asked = departed & {partition.topic for partition in self._gate.progress}
+        gone = asked - self._log.partition_counts(asked).keys() if asked else set()
+        with self._changed:
+            self._departed -= departed
+        return gone
 
     # ----------------------------------------------------------------------------------------- on the member's thread
 
     def _run(self) -> None:
         try:
-            # Topics of an earlier run that are gone are noticed by the first check().
-            self._departed.update(partition.topic for partition in self._gate.progress)
             self._member.subscribe(self._options.subscription, self)
             while not self._closing and self._failure is None:
                 self._take_part()

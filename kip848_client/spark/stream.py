@@ -68,6 +68,10 @@ class Ownership(Protocol):
         """Begin a batch."""
         ...
 
+    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+        """Brokers do not know these."""
+        ...
+
     def progress(self) -> dict[TopicPartition, int]:
         """Next offset of what was read."""
         ...
@@ -191,6 +195,9 @@ class Stream:
         positions = source.readable()
         ends = self._log.ends(positions)
         self._ends = dict(ends)
+        gone = positions.keys() - ends.keys()
+        if gone:
+            source.absent(gone)
         if self._stop_at is not None:
             ends = {partition: min(end, self._stop_at.get(partition, 0)) for partition, end in ends.items()}
         positions = self._without_lost(source, positions, ends)

@@ -395,3 +395,15 @@ def test_the_report_tells_the_ends_of_what_is_owned(address: str) -> None:
     assert report is not None
     assert report["positions"] == {"orders": dict.fromkeys("0123", 100)}
     assert Stream.initial()["positions"] == {}
+
+
+def test_fixed_partitions_that_go_are_noticed(broker: EmbeddedBroker, address: str) -> None:
+    """Nobody takes them away, so that the query itself must see it."""
+    fixed = {"subscribe": None, "assign": '{"orders":[1,3]}', "startingOffsets": "earliest", "commit": "off"}
+    with driving(address, fixed) as strict, driving(address, fixed, failOnDataLoss=False) as lenient:
+        strict.run(200)
+        lenient.run(200)
+        broker.delete_topic("orders")
+        with pytest.raises(DataLossError, match="orders-1, orders-3 cannot be read any more"):
+            strict.plan()
+        assert not lenient.plan()

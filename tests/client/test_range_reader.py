@@ -1,0 +1,75 @@
+"""Reading [start, end) of one partition: exactly that, in order, whatever the log looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.client.range_reader import RangeReader, RecordsGoneError
+from kip848_client.config import parse_consumer_config
+from kip848_client.errors import RequestTimeoutError
+from kip848_client.model import TopicPartition
+from tests.spark.arrange import produce
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2}) as broker:
+        produce(broker.bootstrap_servers, "orders", 20_000)
+        yield broker
+
+
+@pytest.fixture
+def reader(broker: EmbeddedBroker) -> Iterator[RangeReader]:
+    conf = parse_consumer_config({"bootstrap.servers": broker.bootstrap_servers, "group.id": "any"}).data_plane
+    reader = RangeReader(conf, poll_timeout_ms=500)
+    yield reader
+    reader.close()
+
+
+def offsets(reader: RangeReader, partition: TopicPartition, start: int, end: int) -> list[int | None]:
+    return [message.offset() for batch in reader.read(partition, start=start, end=end) for message in batch]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 20_000), (9_999, 10_001), (19_999, 20_000), (5, 5)])
+def test_a_range_is_read_from_its_start_to_before_its_end(reader: RangeReader, start: int, end: int) -> None:
+    """Neither the record before nor the one after; in order; across the size of a batch."""
+    assert offsets(reader, ORDERS, start, end) == list(range(start, end))
+
+
+def test_ranges_follow_each_other_on_one_reader(reader: RangeReader) -> None:
+    """A worker reads many; what was read ahead for one must not be in the next."""
+    found = [offsets(reader, ORDERS, start, start + 10) for start in (500, 0, 510, 0)]
+    assert found == [list(range(start, start + 10)) for start in (500, 0, 510, 0)]
+
+
+def test_a_reader_that_was_given_up_can_be_used_again(reader: RangeReader) -> None:
+    """A task that fails in mid-range leaves its reader to the next task."""
+    batches = reader.read(ORDERS, start=0, end=20_000)
+    next(batches)
+    batches.close()
+
+    assert offsets(reader, ORDERS, 3, 6) == [3, 4, 5]
+
+
+def test_the_end_of_the_log_ends_a_range(reader: RangeReader) -> None:
+    """What was compacted away at the end of a range never comes; waiting for it would cost the whole time-out."""
+    assert offsets(reader, ORDERS, 19_990, 25_000) == list(range(19_990, 20_000))
+
+
+def test_records_that_are_gone_are_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
+    """Retention was faster; whether that matters is for the caller to say."""
+    broker.delete_records("orders", 0, 100)
+    with pytest.raises(RecordsGoneError, match=r"orders-0: offset 50 is not in the log"):
+        offsets(reader, ORDERS, 50, 200)
+
+
+def test_a_topic_that_is_gone_is_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
+    """And is told as such, not as a time-out."""
+    broker.delete_topic("orders")
+    with pytest.raises((RecordsGoneError, RequestTimeoutError), match="orders-0"):
+        offsets(reader, ORDERS, 0, 10)
