@@ -243,7 +243,8 @@ class Consumer(OffsetCalls, ClusterQuestions):
             batch = self._next_batch(PREFETCH_RECORDS, timeout)
             if not batch:
                 return None
-            self._ready.extend(batch)
+            # In front: after a resume() there may be more in `ready` than the batch that was taken out of it.
+            self._ready.extendleft(reversed(batch))
             return self._ready.popleft()
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
