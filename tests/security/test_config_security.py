@@ -118,6 +118,8 @@ def test_both_planes_share_one_source_of_tokens() -> None:
         ({"sasl.mechanism": "OAUTHBEARER"}, "oauth_cb is missing"),
         ({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": "f"}, "oauth_cb must be callable"),
         ({"oauth_cb": print}, "oauth_cb is for sasl.mechanism=OAUTHBEARER"),
+        ({"oauth_cb": print, "security.protocol": "ssl"}, "oauth_cb is for sasl.mechanism=OAUTHBEARER"),
+        ({"oauth_cb": print, "security.protocol": "plaintext"}, "oauth_cb is for sasl.mechanism=OAUTHBEARER"),
         ({"sasl.oauthbearer.method": "oidc"}, "fetch the token yourself"),
         ({"sasl.oauthbearer.client.secret": "canary"}, "fetch the token yourself"),
         ({"enable.sasl.oauthbearer.unsecure.jwt": True}, "proves nothing"),
