@@ -101,6 +101,9 @@ def offers_after(
 ) -> Offers:
     """What members offer once *gone* is no member any more and *joined* (new or not) has *metadata*.
 
+    KIP-848 counts the protocols of a member on the classic protocol as assignors of version -1; there are no such
+    members here, and this is the place where they would be counted.
+
     Returns:
         Empty also if no assignor can be common to all; that is told by counts, so a group in server mode costs nothing.
     """

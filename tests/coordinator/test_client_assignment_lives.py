@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
 
+from kip848_client.coordinator.client_assignors import choose
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
@@ -162,6 +163,8 @@ class ClientModeLife(GroupLife):
         if flying is None or group is None:
             return
         assert group.group_epoch > group.target_epoch
+        offers = {member_id: member.metadata.client_assignors for member_id, member in group.members.items()}
+        assert choose(offers) is not None, "in server mode nobody computes"
         if flying.prepared is None:
             offering = [
                 member_id
