@@ -169,45 +169,46 @@ def read_assignment(
         KIP-848 "Assignment Validation": all partitions are assigned, each once, all members are known. That topics and
         partitions must exist, and that the member subscribes to them, is ours: nobody would ever own them.
     """
-    owner: dict[tuple[UUID, int], str] = {}
+    owners: dict[UUID, list[str | None]] = {topic_id: [None] * count for topic_id, count in prepared.topics.items()}
     handed_in: dict[str, HandedIn] = {}
     for member in members:
-        subscribed = prepared.subscriptions.get(member.member_id)
+        member_id = member.member_id
+        subscribed = prepared.subscriptions.get(member_id)
         if subscribed is None:
-            raise _invalid(f"{member.member_id!r} is no member of the group at epoch {prepared.group_epoch}.")
-        if member.member_id in handed_in:
-            raise _invalid(f"member {member.member_id!r} is there twice.")
+            raise _invalid(f"{member_id!r} is no member of the group at epoch {prepared.group_epoch}.")
+        if member_id in handed_in:
+            raise _invalid(f"member {member_id!r} is there twice.")
         if len(member.metadata_bytes) > bytes_max:
             raise _invalid(
-                f"member {member.member_id!r} is told {len(member.metadata_bytes)} bytes; at most {bytes_max} are "
+                f"member {member_id!r} is told {len(member.metadata_bytes)} bytes; at most {bytes_max} are "
                 "allowed (kip848.client.assignors.max.bytes of the broker)."
             )
-        partitions: dict[UUID, list[int]] = {}
+        partitions: dict[UUID, tuple[int, ...]] = {}
         for topic in member.partitions:
-            count = prepared.topics.get(topic.topic_id)
-            if count is None:
-                raise _invalid(f"topic id {topic.topic_id} of member {member.member_id!r} is none of the group's.")
-            if topic.topic_id not in subscribed:
-                raise _invalid(f"member {member.member_id!r} does not subscribe to topic id {topic.topic_id}.")
-            for partition in topic.partitions:
-                if not 0 <= partition < count:
+            topic_id, given = topic.topic_id, topic.partitions
+            taken = owners.get(topic_id)
+            if taken is None:
+                raise _invalid(f"topic id {topic_id} of member {member_id!r} is none of the group's.")
+            if topic_id not in subscribed:
+                raise _invalid(f"member {member_id!r} does not subscribe to topic id {topic_id}.")
+            for partition in given:
+                if not 0 <= partition < len(taken):
                     raise _invalid(
-                        f"partition {partition} of topic id {topic.topic_id} (member {member.member_id!r}) does not "
-                        f"exist; the topic has {count}."
+                        f"partition {partition} of topic id {topic_id} (member {member_id!r}) does not exist; the "
+                        f"topic has {len(taken)}."
                     )
-                if (topic.topic_id, partition) in owner:
+                if taken[partition] is not None:
                     raise _invalid(
-                        f"partition {partition} of topic id {topic.topic_id} is given twice: to "
-                        f"{owner[topic.topic_id, partition]!r} and to {member.member_id!r}."
+                        f"partition {partition} of topic id {topic_id} is given twice: to {taken[partition]!r} and to "
+                        f"{member_id!r}."
                     )
-                owner[topic.topic_id, partition] = member.member_id
-                partitions.setdefault(topic.topic_id, []).append(partition)
-        handed_in[member.member_id] = HandedIn(
-            {topic_id: tuple(sorted(held)) for topic_id, held in partitions.items()},
-            AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes),
-        )
-    for topic_id, count in prepared.topics.items():
-        missing = [partition for partition in range(count) if (topic_id, partition) not in owner]
+                taken[partition] = member_id
+            if given:
+                partitions[topic_id] = tuple(sorted((*partitions.get(topic_id, ()), *given)))
+        told = AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes)
+        handed_in[member_id] = HandedIn(partitions, told)
+    for topic_id, taken in owners.items():
+        missing = [partition for partition, owner in enumerate(taken) if owner is None]
         if missing:
             shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
             raise _invalid(f"{len(missing)} partitions of topic id {topic_id} are given to nobody: {shown}.")
