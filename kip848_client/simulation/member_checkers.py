@@ -17,12 +17,13 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.schema import Request, Response
 
 Consumers = Callable[[], Sequence[SimulatedConsumer]]
 
-_REQUESTS_MAX: Final = 24
-"""Requests under way at most: a heartbeat, a leave, a lookup, and one commit for each poll() that waits for none."""
+_REQUESTS_MAX: Final = 12
+"""Requests under way at most, but for commits, of which an application may ask for one after every poll()."""
 _CALLS_MAX: Final = 4
 """Listener calls that wait for poll() at most."""
 
@@ -103,9 +104,10 @@ class OneHeartbeat(Observer):
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """Look at a request that leaves."""
         name = consumer.name
-        self._under_way[name] += 1
-        if self._under_way[name] > _REQUESTS_MAX:
-            fail("C8", f"{name} has {self._under_way[name]} requests under way")
+        if not isinstance(request, OffsetCommitRequest):
+            self._under_way[name] += 1
+            if self._under_way[name] > _REQUESTS_MAX:
+                fail("C8", f"{name} has {self._under_way[name]} requests under way")
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
         phase = consumer.member.phase
@@ -132,14 +134,14 @@ class OneHeartbeat(Observer):
 
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """The next one may go."""
-        self._under_way[consumer.name] -= 1
+        self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
         if self._waiting.get(consumer.name) is request:
             assert isinstance(response, ConsumerGroupHeartbeatResponse)
             self._ended(consumer, failed=bool(response.error_code))
 
     def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """The next one may go, and must be full."""
-        self._under_way[consumer.name] -= 1
+        self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
         if self._waiting.get(consumer.name) is request:
             self._ended(consumer, failed=True)
 
