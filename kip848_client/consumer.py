@@ -237,15 +237,19 @@ class Consumer(OffsetCalls, ClusterQuestions):
             IllegalStateError: closed, neither subscribed nor assigned, used by two threads, or called from a listener.
         """
         # The fast path: nothing has moved since the last look, and a record is at hand.
-        if self._ready and self._mark is self._manager.mark and self._gate.owner is None:
-            return self._ready.popleft()
-        with self._gate:
-            batch = self._next_batch(PREFETCH_RECORDS, timeout)
-            if not batch:
-                return None
-            # In front: after a resume() there may be more in `ready` than the batch that was taken out of it.
-            self._ready.extendleft(reversed(batch))
-            return self._ready.popleft()
+        ready = self._ready
+        if not (ready and self._mark is self._manager.mark and self._gate.owner is None):
+            with self._gate:
+                batch = self._next_batch(PREFETCH_RECORDS, timeout)
+                if not batch:
+                    return None
+                # In front: after a resume() there may be more in `ready` than the batch that was taken out of it.
+                ready.extendleft(reversed(batch))
+                self._fetcher.on_the_way = False
+        # Python looks for Ctrl-C where something is called: not between here and the caller.
+        message = ready[0]
+        del ready[0]
+        return message
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
         """Take part in rebalances, and return the next records: as soon as there is one, those that are at hand.
@@ -266,17 +270,24 @@ class Consumer(OffsetCalls, ClusterQuestions):
             raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
         manager = self._manager
         mark = manager.mark
-        if self._mark is mark and self._gate.owner is None and not self._ready and self._fetcher.undisturbed:
+        fetcher = self._fetcher
+        if self._mark is mark and self._gate.owner is None and not self._ready and fetcher.smooth:
             # The fast path: nothing has moved since the last look, and librdkafka has records at hand.
+            fetcher.on_the_way = True
             batch = self._at_hand(num_messages, 0)
             if batch:
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
                 if manager.mark is mark and not any(map(Message.error, batch)):
                     self._presence.calls += 1
+                    fetcher.reads += 1
+                    fetcher.on_the_way = False
                     return batch
-                self._ready.extend(self._fetcher.without_errors(batch))
+                self._ready.extend(fetcher.without_errors(batch))
+            fetcher.on_the_way = False
         with self._gate:
-            return self._next_batch(num_messages, timeout)
+            batch = self._next_batch(num_messages, timeout)
+        fetcher.on_the_way = False  # Python looks for Ctrl-C where something is called: not between here and the caller
+        return batch
 
     def batches(self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0) -> Iterator[list[Message]]:
         """``for batch in consumer.batches()``: what consume() returns, again and again; ends with the consumer.
@@ -319,6 +330,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     self._mark = None if view.poll_wanted else mark
                     continue
                 if count <= len(ready) or (ready and count):
+                    fetcher.on_the_way = True
                     return [ready.popleft() for _ in range(min(count, len(ready)))]
                 left_s = min(SLICE_S, deadline_s - time.monotonic())
                 if fetcher.idle and left_s > 0:
@@ -332,6 +344,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     if manager.mark is mark:
                         return batch
                     ready.extend(batch)  # what is owned moved while the records came: look before they are handed out
+                    fetcher.on_the_way = False
                 elif deadline_s <= time.monotonic():
                     return []
         finally:
@@ -340,6 +353,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
     def _tell(self, batch: list[Message]) -> None:
         """Pass on what librdkafka said in place of records; *batch* is kept for the next call."""
         self._ready.extend(batch)
+        self._fetcher.on_the_way = False
         for partition, position in self._fetcher.take_lost():
             self._group.position_lost(partition, position)
         while (error := self._fetcher.take_error()) is not None:

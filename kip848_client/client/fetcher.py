@@ -4,6 +4,10 @@ What is fetched is what the member said, from the absolute offsets that it said:
 is never subscribed, never commits, and its assignment only ever changes partition by partition, so that the others go
 on undisturbed.
 
+**On the way.** Ctrl-C may end any call in the middle, and librdkafka has moved its position by then: a record that came
+out of it and reached nobody would be skipped for ever. So `on_the_way` is set from before librdkafka is asked until the
+caller has the records, and whoever finds it set later starts partitions again where they were last known to be.
+
 **Handed out.** A position counts only records that the application was given by an earlier poll() or consume().
 librdkafka counts what it gave to us; what is still in `ready` or stashed by pause() is subtracted when somebody asks.
 Nothing is counted per record.
@@ -11,7 +15,9 @@ Nothing is counted per record.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -35,6 +41,12 @@ from kip848_client.telemetry import LogEvent, log_event
 WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
 
+_LOOK_READS_MIN: Final = 8
+"""After so many reads, and one more for each partition, positions are looked at; interrupted, as much is repeated."""
+
+_LOOK_S_PER_PARTITION: Final = 0.000_1
+"""How often, at most, a reader does it that is about to wait for records; that takes 4 us for each of 1,000."""
+
 _WARM_SINGLY_MAX: Final = 16
 """Above this many new topics one request for all topics is cheaper than one for each."""
 
@@ -52,6 +64,15 @@ class Fetcher:
         """Records read from librdkafka and not handed out; emptied from the left."""
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
         """Where each fetched partition began; its position until librdkafka has one. The keys are what is fetched."""
+        self._safe: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Positions when they were looked at last: never behind a record that was not handed out."""
+        self._looked_s = 0.0
+        self.reads = 0
+        """Since then; who hands out records without `read` adds one."""
+        self._unfinished: dict[TopicPartition, OffsetAndMetadata] = {}
+        """What `_begin_again` still has to start, if it was interrupted itself."""
+        self.on_the_way = False
+        """Records may be out of librdkafka and not with the caller yet; see above."""
         self._held: dict[TopicPartition, OffsetAndMetadata] = {}
         """Paused because they are about to be revoked, with the position that they had then."""
         self._paused: set[TopicPartition] = set()
@@ -86,14 +107,13 @@ class Fetcher:
 
     def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
         """Fetch partitions from absolute offsets. One that is fetched already begins again there."""
-        wanted = {tip.topic_partition: self._sought.pop(tip.topic_partition, at) for tip, at in positions.items()}
+        # Ctrl-C may end this call anywhere; it is made again then, so marks are taken off last.
+        wanted = {tip.topic_partition: self._sought.get(tip.topic_partition, at) for tip, at in positions.items()}
         self._forget([partition for partition in wanted if partition in self._starts])
         self.warm({partition.topic for partition in wanted})
-        self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
-        self._starts.update(wanted)
-        paused = [partition for partition in sorted(wanted) if partition in self._paused]
-        if paused:
-            self._call("pause", [public(partition) for partition in paused])
+        self._fetch(wanted)
+        for partition in wanted:
+            self._sought.pop(partition, None)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching *partitions* and drop what is buffered; their positions stay what they were."""
@@ -121,6 +141,11 @@ class Fetcher:
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The next offset to hand out, of each fetched partition that has one; all of them if *partitions* is None."""
+        if self.on_the_way:
+            self._begin_again()
+        return self._positions(partitions)
+
+    def _positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = [p for p in (self._starts if partitions is None else partitions) if p in self._starts]
         if not wanted:
             return {}
@@ -186,6 +211,7 @@ class Fetcher:
         self._drop({partition})
         self._call("seek", public(partition, position))
         self._starts[partition] = position
+        self._safe[partition] = position
         if partition in self._held:
             self._held[partition] = position
         return True
@@ -226,15 +252,29 @@ class Fetcher:
         Errors that librdkafka delivers in place of records are kept for `take_error` and `take_lost`; see `eventful`.
         """
         plane = self.plane
+        if self.on_the_way:
+            self._begin_again()
+        if self.reads >= _LOOK_READS_MIN + len(self._starts):
+            self._look(time.monotonic())
+        self.on_the_way = True
+        self.reads += 1
         batch = plane.consume(count, 0)
         if not batch and timeout_s > 0:
+            now_s = time.monotonic()
+            if self.reads and now_s - self._looked_s > _LOOK_S_PER_PARTITION * len(self._starts):
+                self._look(now_s)
             batch = plane.consume(1, timeout_s)
+            self.reads += bool(batch)
             if batch and count > 1:
                 batch += plane.consume(count - 1, 0)
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
             batch = self.without_errors(batch)
-        return batch if self.undisturbed else self.without_paused(batch)
+        if not self.undisturbed:
+            batch = self.without_paused(batch)
+        if not batch:
+            self.on_the_way = False
+        return batch
 
     def take_back(self, batch: Sequence[Message]) -> None:
         """These were read last and not handed out after all: they come first, if their partitions are still fetched."""
@@ -246,6 +286,28 @@ class Fetcher:
                 self._stash.setdefault(partition, []).insert(0, message)
             else:
                 self.ready.appendleft(message)
+
+    def _look(self, now_s: float) -> None:
+        self._safe = self._positions()
+        self._looked_s = now_s
+        self.reads = 0
+
+    def _begin_again(self) -> None:
+        """A call was interrupted: fetch again what moved since positions were looked at, rather than lose records."""
+        moved = self._positions()
+        for partition, at in self._safe.items():
+            if partition in moved and moved[partition].offset != at.offset and partition not in self._held:
+                self._unfinished[partition] = at
+        self._forget([partition for partition in self._unfinished if partition in self._starts])
+        if self._unfinished:
+            self._fetch(self._unfinished)
+            self._unfinished.clear()
+        self.on_the_way = False
+
+    @property
+    def smooth(self) -> bool:
+        """Whether consume() may ask librdkafka itself, and hand out what comes."""
+        return self.undisturbed and not self.on_the_way and self.reads < _LOOK_READS_MIN + len(self._starts)
 
     @property
     def undisturbed(self) -> bool:
@@ -318,6 +380,19 @@ class Fetcher:
 
     # ---------------------------------------------------------------------------------------------------- internals
 
+    def _fetch(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._starts.update(wanted)
+        self._safe.update(wanted)
+        try:
+            self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
+        except Kip848Error:
+            for partition in wanted:
+                self._starts.pop(partition, None)
+            raise
+        paused = [partition for partition in sorted(wanted) if partition in self._paused]
+        if paused:
+            self._call("pause", [public(partition) for partition in paused])
+
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         if not partitions:
             return
@@ -327,8 +402,14 @@ class Fetcher:
         self._drop(set(partitions))
         for partition in partitions:
             del self._starts[partition]
+            self._safe.pop(partition, None)
             self._held.pop(partition, None)
-        self._call("incremental_unassign", named)
+        try:
+            self._call("incremental_unassign", named)
+        except Kip848Error:  # an interrupted call did not come to assign one of them, and librdkafka took none off
+            for one in named:
+                with contextlib.suppress(Kip848Error):
+                    self._call("incremental_unassign", [one])
         if silent:
             self._call("resume", silent)
         self._warm.intersection_update({partition.topic for partition in self._starts})

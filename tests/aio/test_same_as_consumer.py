@@ -15,6 +15,7 @@ pytestmark = pytest.mark.interop
 _SYNCHRONOUS_ONLY: dict[str, str] = {
     "test_every_record_is_delivered_exactly_once": "its members are threads, each with a Consumer",
     "test_ctrl_c_inside_a_listener_leaves_a_consumer_that_works": "it ends an event loop: test_cancellation",
+    "test_no_record_is_skipped": "a signal ends an event loop: test_cancellation",
     "test_two_threads_inside_one_consumer_are_told_so": "tasks take turns: test_async_consumer",
 }
 """Test -> why it says nothing about AsyncConsumer."""

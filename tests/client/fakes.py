@@ -136,6 +136,8 @@ class FakePlane:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         self._note("incremental_unassign", partitions)
+        if any((one.topic, one.partition) not in self.assigned for one in partitions):
+            raise confluent_kafka.KafkaException(KafkaError(KafkaError._INVALID_ARG))  # and nothing is taken off
         for one in partitions:
             del self.assigned[one.topic, one.partition]
             self.positions.pop((one.topic, one.partition), None)

@@ -38,6 +38,7 @@ def _tip(partition: TopicPartition) -> TopicIdPartition:
 def _read(fetcher: Fetcher, count: int = 100) -> None:
     """Read into the buffer, as poll() does."""
     fetcher.ready.extend(fetcher.read(count, timeout_s=0))
+    fetcher.on_the_way = False
 
 
 def test_a_topic_is_asked_about_before_its_first_fetch(plane: FakePlane, fetcher: Fetcher) -> None:

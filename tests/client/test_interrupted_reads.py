@@ -1,0 +1,142 @@
+"""Ctrl-C in the middle of reading: what librdkafka counted as delivered and nobody got is fetched again."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Message
+
+from kip848_client.client.fetcher import Fetcher
+from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from tests.client.fakes import FakePlane, needs_own_messages
+
+pytestmark = needs_own_messages
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def at(**offsets: int) -> dict[TopicIdPartition, OffsetAndMetadata]:
+    return {TopicIdPartition("t", int(name[1:]), ZERO_UUID): OffsetAndMetadata(at) for name, at in offsets.items()}
+
+
+class InterruptedPlane(FakePlane):
+    """Counts the records as delivered, and raises in their place, as confluent_kafka does."""
+
+    interrupt = False
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        batch = super().consume(count, timeout)
+        if self.interrupt and batch:
+            self.interrupt = False
+            raise KeyboardInterrupt
+        return batch
+
+
+@pytest.fixture
+def plane() -> InterruptedPlane:
+    return InterruptedPlane()
+
+
+@pytest.fixture
+def fetcher(plane: InterruptedPlane) -> Fetcher:
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.start(at(p0=5, p1=7))
+    return fetcher
+
+
+def offsets(fetcher: Fetcher) -> dict[TopicPartition, int]:
+    return {partition: position.offset for partition, position in fetcher.positions().items()}
+
+
+def hand_out(fetcher: Fetcher, count: int = 100) -> list[Message]:
+    """What poll() and consume() do."""
+    batch = fetcher.read(count, timeout_s=0.01)
+    fetcher.on_the_way = False
+    return batch
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_records_that_nobody_got_are_not_committed_and_come_again(
+    fetcher: Fetcher, plane: InterruptedPlane, waiting: bool
+) -> None:
+    """close() after Ctrl-C commits; it must not commit over what was lost on the way."""
+    plane.deliver("t", 0, 5, 6)
+    assert len(hand_out(fetcher)) == 2
+    hand_out(fetcher)  # it waits, and nothing comes
+    plane.deliver("t", 0, 7, 8, 9)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0.01 if waiting else 0)
+    assert offsets(fetcher) == {P0: 7, P1: 7}
+    assert plane.assigned["t", 0] == 7
+    plane.deliver("t", 0, 7, 8, 9)
+    assert [message.offset() for message in hand_out(fetcher)] == [7, 8, 9]
+    assert offsets(fetcher) == {P0: 10, P1: 7}
+
+
+def test_an_interrupted_reader_that_lost_nothing_goes_on_as_it_was(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """Notebooks interrupt a waiting cell again and again: no partition is fetched anew because of it."""
+    calls = len(plane.calls)
+    fetcher.on_the_way = True
+    assert offsets(fetcher) == {P0: 5, P1: 7}
+    assert len(plane.calls) == calls
+
+
+def test_what_was_handed_out_since_the_last_look_comes_again_rather_than_never(
+    fetcher: Fetcher, plane: InterruptedPlane
+) -> None:
+    """A busy reader does not look at its positions with every batch; in doubt some records come twice."""
+    for first in (5, 6, 7):
+        plane.deliver("t", 0, first)
+        assert len(hand_out(fetcher)) == 1
+    plane.deliver("t", 0, 8)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    assert offsets(fetcher)[P0] <= 8
+    assert offsets(fetcher)[P1] == 7
+
+
+def test_a_busy_reader_looks_at_its_positions_now_and_then(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """So that an interruption after a million records does not repeat a million."""
+    for number in range(200):
+        plane.deliver("t", 0, 5 + number)
+        hand_out(fetcher)
+    plane.deliver("t", 0, 205)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    assert 205 - 20 <= offsets(fetcher)[P0] <= 205
+
+
+def test_seek_moves_the_place_to_begin_again(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """Sought back and interrupted: not from where it was before the seek."""
+    plane.deliver("t", 0, *range(5, 50))
+    hand_out(fetcher)
+    hand_out(fetcher)
+    fetcher.seek(P0, OffsetAndMetadata(10))
+    plane.deliver("t", 0, *range(10, 20))
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    assert offsets(fetcher)[P0] == 10
+
+
+def test_beginning_again_may_be_interrupted_too(
+    fetcher: Fetcher, plane: InterruptedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Impatient people press Ctrl-C twice."""
+    plane.deliver("t", 0, 5, 6)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    original = plane.incremental_assign
+    monkeypatch.setattr(plane, "incremental_assign", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.positions()
+    monkeypatch.setattr(plane, "incremental_assign", original)
+    assert offsets(fetcher) == {P0: 5, P1: 7}
+    assert plane.assigned == {("t", 0): 5, ("t", 1): 7}
+
+
+def interrupted(_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,85 @@
+"""Ctrl-C at any moment of reading: records come twice, perhaps, and are never skipped. With real signals."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kip848_client import EmbeddedBroker
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Key, Produce, drive, key, keys_of
+
+pytestmark = pytest.mark.interop
+
+COUNT = 10_000
+PARTITIONS = range(4)
+
+
+class InterruptError(BaseException):
+    """What Ctrl-C is to a program."""
+
+
+@contextmanager
+def interrupts(every_s: float, armed: list[bool]) -> Iterator[None]:
+    """Signals, again and again; they raise while *armed* is not empty."""
+
+    def handler(_signal: int, _frame: object) -> None:
+        if armed:
+            raise InterruptError
+
+    def fire() -> None:
+        while not ended.wait(every_s):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    main, ended = threading.get_ident(), threading.Event()
+    before = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=fire)
+    thread.start()
+    try:
+        yield
+    finally:
+        armed.clear()
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_no_record_is_skipped(broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce, call: str) -> None:
+    """A program that is interrupted, closes (which commits), and is started again, several times."""
+    produce("orders", COUNT)
+    seen: set[Key] = set()
+    armed: list[bool] = []
+    hits = 0
+    deadline_s = time.monotonic() + 40
+    with interrupts(0.25, armed):
+        while hits < 6 and len(seen) < 4 * COUNT:
+            consumer = make_consumer(enable_auto_commit=True).subscribe("orders")
+            drive(consumer, until=lambda: consumer.partitions)  # noqa: B023  used before the next round
+            seen.update(consumer.delivered)
+            while time.monotonic() < deadline_s:
+                batch = []
+                armed.append(True)
+                try:
+                    if call == "consume":
+                        batch = consumer.raw.consume(500, 0.05)
+                    else:
+                        message = consumer.raw.poll(0.05)
+                        batch = [] if message is None else [message]
+                    armed.clear()
+                except InterruptError:
+                    armed.clear()
+                    hits += 1
+                    break
+                finally:
+                    seen.update(key(message) for message in batch)
+                if len(seen) == 4 * COUNT:
+                    break
+            consumer.raw.close()
+    last = make_consumer().subscribe("orders")
+    drive(last, until=lambda: seen | set(last.delivered) == keys_of("orders", COUNT), timeout_s=20)
