@@ -67,8 +67,9 @@ class ServerAssignor(Protocol):
 
 def common_subscription(spec: GroupSpec) -> tuple[UUID, ...] | None:
     """The subscription that all members share, or None if they differ (or there are none)."""
-    distinct = _distinct_subscriptions(spec)
-    return distinct[0] if distinct and all(other == distinct[0] for other in distinct) else None
+    subscriptions = list(spec.subscriptions.values())
+    # Counting compares by identity first: nearly always the members share one object.
+    return subscriptions[0] if subscriptions and subscriptions.count(subscriptions[0]) == len(subscriptions) else None
 
 
 def check_topics(spec: GroupSpec) -> None:
@@ -78,7 +79,8 @@ def check_topics(spec: GroupSpec) -> None:
         AssignorError: names the topic id and a member.
     """
     topics = spec.topics
-    for topic_ids in _distinct_subscriptions(spec):
+    common = common_subscription(spec)
+    for topic_ids in _distinct_subscriptions(spec) if common is None else [common]:
         for topic_id in topic_ids:
             if topic_id not in topics:
                 member_id = next(

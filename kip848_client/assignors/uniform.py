@@ -60,7 +60,9 @@ def assign_homogeneous(
     """
     member_ids = sorted(spec.subscriptions)
     topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
-    targets = [NOTHING if target is None else target for target in map(spec.target.get, member_ids)]
+    targets = [NOTHING] * len(member_ids)
+    if spec.target:
+        targets = [NOTHING if target is None else target for target in map(spec.target.get, member_ids)]
     partition_count = sum(topics.values())
     if any(targets):
         shares, quotas = _rebalance(targets, topics, partition_count=partition_count)
