@@ -509,6 +509,18 @@ def test_a_topic_that_is_deleted_between_prepare_and_install_is_given_to_nobody(
     h.settle()
 
 
+def test_the_chosen_member_that_reads_less_from_now_on_is_replaced() -> None:
+    """It was asked, and then told that it cannot read what m2 writes."""
+    h = AssignmentHarness()
+    h.enter("m1", offer(versions=(0, 2), version=1))
+    h.enter("m2", offer(versions=(0, 2), version=2))
+    assert h.chosen == "m1"
+    epoch = h.member("m1").member_epoch
+    assert not h.heartbeat("m1", epoch, offers=[offer(versions=(0, 1), version=1)]).should_compute_assignment
+    assert h.chosen == "m2"
+    h.settle()
+
+
 def test_the_chosen_member_that_gives_its_assignor_up_ends_the_round() -> None:
     """It offers nothing any more, so the group is in server mode; what it computes is not wanted."""
     h = _three()
