@@ -93,6 +93,9 @@ class Fetcher:
         new = sorted(set(topics) - self._warm)
         if not new:
             return
+        # list_topics() imports this by itself, in C, and there Ctrl-C would come out as an ImportError.
+        import confluent_kafka.admin  # noqa: F401
+
         try:
             if len(new) > _WARM_SINGLY_MAX:
                 self.plane.list_topics(timeout=WARM_TIMEOUT_S)
