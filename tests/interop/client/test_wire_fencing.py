@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_an_unknown_member_joins_again_without_a_callback_if_it_had_nothing(
 
 def test_fenced_by_the_answer_to_its_acknowledgement(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.start_with({"orders": [0]})
-    scripted.script(HEARTBEAT, None, FENCED)
+    scripted.script_reports(FENCED)
     member = watch().subscribe().drive_to("report 1 orders-0", "lost orders-0", "join", "report 1 orders-0")
     member.consumer.close()
     assert without_heartbeats(scripted.story) == [
@@ -312,7 +313,7 @@ FATAL = (
 @pytest.mark.parametrize("moment", ["join", "acknowledgement"])
 def test_a_fatal_code_ends_everything(scripted: ScriptedCoordinator, watch: Watch, code: int, moment: str) -> None:
     scripted.start_with({"orders": [0]})
-    scripted.script(HEARTBEAT, *([None] if moment == "acknowledgement" else []), int(code))
+    (scripted.script_reports if moment == "acknowledgement" else partial(scripted.script, HEARTBEAT))(int(code))
     member = watch().subscribe().drive(lambda: member_failed(scripted)).drive_for(0.15)
     assert member.told == ([] if moment == "join" else ["assigned orders-0", "lost orders-0"])
     assert len(member.errors) == 1
@@ -321,8 +322,10 @@ def test_a_fatal_code_ends_everything(scripted: ScriptedCoordinator, watch: Watc
     assert member.assigned == []
     with pytest.raises(FatalGroupError):
         member.consumer.subscribe(["orders"])
+    refused = scripted.heartbeats[-1]
+    assert len(scripted.heartbeats) == 1 or refused.topic_partitions
     member.consumer.close(timeout_s=2)
-    assert len(scripted.heartbeats) == (1 if moment == "join" else 2)
+    assert scripted.heartbeats[-1] is refused
 
 
 def member_failed(scripted: ScriptedCoordinator) -> bool:

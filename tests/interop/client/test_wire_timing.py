@@ -214,7 +214,7 @@ def test_a_full_heartbeat_of_a_member_without_partitions_has_an_empty_list(
 
 def test_a_lost_acknowledgement_is_repeated(scripted: ScriptedCoordinator, member: Watched) -> None:
     scripted.give({"orders": [0, 1]})
-    scripted.script(HEARTBEAT, None, CLOSE)
+    scripted.script_reports(CLOSE)
     member.drive_to("report 2 orders-0 orders-1", "report 2 orders-0 orders-1")
     assert member.told == ["assigned orders-0", "assigned orders-1"]
 
