@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kip848_client.cli.simulate_exhaustive import walk
 from kip848_client.cli.simulate_many import Progress, Work, play_many
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
@@ -57,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="FILE", type=Path, help="of one seed: write its event log, for kip848 report"
     )
     parser.add_argument("--verbose", action="store_true", help="tell every message and commit, too")
+    parser.add_argument("--exhaustive", action="store_true", help="walk every interleaving of two members instead")
+    parser.add_argument("--depth", metavar="N", type=int, default=8, help="of --exhaustive: steps of a path (8)")
+    parser.add_argument("--faults", metavar="N", type=int, default=2, help="of --exhaustive: faults in a path (2)")
     parser.add_argument("--within", metavar="SECONDS", type=float, help="of many seeds: stop when this time is over")
     parser.add_argument("--cells", action="store_true", help="list every cell of state x event x error, and how often")
     parser.add_argument("--digest", action="store_true", help="of many seeds: print a digest of all their histories")
@@ -69,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option is out of range.
     """
+    if arguments.exhaustive:
+        return walk(depth=arguments.depth, faults=arguments.faults, as_json=arguments.json)
     changes = tuple(arguments.set)
     scenario = scenario_of(arguments.scenario, seed=arguments.seed, changes=changes)
     if arguments.seeds is not None:

@@ -7,6 +7,7 @@ seconds of session timeout take microseconds. Where is what:
 - the cluster: `topics`, `host` (one coordinator), `cluster` (its log, crashes, failovers)
 - a consumer: `consumer` (the member), `clientside` (its requests), `application` (poll(), listeners, records)
 - between them: `network`, `refusals` (rules of `kip848_client.faults`)
+- every interleaving of a small group, without a seed: `exhaustive`
 - what happens: `scenario` (numbers), `variety` (numbers drawn from a seed), `plan`, `actions`, `stage`, `trials`
 - what must hold: `mirror` and `observer`, then `group_checkers`, `fencing_checkers`, `member_checkers`,
   `reading_checkers`
