@@ -64,6 +64,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "fetching_started": "positions: {topic-partition: offset}",
     "coordinator_found": "node_id, host, port",
     "coordinator_lost": "reason",
+    "coordinator_not_found": "api, error: no broker was reached, or the coordinator was not; the first time in a row",
     "heartbeat_failed": "error: a code or a broken connection",
     "commit_done": "offsets: {topic-partition: offset}",
     "commit_failed": "offsets, error",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonValue
-from kip848_client.member.events import StateChanged
+from kip848_client.member.events import ConnectCoordinator, StateChanged
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.telemetry import ClientMetrics, LogEvent, OpenSpan, log_event, log_exception
@@ -146,9 +146,11 @@ class MemberObserver:
         """A request ended without an answer."""
         api = type(what).__name__
         # Without a coordinator nothing else happens: the first of a row of failures must not be missed.
-        lookup = isinstance(what, FindCoordinatorRequest) and not self._lookups_fail
+        lookup = isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)) and not self._lookups_fail
         self._lookups_fail |= lookup
         log_event(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
+        if lookup:
+            self._write("coordinator_not_found", api=api, error=str(error))
         if isinstance(what, ConsumerGroupHeartbeatRequest):
             self._write("heartbeat_failed", error=str(error))
 

@@ -290,6 +290,7 @@ _MARKS: Final[Mapping[str, tuple[MarkKind, str]]] = {
     "member_failed": ("failure", "fails for good: {error}"),
     "error_surfaced": ("failure", "poll() raises {error}"),
     "coordinator_lost": ("failure", "loses the coordinator: {reason}"),
+    "coordinator_not_found": ("failure", "finds no coordinator: {error}"),
     "request_failed": ("failure", "{api} failed: {error}"),
     "left_group": ("life", "left"),
     "consumer_started": ("life", "starts"),

@@ -11,9 +11,10 @@ from kip848_client.client.observer import MemberObserver
 from kip848_client.clock import ManualClock
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import MemoryJournal
+from kip848_client.member.events import ConnectCoordinator
 from kip848_client.member.states import Phase
 from kip848_client.member.statistics import Statistics
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.telemetry import METRICS, SPANS, ClientMetrics, LogEvent, log_event
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -21,6 +22,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 P0 = TopicIdPartition("orders", 0, UUID(int=1))
@@ -144,6 +146,23 @@ def test_a_failed_automatic_commit_is_logged_because_nobody_else_hears_of_it(
 
     assert caplog.text.count("member.auto_commit_failed") == 1
     assert [event.event for event in journal.events] == ["commit_failed", "commit_failed", "commit_done"]
+
+
+def test_no_broker_within_reach_is_one_event_until_one_is(observer: MemberObserver, journal: MemoryJournal) -> None:
+    """The commonest reason why a consumer does nothing; once is enough, and after a success once more."""
+    lookup = FindCoordinatorRequest(coordinator_keys=("g",))
+    for _ in range(3):
+        observer.request_failed(lookup, kind="disconnected", error=Kip848Error("nobody listens"))
+    observer.coordinator_connected(node_id=1, host="h", port=9)
+    observer.request_failed(
+        ConnectCoordinator(1, BrokerNode(1, "h", 9), 100), kind="timed out", error=Kip848Error("silence")
+    )
+    told = [(line.event, line.fields.get("error")) for line in journal.events]
+    assert told == [
+        ("coordinator_not_found", "nobody listens"),
+        ("coordinator_found", None),
+        ("coordinator_not_found", "silence"),
+    ]
 
 
 def test_a_missed_poll_tells_by_how_much(observer: MemberObserver, journal: MemoryJournal) -> None:
