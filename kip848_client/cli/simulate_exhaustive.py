@@ -43,9 +43,7 @@ def _plain(found: Exploration) -> dict[str, object]:
 
 def _told(found: Exploration, *, faults: int) -> str:
     if found.violation is None:
-        return (
-            f"two members, two partitions, up to {faults} faults: {found.states:,} states, {found.steps:,} steps, every "
-            f"path of {found.depth} steps; every invariant held"
-        )
+        walked = f"{found.states:,} states by {found.steps:,} steps, every path of {found.depth} steps"
+        return f"two members, two partitions, up to {faults} faults: {walked}; every invariant held"
     steps = "\n".join(f"{number:3}. {what} ({which})" for number, (what, which) in enumerate(found.path, 1))
     return f"BROKEN: {found.violation}\nafter {len(found.path)} steps:\n{steps}"
