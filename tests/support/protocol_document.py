@@ -152,7 +152,9 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def _by_class(codes: Mapping[int, HeartbeatErrorClass] | Mapping[int, CommitErrorClass]) -> dict[str, list[int]]:
+def _by_class(
+    codes: Mapping[int, HeartbeatErrorClass] | Mapping[int, CommitErrorClass] | Mapping[int, RoundErrorClass],
+) -> dict[str, list[int]]:
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for code, error_class in codes.items():
         grouped[error_class.name].append(code)
