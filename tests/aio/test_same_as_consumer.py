@@ -1,4 +1,7 @@
-"""What is tested of `Consumer` holds for `AsyncConsumer`: the same tests, with an event loop in between."""
+"""What is tested of `Consumer` holds for `AsyncConsumer`: the same tests, with an event loop in between.
+
+Those before a scripted coordinator have fixtures of their own, and so files of their own beside this one: test_wire_*.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,15 @@ _SYNCHRONOUS_ONLY: dict[str, str] = {
 
 def _borrow() -> None:
     for module in pkgutil.iter_modules(tests.interop.client.__path__):
-        if not module.name.startswith("test_"):
+        if not module.name.startswith("test_") or module.name.startswith("test_wire_"):
             continue
-        for name, function in vars(importlib.import_module(f"tests.interop.client.{module.name}")).items():
+        lender = importlib.import_module(f"tests.interop.client.{module.name}")
+        if hasattr(lender, "broker"):
+            continue  # it needs a broker of its own, for something that happens below both consumers
+        for name, function in vars(lender).items():
             if not name.startswith("test_") or not inspect.isfunction(function) or name in _SYNCHRONOUS_ONLY:
                 continue
-            if {"make_consumer", "watch"} & inspect.signature(function).parameters.keys():
+            if {"make_consumer"} & inspect.signature(function).parameters.keys():
                 globals()[f"{module.name}__{name.removeprefix('test_')}"] = function
 
 

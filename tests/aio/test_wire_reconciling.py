@@ -1,0 +1,3 @@
+"""The tests of ``tests/interop/client/test_wire_reconciling.py``, with AsyncConsumer."""
+
+from tests.interop.client.test_wire_reconciling import *  # noqa: F403

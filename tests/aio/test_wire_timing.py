@@ -1,0 +1,3 @@
+"""The tests of ``tests/interop/client/test_wire_timing.py``, with AsyncConsumer."""
+
+from tests.interop.client.test_wire_timing import *  # noqa: F403
