@@ -330,3 +330,69 @@ def test_many_targets_in_a_row_end_with_the_last(scripted: ScriptedCoordinator, 
             assert changed
             has -= changed
     assert has == {"orders-2"}
+
+
+def test_without_a_listener_one_poll_is_a_whole_run(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    """No callback is queued for anybody: the run does not wait for a second poll()."""
+    scripted.start_with({"orders": [0]})
+    member = watch()
+    member.consumer.subscribe(["orders"])
+    member.drive_to("report 1 orders-0", "heartbeat 1")
+    for parts, report in (({"orders": [1]}, "report 2 orders-1"), ({}, "report 3 nothing")):
+        scripted.give(parts)
+        wait_until(lambda: member.consumer.state is MemberState.RECONCILING)
+        member.consumer.poll(0)
+        wait_until(lambda report=report: report in scripted.story)  # type: ignore[misc]
+    assert member.told == []
+
+
+def test_only_what_is_in_the_newest_target_is_ever_assigned(
+    scripted: ScriptedCoordinator, watch: Watch, broker: EmbeddedBroker
+) -> None:
+    """Its name comes late, when it was withdrawn already."""
+    scripted.hide_topics = True
+    later = broker.create_topic("later", 1)
+    scripted.topic_id("later")
+    scripted.give({}, ids={str(later): [0]}, epoch=1)
+    member = watch().subscribe().drive_to("report 1 nothing")
+    scripted.give({"orders": [0]})
+    member.drive_for(0.1)
+    scripted.hide_topics = False
+    member.drive_to("assigned orders-0", "report 2 orders-0").drive_for(0.2)
+    assert member.told == ["assigned nothing", "assigned orders-0"]
+
+
+def test_a_target_that_moves_while_a_run_waits_for_its_commit(
+    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
+) -> None:
+    """The run is completed and reported as it began; the rest is a run of its own."""
+    produce("orders", 5, partitions=[0])
+    scripted.start_with({"orders": [0]})
+    member = watch(enable_auto_commit=True).subscribe()
+    member.drive(lambda: len(member.records) == 5)
+    scripted.script(COMMIT, HOLD)
+    scripted.give({"orders": [1]})
+    member.drive_to("commit 2")
+    scripted.give({"orders": [2]})
+    member.drive_to("heartbeat 3")
+    held = scripted.held(COMMIT)
+    held.answer(scripted.model(held.request))
+    member.drive_to(
+        "revoked orders-0", "assigned orders-1", "report 3 orders-1", "revoked orders-1", "report 3 orders-2"
+    )
+
+
+def test_fencing_takes_the_epoch_away_exactly_once(scripted: ScriptedCoordinator, member: Watched) -> None:
+    """What commits carry: the epoch, then none, then the one of the new life; nothing in between."""
+    epochs = [member.consumer.member_epoch]
+    scripted.script(HEARTBEAT, 110)
+    scripted.give({"orders": [0]}, epoch=8)
+
+    def look() -> bool:
+        if member.consumer.member_epoch != epochs[-1]:
+            epochs.append(member.consumer.member_epoch)
+        return "report 8 orders-0" in scripted.story
+
+    member.hooks["lost"] = lambda _: look()
+    member.drive(look)
+    assert epochs == [1, -1, 8]
