@@ -51,10 +51,10 @@ def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
 
 @pytest.fixture
 def reader(scripted: ScriptedCoordinator, watch: Watch, produce: Produce) -> Watched:
-    """A member that commits by itself every 200 ms, and has read five records of ``orders-0``."""
+    """A member that commits by itself every 400 ms, and has read five records of ``orders-0``."""
     produce("orders", 5, partitions=[0])
     scripted.give({"orders": [0]}, epoch=5)
-    member = watch(enable_auto_commit=True, auto_commit_interval_ms=200).subscribe()
+    member = watch(enable_auto_commit=True, auto_commit_interval_ms=400).subscribe()
     return member.drive(lambda: len(member.records) == 5 and "report 5 orders-0" in scripted.story)
 
 
@@ -225,13 +225,13 @@ def test_one_interval_commit_at_a_time(scripted: ScriptedCoordinator, reader: Wa
     scripted.script(COMMIT, HOLD)
     reader.drive(lambda: scripted.commits)
     produce("orders", 5, partitions=[0])
-    reader.drive(lambda: len(reader.records) == 10).drive_for(0.5)
+    reader.drive(lambda: len(reader.records) == 10).drive_for(0.6)
     assert len(scripted.commits) == 1
     held = scripted.held(COMMIT)
     answered_s = time.monotonic()
     held.answer(scripted.model(held.request))
     reader.drive(lambda: len(scripted.commits) == 2)
-    assert time.monotonic() - answered_s < 0.19, "the next one is overdue, and follows at once"
+    assert time.monotonic() - answered_s < 0.39, "the next one is overdue, and follows at once"
     assert offsets(scripted.commits[1]) == {0: 10}
 
 

