@@ -105,7 +105,10 @@ class ApplicationLoop:
 
     def _next_poll(self, *, stall_ms: int = 0) -> None:
         behaviour = self.behaviour
-        self._consumer.later(self._consumer.draw(*behaviour.think_ms) + stall_ms, self._poll)
+        wait_ms = self._consumer.draw(*behaviour.think_ms) + stall_ms
+        if stall_ms:
+            self._busy_until_ms = self._world.now_ms + wait_ms + 1
+        self._consumer.later(wait_ms, self._poll)
 
     @property
     def last_polled_ms(self) -> int:
@@ -148,7 +151,6 @@ class ApplicationLoop:
         if behaviour.stall and consumer.chance(behaviour.stall):
             stall_ms = consumer.config.max_poll_interval_ms
             consumer.note("application_stalls", ms=stall_ms)
-            self._busy_until_ms = self._world.now_ms + stall_ms
         self._next_poll(stall_ms=stall_ms)
 
     def commit(self) -> None:

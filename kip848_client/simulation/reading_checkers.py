@@ -40,13 +40,21 @@ class ExclusiveReading(Observer):
         self._consumers = consumers
         self._joins_served: defaultdict[str, int] = defaultdict(int)
         self._joins_answered: defaultdict[str, int] = defaultdict(int)
-        self._excused: set[str] = set()
+        self._excused: dict[str, bool] = {}
+        """Member -> whether it has heard the answer to a heartbeat that it sent since."""
+        self._sent_since: dict[str, Request[Any]] = {}
         self._topics_version = -1
 
     def stale(self, client_id: str, request: Request[Any]) -> None:
         """An old heartbeat that says what the member owned then."""
         if isinstance(request, ConsumerGroupHeartbeatRequest) and request.topic_partitions is not None:
-            self._excused.add(request.member_id)
+            self._excused[request.member_id] = False
+            self._sent_since.pop(request.member_id, None)
+
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """The first heartbeat that leaves after an old one was served: its answer tells what became of that."""
+        if self._excused and isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_id in self._excused:
+            self._sent_since.setdefault(request.member_id, request)
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """A join begins another life of a member."""
@@ -56,9 +64,14 @@ class ExclusiveReading(Observer):
                 self._joins_served[request.member_id] += 1
 
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
-        """The consumer learns of its life."""
-        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
-            self._joins_answered[request.member_id] = self._joins_served[request.member_id]
+        """The consumer learns of its life, or of what an old heartbeat of it did."""
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return
+        member_id, joins = request.member_id, request.member_epoch == 0
+        if self._sent_since.get(member_id) is request:
+            self._excused[member_id] = True
+        if joins:
+            self._joins_answered[member_id] = self._joins_served[member_id]
 
     def view_changed(self, consumer: SimulatedConsumer) -> None:
         """Compare what is readable with what the coordinator counts."""
@@ -90,7 +103,9 @@ class ExclusiveReading(Observer):
             return
         unheld = view.readable - self._mirror.names(seen.held) if view.readable else view.readable
         if not unheld:
-            self._excused.discard(member_id)
+            if self._excused.get(member_id):
+                del self._excused[member_id]
+                self._sent_since.pop(member_id, None)
         elif member_id not in self._excused:
             names = self._cluster.topics.image.by_name
             unheld = frozenset(partition for partition in unheld if partition.topic in names)
