@@ -96,8 +96,8 @@ def kip848_simulation() -> Callable[..., Report]:
     """A function (scenario, *, seed=0, application=None, rules=()) that plays one run.
 
     It fails the test if an invariant breaks. The scenario is a name, or a ``kip848_client.simulation.Scenario``;
-    *application* makes your listener for the consumer of a name (`kip848_client.simulation.UserCode`); *rules* are those
-    of `kip848_client.faults`. Returns the `Report`.
+    *application* makes your listener for the consumer of a name (`kip848_client.simulation.UserCode`); *rules* are
+    those of `kip848_client.faults`. Returns the `Report`.
     """
     from kip848_client.simulation import SCENARIOS, Scenario, UserCode, run
 
