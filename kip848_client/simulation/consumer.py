@@ -131,13 +131,13 @@ class SimulatedConsumer:
         self.application.start()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else."""
-        self.awake(lambda: self._subscribe(subscription))
+        """Want something else; a process that stands still does when it thaws, the last wish of several."""
+        self.subscription = subscription
+        self.awake(self._subscribe)
 
-    def _subscribe(self, subscription: Subscription) -> None:
+    def _subscribe(self) -> None:
         if not self.closed and self._leave_id is None:
-            self.subscription = subscription
-            self.step(SubscriptionChanged(subscription))
+            self.step(SubscriptionChanged(self.subscription))
 
     def close(self) -> None:
         """Leave in order."""

@@ -136,15 +136,15 @@ class RevokeFirst(Observer):
         mirror = self._mirror
         loaded, self._loads = mirror.loads != self._loads, mirror.loads
         for member_id, before, after in changes:
-            if after is None:
-                continue
+            if after is None or loaded:
+                continue  # what was not durable is undone, and members are where they were
             epoch_before = before.epoch if before is not None else 0
             if after.epoch > max(epoch_before, 0):
                 if after.pending:
                     fail("S4", f"{member_id} is at {after.epoch} unrevoked")
                 if after.epoch == mirror.target_epoch and not after.held <= after.target:
                     fail("S4", f"{member_id} is at {after.epoch} and holds more than its target")
-            elif 0 < after.epoch < epoch_before and not loaded:
+            elif 0 < after.epoch < epoch_before:
                 fail("S3", f"{member_id} went from epoch {epoch_before} to {after.epoch}")
 
 
