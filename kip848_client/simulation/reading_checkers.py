@@ -103,8 +103,7 @@ class ExclusiveReading(Observer):
             return
         unheld = view.readable - self._mirror.names(seen.held) if view.readable else view.readable
         if not unheld:
-            assigned = {tip.topic_partition for tip in view.assigned}
-            if self._excused.get(member_id) and assigned <= self._mirror.names(seen.held):
+            if self._excused.get(member_id) and consumer.member.snapshot().target <= seen.held:
                 del self._excused[member_id]
                 self._sent_since.pop(member_id, None)
         elif member_id not in self._excused:
