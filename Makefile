@@ -4,7 +4,7 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
-#   make simulate  50,000 simulated groups with faults, or as many as five minutes allow, and the same digests twice
+#   make simulate  15,000 simulated groups with faults, and the same digests twice (SIMULATED_SEEDS=50000 plays more)
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make bench    speed, as ratios against peers
@@ -55,9 +55,9 @@ format: venv
 	$(VENV)/bin/ruff format .
 
 # SIMULATED_SEEDS=200 is quick. A digest of histories must not depend on how Python shuffles the hashes of strings.
-SIMULATED_SEEDS ?= 50000
+SIMULATED_SEEDS ?= 15000
 simulate: venv
-	@$(VENV)/bin/kip848 simulate --seeds 0:$(SIMULATED_SEEDS) --within 300
+	@$(VENV)/bin/kip848 simulate --seeds 0:$(SIMULATED_SEEDS)
 	@for shuffle in 1 2; do \
 		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:400 --digest --json \
 			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \

@@ -77,7 +77,8 @@ def resolution_due(
 
     Source:
         Kafka's ``GroupMetadataManager.maybeScheduleRegularExpressionResolution``. What is ours: after a load the
-        patterns are matched again, since topics may have been created meanwhile.
+        patterns are matched again, since topics may have been created meanwhile; and a wall clock that goes back holds
+        nothing up.
     """
     own = new.subscribed_topic_regex
     if own is None and not group.regex_subscribers:
@@ -92,8 +93,8 @@ def resolution_due(
         return None
     resolved = [group.resolved_regexes[regex] for regex in subscribed if regex in group.resolved_regexes]
     last_ms = max((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)
-    if last_ms is not None and wall_ms <= last_ms + state.config.consumer_regex_refresh_min_interval_ms:
-        return None
+    if last_ms is not None and last_ms <= wall_ms <= last_ms + state.config.consumer_regex_refresh_min_interval_ms:
+        return None  # a clock that was set back is no reason to wait until it is where it was
     is_due = (
         last_ms is None
         or len(resolved) < len(subscribed)

@@ -187,6 +187,20 @@ def test_patterns_are_matched_again_after_the_refresh_interval() -> None:
     assert h.record_names() == ["regex"], "nothing changed: no rebalance"
 
 
+def test_a_wall_clock_that_is_set_back_holds_no_match_up() -> None:
+    """A machine whose clock is corrected by an hour would otherwise not see a new topic for an hour."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.heartbeat("a", 1)
+    h.wall_clock_set_by_ms = -3_600_000
+    h.create_topic("foo2", partitions=1)
+    h.advance(1_000)
+    h.heartbeat("a", 2)
+    assert h.run_tasks() == 1
+    assert h.received(h.heartbeat("a", 2)) == {"foo1": [0, 1], "foo2": [0]}
+
+
 def test_a_topic_that_nobody_may_see_is_not_matched() -> None:
     """A pattern does not reveal topics that its owner is not allowed to describe."""
     h = _topics()

@@ -88,6 +88,7 @@ class Harness:
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: dict(SERVER_ASSIGNORS))
     group_id: str = "g"
     now_ms: int = 0
+    wall_clock_set_by_ms: int = 0
     fail_next_append: bool = False
 
     def __post_init__(self) -> None:
@@ -266,7 +267,7 @@ class Harness:
     @property
     def wall_ms(self) -> int:
         """Wall-clock time."""
-        return WALL_MS_AT_START + self.now_ms
+        return WALL_MS_AT_START + self.now_ms + self.wall_clock_set_by_ms
 
     @property
     def group(self) -> GroupSnapshot:
