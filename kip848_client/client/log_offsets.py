@@ -196,6 +196,7 @@ class LogOffsets:
             attempt += 1
             if attempt > self._retries and not (_passing(failure) and time.monotonic() < deadline_s):
                 raise failure
+            # A leader's election tells nobody of its end: one can only ask again after a pause.
             time.sleep(self._retry_interval_s if attempt <= self._retries else _ELECTION_PAUSE_S)
 
 

@@ -56,7 +56,7 @@ class FixedPartitions:
 
     def await_change(self, timeout_s: float) -> None:
         """Nothing changes; but asking brokers in a circle is of no use."""
-        time.sleep(timeout_s)
+        time.sleep(timeout_s)  # there is no membership whose change could end the wait
 
     def readable(self) -> dict[TopicPartition, int]:
         """See `Membership`."""

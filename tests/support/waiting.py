@@ -25,3 +25,21 @@ def wait_until(predicate: Callable[[], object], timeout_s: float = 10.0, what: s
         if time.monotonic() >= deadline:
             raise AssertionError(f"{what} did not come about within {timeout_s} s")
         time.sleep(_PAUSE_S)
+
+
+def assert_stays(predicate: Callable[[], object], for_s: float, what: str = "the condition") -> None:
+    """Nothing happens: *predicate* holds during *for_s*, which is several heartbeat intervals of the test.
+
+    Raises:
+        AssertionError: it did not hold at some moment.
+    """
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        assert predicate(), f"{what} did not stay"
+        time.sleep(_PAUSE_S)
+    assert predicate(), f"{what} did not stay"
+
+
+def outlast(for_s: float) -> None:
+    """Be the slow user code that a test is about: a callback that takes *for_s*."""
+    time.sleep(for_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce, keys_of
 from tests.interop.client.scripted import HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
 from tests.interop.client.watched import Watched
-from tests.support.waiting import wait_until
+from tests.support.waiting import assert_stays, outlast, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -43,9 +43,8 @@ def during(scripted: ScriptedCoordinator, action: Callable[[], Any]) -> Callable
     def callback(_: Any) -> None:
         action()
         seen = len(scripted.heartbeats)
-        end_s = time.monotonic() + 0.3
-        while len(scripted.heartbeats) < seen + 2 and time.monotonic() < end_s:
-            time.sleep(0.005)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: len(scripted.heartbeats) >= seen + 2, timeout_s=0.3)
 
     return callback
 
@@ -80,7 +79,7 @@ def test_nothing_is_sent_while_the_lost_callback_runs(scripted: ScriptedCoordina
 
     def slow(_: Any) -> None:
         seen = len(scripted.heartbeats)
-        time.sleep(0.25)
+        outlast(0.25)
         said.append(len(scripted.heartbeats) - seen)
 
     member.hooks["lost"] = slow
@@ -143,8 +142,7 @@ def test_unsubscribe_inside_a_slow_lost_callback_stays_out(scripted: ScriptedCoo
     member.drive(lambda: "lost orders-0 orders-1" in scripted.story)
     assert member.consumer.state is MemberState.UNJOINED
     seen = len(scripted.story)
-    time.sleep(0.2)
-    assert scripted.story[seen:] == []
+    assert_stays(lambda: scripted.story[seen:] == [], 0.2)
 
 
 def test_lost_that_raises_does_not_keep_the_member_out(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -246,8 +244,7 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(
     member = watch(max_poll_interval_ms=300, **conf).subscribe().drive_to("report 1 orders-0")
     wait_until(lambda: scripted.story[-1] == leave)
     seen = len(scripted.heartbeats)
-    time.sleep(0.2)
-    assert len(scripted.heartbeats) == seen
+    assert_stays(lambda: len(scripted.heartbeats) == seen, 0.2)
     assert member.told == ["assigned orders-0"]
     produce("orders", 3, partitions=[0])
     member.drive_to(leave, "lost orders-0", "join", "assigned orders-0", "report 1 orders-0")
@@ -262,8 +259,7 @@ def test_a_member_that_does_not_poll_while_it_joins_leaves_too(scripted: Scripte
     late = scripted.of(HEARTBEAT)[0]
     scripted.start_with({"orders": [0]})
     late.answer(scripted.heartbeat(late.request))
-    time.sleep(0.1)
-    assert member.assigned == []
+    assert_stays(lambda: member.assigned == [], 0.1)
     member.drive_to("leave -1", "join", "assigned orders-0")
     assert member.told == ["assigned orders-0"]
 
@@ -283,7 +279,7 @@ def test_a_callback_slower_than_the_poll_interval_is_evicted_and_comes_back(
 def test_the_poll_interval_does_not_end_a_leave(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.start_with({"orders": [0]})
     member = watch(max_poll_interval_ms=200).subscribe().drive_to("report 1 orders-0")
-    member.hooks["revoked"] = lambda _: time.sleep(0.4)
+    member.hooks["revoked"] = lambda _: outlast(0.4)
     member.consumer.close(timeout_s=5)
     story = scripted.story
     assert story[-1] == "leave -1"

@@ -13,6 +13,7 @@ from kip848_client.errors import ConfigError, UnsupportedGroupProtocolError
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.client.conftest import Watch
 from tests.interop.client.scripted import FIND, HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
+from tests.support.waiting import assert_stays
 
 pytestmark = pytest.mark.interop
 
@@ -20,8 +21,7 @@ pytestmark = pytest.mark.interop
 def test_nothing_is_sent_before_the_first_poll(scripted: ScriptedCoordinator, watch: Watch) -> None:
     """A program that subscribes early and works late must not own partitions that it does not read."""
     member = watch().subscribe()
-    time.sleep(0.2)
-    assert scripted.of(HEARTBEAT) == []
+    assert_stays(lambda: scripted.of(HEARTBEAT) == [], 0.2)
     member.drive_to("join")
     assert scripted.heartbeats[0].member_epoch == 0
 

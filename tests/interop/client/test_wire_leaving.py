@@ -17,7 +17,7 @@ from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
 from tests.interop.client.scripted import CLOSE, COMMIT, FIND, HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
 from tests.interop.client.watched import Watched
-from tests.support.waiting import wait_until
+from tests.support.waiting import assert_stays, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -41,8 +41,7 @@ def test_unsubscribe_revokes_leaves_and_returns(scripted: ScriptedCoordinator, m
     assert member.assigned == []
     assert member.consumer.member_epoch == -1
     seen = len(scripted.story)
-    time.sleep(0.15)
-    assert scripted.story[seen:] == []
+    assert_stays(lambda: scripted.story[seen:] == [], 0.15)
 
 
 def test_unsubscribe_of_nothing_calls_nobody(scripted: ScriptedCoordinator, watch: Watch) -> None:
@@ -148,8 +147,7 @@ def test_subscribing_again_leaves_first_and_joins_with_the_next_poll(
 ) -> None:
     member.consumer.unsubscribe()
     member.subscribe()
-    time.sleep(0.1)
-    assert scripted.story[-1] == "leave -1"
+    assert_stays(lambda: scripted.story[-1] == "leave -1", 0.1)
     member.drive_to("leave -1", "join", "assigned orders-0")
     ids = {request.member_id for request in scripted.heartbeats}
     assert len(ids) == 1
@@ -166,8 +164,7 @@ def test_close_commits_revokes_leaves_in_that_order(
     assert without_heartbeats(scripted.story)[-3:] == ["commit 1", "revoked orders-0", "leave -1"]
     assert list(scripted.committed.values()) == [5]
     seen = len(scripted.story)
-    time.sleep(0.1)
-    assert scripted.story[seen:] == []
+    assert_stays(lambda: scripted.story[seen:] == [], 0.1)
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
