@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _OURS = "kip848-"
 """Every thread of the library has this prefix."""
 
-_JOIN_TIMEOUT_S = 5.0
+_JOIN_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(autouse=True)

@@ -255,7 +255,7 @@ class BrokerControls(abc.ABC):
         members: int | None = None,
         epoch: int | None = None,
         assignor: str | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> GroupSnapshot:
         """Wait until a group is as described; all that is given must hold at once.
 
@@ -294,7 +294,7 @@ class BrokerControls(abc.ABC):
         predicate: Callable[[GroupSnapshot], bool],
         *,
         what: str = "the condition",
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> GroupSnapshot:
         """Wait until *predicate* holds for a group, and return the group as it was then.
 
@@ -332,7 +332,7 @@ class BrokerControls(abc.ABC):
         since: int = 0,
         count: int = 1,
         answered: bool = False,
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> LoggedRequest:
         """Wait until clients have sent such a request; see `RequestLog.wait_for`."""
         return self.requests.wait_for(

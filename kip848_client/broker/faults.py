@@ -64,7 +64,7 @@ class FaultRule:
         """Requests that wait for `release` now."""
         return len(self._held)
 
-    def wait(self, timeout_s: float = 10.0, *, hits: int = 1) -> Self:
+    def wait(self, timeout_s: float = 30.0, *, hits: int = 1) -> Self:
         """Wait until it has done something to *hits* requests.
 
         Raises:

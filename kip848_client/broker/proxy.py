@@ -136,7 +136,7 @@ class FaultProxy:
         since: int = 0,
         count: int = 1,
         answered: bool = False,
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> LoggedRequest:
         """Wait until clients have sent such a request; see `RequestLog.wait_for`."""
         return self.requests.wait_for(

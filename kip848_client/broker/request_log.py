@@ -117,7 +117,7 @@ class RequestLog:
         since: int = 0,
         count: int = 1,
         answered: bool = False,
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> LoggedRequest:
         """Wait until *count* such requests have come, and return the last of these.
 

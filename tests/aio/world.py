@@ -16,7 +16,7 @@ from kip848_client.model import TopicPartition as InternalPartition
 from tests.interop.client.conftest import CALLBACKS, QUIET
 from tests.interop.client.drive import Key, key
 
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 60.0
 
 
 class Notes(AsyncConsumerRebalanceListener):

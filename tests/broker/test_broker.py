@@ -243,7 +243,7 @@ def test_stop_wakes_whoever_waits_for_a_group() -> None:
 
     def wait() -> None:
         try:
-            broker.wait_for_group("g", timeout_s=30)
+            broker.wait_for_group("g", timeout_s=60)
         except IllegalStateError as error:
             failures.append(error)
 
@@ -252,7 +252,7 @@ def test_stop_wakes_whoever_waits_for_a_group() -> None:
     while broker._on_loop(lambda state: not state.groups.has_waiters):
         pass
     broker.stop()
-    waiter.join(10)
+    waiter.join(60)
     assert not waiter.is_alive()
     assert "stopped" in str(failures[0])
 

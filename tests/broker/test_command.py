@@ -20,7 +20,7 @@ from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -217,7 +217,7 @@ def test_two_members_reconcile_and_the_waiting_test_sees_it(broker: EmbeddedBrok
     first.heartbeat()
     first.acknowledge()
     second.heartbeat()
-    waiter.join(10)
+    waiter.join(60)
     assert [len(member.assigned) for member in seen[0].members] == [2, 2]
     assert seen[0].assigned == {TopicPartition("orders", n) for n in range(4)}
 
@@ -350,7 +350,7 @@ class TestFolderThatFails:
             ):
                 Member(connection).join("orders")
                 full_disk.set()
-                assert failed.wait(10)
+                assert failed.wait(60)
                 assert len(broker.wait_for_group("g").members) == 1
                 full_disk.clear()
                 broker.wait_for_group("g", state="Empty", members=0)

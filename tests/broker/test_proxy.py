@@ -185,7 +185,7 @@ def test_versions_that_the_proxy_cannot_read_are_not_offered() -> None:
 
 def test_a_client_from_the_future_asks_again_in_a_version_that_we_know(proxy: FaultProxy) -> None:
     """It shall negotiate with the proxy as it would with an older broker."""
-    with socket.create_connection(("127.0.0.1", int(proxy.bootstrap_servers.rpartition(":")[2])), timeout=5) as raw:
+    with socket.create_connection(("127.0.0.1", int(proxy.bootstrap_servers.rpartition(":")[2])), timeout=60) as raw:
         raw.sendall(frame(bytes.fromhex("0012 0063 00000007 ffff 00")))
         size = int.from_bytes(raw.recv(4))
         _, response = decode_response(ApiKey.API_VERSIONS, raw.recv(size), api_version=99)

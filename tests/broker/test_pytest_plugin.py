@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-TIMEOUT_S: Final = 50
+TIMEOUT_S: Final = 150
 
 TESTS: Final = """
 import socket

@@ -24,7 +24,7 @@ from kip848_client.errors import ProtocolError
 from kip848_client.wire.schema import Response
 from tests.support.waiting import wait_until
 
-TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 60.0
 
 
 class Text(Response):

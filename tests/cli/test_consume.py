@@ -109,6 +109,6 @@ def test_the_first_signal_asks_to_stop_and_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with consume.stop_on_signal() as stopped:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stopped.wait(5)
+        assert stopped.wait(60)
         assert signal.getsignal(signal.SIGTERM) == before
     assert signal.getsignal(signal.SIGTERM) == before

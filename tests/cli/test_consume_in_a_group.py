@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def produce(broker: EmbeddedBroker, count: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kip848_client.cli.demo_processes import Ended, News, Said, Workers
 from kip848_client.cli.demo_reports import Left, Started, Troubled
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def start(workers: Workers) -> int:

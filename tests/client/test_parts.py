@@ -86,7 +86,7 @@ def test_a_wake_before_the_wait_is_not_lost() -> None:
 
     waited = threading.Thread(target=queue.wait, args=(30.0,))
     waited.start()
-    waited.join(5.0)
+    waited.join(60.0)
 
     assert not waited.is_alive()
 

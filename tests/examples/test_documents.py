@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TIMEOUT_S = 55
+TIMEOUT_S = 170
 WITHOUT = [argument for name in ("randomly", "cacheprovider", "asyncio", "anyio") for argument in ("-p", f"no:{name}")]
 
 
@@ -27,7 +27,7 @@ def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     code = code_of(DOCS / name)
     (tmp_path / "test_document.py").write_text(code, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--timeout=20", *WITHOUT],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--timeout=120", *WITHOUT],
         cwd=tmp_path,
         capture_output=True,
         text=True,

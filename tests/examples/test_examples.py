@@ -17,7 +17,7 @@ from kip848_client import EmbeddedBroker
 from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def produce(broker: EmbeddedBroker, topic: str, *records: tuple[str, str]) -> None:
@@ -163,7 +163,7 @@ def test_examples_that_are_tests(name: str, count: int) -> None:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", str(EXAMPLES / name)],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

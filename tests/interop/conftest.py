@@ -21,7 +21,7 @@ from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 from tests.support.waiting import wait_until
 
-ADMIN_TIMEOUT_S: Final = 20.0
+ADMIN_TIMEOUT_S: Final = 60.0
 
 
 class StartKafkaBroker(Protocol):

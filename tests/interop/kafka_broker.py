@@ -29,8 +29,8 @@ from typing import Final, Self
 from tests.interop.kafka_libs import KAFKA_FOLDER, java_command, kafka_libs, kafka_version
 from tests.interop.kafka_wire import Json, WireConnection
 
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 60.0
 LOG_TAIL_LINES: Final = 60
 PORT_ATTEMPTS: Final = 3
 PROBE_GROUP: Final = "kip848-start-probe"

@@ -29,7 +29,7 @@ from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 CLIENT_ID: Final = "wire"
 API_KEYS: Final = {name: int(key) for key, name in api_key_map.items()}
 

@@ -155,7 +155,7 @@ def test_a_heartbeat_whose_answer_is_lost_leaves_one_member_with_everything(
     rule = proxy.faults.on(HEARTBEAT, action, when=lambda request: (request.member_epoch > 0) == is_member)
     hurry(proxy)
     consumer.subscribe(topic)
-    drive(consumer, until=lambda: rule.hits == 1 and len(consumer.delivered) == 20, timeout_s=30)
+    drive(consumer, until=lambda: rule.hits == 1 and len(consumer.delivered) == 20)
     assert delivered_once([consumer]) == keys_of(topic, 5)
     assert sorted(consumer.partitions) == [0, 1, 2, 3]
 
@@ -198,6 +198,6 @@ def test_librdkafka_reads_through_the_proxy(proxy: FaultProxy, kafka_topic: Crea
     produce(proxy.bootstrap_servers, topic, 100, partitions=2, enable_idempotence=True)
     cut = proxy.faults.on(HEARTBEAT, cut_reply(9))
     with MemberThread(proxy.bootstrap_servers, [topic], group_id=group_id) as member:
-        wait_until(lambda: member.keys() == all_keys(topic, 100, partitions=2), what="100 records", timeout_s=30)
+        wait_until(lambda: member.keys() == all_keys(topic, 100, partitions=2), what="100 records")
     assert cut.hits == 1
     assert len(member.delivered) == 100

@@ -34,7 +34,7 @@ async def test_an_async_consumer_logs_in(server_identity: Identity, authority: A
             await consumer.subscribe(["orders"])
 
             async def until_assigned() -> None:
-                with anyio.fail_after(20):
+                with anyio.fail_after(60):
                     while not await consumer.assignment():
                         await consumer.poll(0.1)
 

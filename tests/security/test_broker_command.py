@@ -30,7 +30,7 @@ def test_a_broker_with_tls_and_users_is_started_from_the_command_line(
     ]
     process = subprocess.Popen([sys.executable, "-m", "kip848_client", "broker", *options], stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: ready.exists() or process.poll() is not None, 20, "the ready file")
+        wait_until(lambda: ready.exists() or process.poll() is not None, what="the ready file")
         told = json.loads(ready.read_text())
         assert told["security_protocol"] == "sasl_ssl"
         conf = {
@@ -44,10 +44,10 @@ def test_a_broker_with_tls_and_users_is_started_from_the_command_line(
         }
         with Consumer(conf) as consumer:
             consumer.subscribe(["orders"])
-            wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), 20, "an assignment")
+            wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="an assignment")
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

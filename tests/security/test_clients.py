@@ -105,7 +105,7 @@ def test_our_consumer_reads_and_commits_over_both_planes(conf: Conf) -> None:
             read()
             return len(first.assignment()) == len(second.assignment()) == ALL_PARTITIONS // 2 and len(values) >= 100
 
-        wait_until(is_shared, 30, "two members with half of the partitions each, and all records")
+        wait_until(is_shared, what="two members with half of the partitions each, and all records")
         first.commit(asynchronous=False)
         second.commit(asynchronous=False)
         every = [confluent_kafka.TopicPartition("orders", number) for number in range(ALL_PARTITIONS)]
@@ -126,7 +126,7 @@ def test_librdkafkas_own_member_is_served(conf: Conf) -> None:
             values.append(message.value())
         return len(values) >= 20
 
-    wait_until(all_read, 30, "20 records")
+    wait_until(all_read, what="20 records")
     consumer.close()
 
 
@@ -153,7 +153,7 @@ def test_kafka_python_is_served(broker: EmbeddedBroker, authority: Authority, me
             found.extend(record.value for record in records)
         return bool(found)
 
-    wait_until(is_read, 20, "the record")
+    wait_until(is_read, what="the record")
     consumer.close()
     assert found == [b"hello"]
 
@@ -175,7 +175,7 @@ def test_a_wrong_password_is_fatal_and_named_but_not_shown(
             told.append(error)
         return bool(told)
 
-    wait_until(is_refused, 20, "the refusal")
+    wait_until(is_refused, what="the refusal")
     assert consumer.state is MemberState.FATAL
     assert "refused user 'alice'" in str(told[0])
     assert mechanism in str(told[0])
@@ -241,7 +241,7 @@ def test_no_secret_is_in_any_log_journal_metric_or_repr(
                             return True
                         return bool(consumer.assignment())
 
-                    wait_until(has_come_to_an_end, 20, "an assignment, or a refusal")
+                    wait_until(has_come_to_an_end, what="an assignment, or a refusal")
                 written += said
         written += [repr(entry) for entry in broker.requests]
         written += [repr(broker), repr(sasl)]
@@ -278,14 +278,14 @@ def test_members_stay_while_their_sessions_are_renewed(
                 # Two connections of ours begin with one login each; librdkafka is of the same client id.
                 return len(broker.requests.of("SaslHandshake", client_id="ours")) >= 10
 
-            wait_until(is_renewed, 30, "renewals of the sessions")
+            wait_until(is_renewed, what="renewals of the sessions")
             assert producer.flush(20) == 0
 
             def all_read() -> bool:
                 values.extend(message.value() for message in consumer.consume(100, 0.05))
                 return len(values) >= produced
 
-            wait_until(all_read, 30, "every record")
+            wait_until(all_read, what="every record")
             assert consumer.state is MemberState.STABLE
             heartbeats = broker.requests.of("ConsumerGroupHeartbeat", client_id="ours")
             assert len({entry.connection_id for entry in heartbeats}) == 1
@@ -301,7 +301,7 @@ def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authorit
         consumer = Consumer(member(conf))
         lost: list[object] = []
         consumer.subscribe(["orders"], on_lost=lambda _, partitions: lost.extend(partitions))
-        wait_until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, 20, "an assignment")
+        wait_until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, what="an assignment")
         broker.set_users({"alice": "another", "bob": "bobs"})
         told: list[AuthenticationError] = []
 
@@ -312,14 +312,14 @@ def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authorit
                 told.append(error)
             return bool(told and lost)
 
-        wait_until(is_refused, 20, "the refusal, and the loss of everything")
+        wait_until(is_refused, what="the refusal, and the loss of everything")
         assert consumer.state is MemberState.FATAL
         assert "refused user 'alice'" in str(told[0])
         assert len(lost) == 2
         consumer.close()
         with Consumer(member(conf | {"sasl.username": "bob", "sasl.password": "bobs"})) as other:
             other.subscribe(["orders"])
-            wait_until(lambda: other.poll(0.05) or len(other.assignment()) == 2, 30, "everything for the next one")
+            wait_until(lambda: other.poll(0.05) or len(other.assignment()) == 2, what="everything for the next one")
 
 
 def test_a_client_certificate_is_enough_where_that_is_asked_for(
@@ -344,7 +344,7 @@ def test_a_client_certificate_is_enough_where_that_is_asked_for(
                 values.extend(message.value() for message in consumer.consume(100, 0.05))
                 return len(values) == 10
 
-            wait_until(all_read, 20, "ten records")
+            wait_until(all_read, what="ten records")
 
 
 def test_a_certificate_that_is_refused_is_fatal_too(tls: BrokerTls) -> None:
@@ -357,7 +357,7 @@ def test_a_certificate_that_is_refused_is_fatal_too(tls: BrokerTls) -> None:
         consumer = Consumer(member(conf))
         consumer.subscribe(["orders"])
         with pytest.raises(AuthenticationError, match="authority"):
-            wait_until(lambda: consumer.poll(0.1), 20)
+            wait_until(lambda: consumer.poll(0.1))
         assert consumer.state is MemberState.FATAL
         consumer.close()
         with pytest.raises(IllegalStateError):
@@ -415,7 +415,7 @@ def test_librdkafka_takes_the_shared_source_of_tokens() -> None:
         "oauth_cb": tokens,
     }
     consumer = confluent_kafka.Consumer(quiet(settings))
-    wait_until(lambda: asked, 20, "a call of oauth_cb")
+    wait_until(lambda: asked, what="a call of oauth_cb")
     consumer.close()
     assert tokens.token().value == "token"
     assert asked == ["scope=x"]

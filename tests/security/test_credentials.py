@@ -41,7 +41,7 @@ def test_the_callback_runs_on_a_daemon_thread_while_the_loop_goes_on() -> None:
 
     def fetch() -> OAuthToken:
         seen.append(threading.current_thread())
-        assert release.wait(10)
+        assert release.wait(60)
         return TOKEN
 
     async def main() -> None:
@@ -61,7 +61,7 @@ def test_a_callback_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> 
     release, ended = threading.Event(), threading.Event()
 
     def fetch() -> OAuthToken:
-        release.wait(10)
+        release.wait(60)
         ended.set()
         return TOKEN
 
@@ -70,7 +70,7 @@ def test_a_callback_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> 
         anyio.run(make, credentials)
     assert "consumer.oauth_failed" in caplog.text
     release.set()
-    assert ended.wait(10)
+    assert ended.wait(60)
 
 
 @pytest.mark.parametrize(

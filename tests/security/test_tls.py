@@ -179,7 +179,7 @@ async def test_old_versions_of_tls_are_not_spoken(broker: EmbeddedBroker, author
         context.minimum_version = ssl.TLSVersion.TLSv1
     with pytest.warns(DeprecationWarning, match="deprecated"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as raw:
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             context.wrap_socket(raw, server_hostname="127.0.0.1")
 
@@ -300,7 +300,7 @@ def test_an_alert_in_the_middle_of_a_connection_is_a_lost_connection() -> None:
 def test_a_broker_that_stops_in_the_middle_of_a_handshake_leaves_nothing_behind(server_identity: Identity) -> None:
     """A port scanner must not keep a test run from ending; warnings about open sockets are errors here."""
     with EmbeddedBroker(tls=BrokerTls(server_identity.certificate, server_identity.key)) as broker:
-        raw = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+        raw = socket.create_connection(("127.0.0.1", broker.port), timeout=60)
         raw.sendall(b"\x16\x03\x01")
     with raw:
         with contextlib.suppress(ConnectionResetError):
@@ -311,7 +311,7 @@ def test_a_handshake_that_does_not_end_is_given_up(server_identity: Identity) ->
     """Half-open handshakes must not pile up."""
     tls = BrokerTls(server_identity.certificate, server_identity.key)
     with EmbeddedBroker(tls=tls, config={"kip848.authentication.max.ms": 50}) as broker:
-        with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as raw:
             assert raw.recv(1) == b""
 
 

@@ -7,8 +7,7 @@ from typing import Final
 import pytest
 
 from kip848_client.simulation import SCENARIOS, run
-from tests.simulation import assignor_mutants  # noqa: F401  they join the others
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.mutants.known import MUTANTS, Mutant
 
 SEEDS: Final = 20
 """Seeds that a bug may need at most, from the one it names on."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from kip848_client.simulation import CHURN, run
 
-TIMEOUT_S: Final = 50
+TIMEOUT_S: Final = 150
 PROGRAM: Final = """
 from kip848_client.simulation import SCENARIOS, run
 print([run(SCENARIOS[name], seed=3).digest for name in sorted(SCENARIOS)])

@@ -11,13 +11,21 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_QUICK = {
+    # Every query here is small and new: compiling it takes longer than running it.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.stopTimeout": "240000",
+}
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session that knows the source."""
     from kip848_client.spark import register, spark_session
 
-    session = spark_session("kip848 tests", config={"spark.sql.streaming.stopTimeout": "20000"})
+    session = spark_session("kip848 tests", config=_QUICK)
     register(session)
     yield session
     with warnings.catch_warnings():

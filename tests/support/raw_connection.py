@@ -11,7 +11,7 @@ from kip848_client.wire.schema import Request, Response
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
-TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 60.0
 
 
 class RawConnection:

@@ -14,7 +14,7 @@ from typing import Final
 _PAUSE_S: Final = 0.005
 
 
-def wait_until(predicate: Callable[[], object], timeout_s: float = 10.0, what: str = "the condition") -> None:
+def wait_until(predicate: Callable[[], object], timeout_s: float = 60.0, what: str = "the condition") -> None:
     """Ask *predicate* again and again until it is true.
 
     Raises:

@@ -22,7 +22,7 @@ def bench() -> Iterator[Bench]:
 
 
 def poll_until_error(bench: Bench) -> Exception:
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         try:
             bench.member.poll(0.01)
@@ -63,7 +63,7 @@ def test_after_the_error_the_member_goes_on(bench: Bench) -> None:
     bench.callbacks.act = act
     bench.member.subscribe(Subscription(frozenset({"orders"})), bench.callbacks)
     assert isinstance(poll_until_error(bench), ListenerError)
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while bench.member.view.state is not MemberState.STABLE:
         assert time.monotonic() < deadline_s
         bench.member.poll(0.01)

@@ -38,7 +38,7 @@ def bench(coordinator: ScriptedCoordinator) -> Iterator[Bench]:
         yield bench
 
 
-def poll_until(bench: Bench, condition: Callable[[], object], *, timeout_s: float = 10.0) -> None:
+def poll_until(bench: Bench, condition: Callable[[], object], *, timeout_s: float = 60.0) -> None:
     """Poll as an application does, until *condition* holds."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

@@ -386,7 +386,7 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path) -> 
         acknowledged = [int(process.stdout.readline()) for _ in range(200)]
         process.send_signal(signal.SIGKILL)
         acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
-    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert process.wait(timeout=60) == -signal.SIGKILL
 
     folder = DataDir.open(tmp_path)
     registry = TopicRegistry(folder)

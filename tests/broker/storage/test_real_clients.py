@@ -14,7 +14,7 @@ from kip848_client.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.interop
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, TopicPartition
 from kip848_client.listener import ListeningConsumer
 
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
 
 Key = tuple[str, int, int]

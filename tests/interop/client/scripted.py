@@ -147,7 +147,7 @@ class _Connection:
 
     def _forward(self, data: bytes) -> bytes | None:
         if self._upstream is None:
-            self._upstream = socket.create_connection(("127.0.0.1", self._coordinator.broker.port), timeout=30)
+            self._upstream = socket.create_connection(("127.0.0.1", self._coordinator.broker.port), timeout=60)
         try:
             self._upstream.sendall(frame(data))
             return _read_frame(self._upstream)
@@ -248,7 +248,7 @@ class ScriptedCoordinator:
         self._listening.close()
         self.disconnect()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def __enter__(self) -> Self:
         return self

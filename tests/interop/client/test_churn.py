@@ -42,7 +42,7 @@ class Churn:
                 producer.produce("orders", b"x", partition=partition)
                 self.produced[partition] += 1
             producer.poll(0)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
 
     def work(self, number: int) -> None:
         """Be a member for a while, leave, and come back, until stopped."""
@@ -104,7 +104,7 @@ def test_every_record_is_delivered_exactly_once(seed: int, broker: EmbeddedBroke
     for thread in threads:
         thread.join()
     rest = make_consumer().subscribe("orders")
-    drive(rest, until=lambda: len(churn.delivered) + len(rest.delivered) >= sum(churn.produced), timeout_s=20)
+    drive(rest, until=lambda: len(churn.delivered) + len(rest.delivered) >= sum(churn.produced))
     churn.delivered.update((partition, offset) for _, partition, offset in rest.delivered)
 
     assert churn.violations == []

@@ -19,7 +19,7 @@ def offsets_of(consumer_maker: MakeConsumer, group_id: str = "g") -> list[int]:
     """Committed offsets of ``orders``, read by somebody else."""
     reader = consumer_maker(group_id)
     partitions = [TopicPartition("orders", partition) for partition in range(4)]
-    return [committed.offset for committed in reader.raw.committed(partitions, timeout=5.0)]
+    return [committed.offset for committed in reader.raw.committed(partitions, timeout=60.0)]
 
 
 def test_a_new_consumer_goes_on_where_the_last_one_committed(make_consumer: MakeConsumer, produce: Produce) -> None:
@@ -88,7 +88,7 @@ def test_auto_commit_happens_on_its_interval_while_polling(
     partitions = [TopicPartition("orders", partition) for partition in range(4)]
     drive(
         consumer,
-        until=lambda: [one.offset for one in consumer.raw.committed(partitions, timeout=5.0)] == [10] * 4,
+        until=lambda: [one.offset for one in consumer.raw.committed(partitions, timeout=60.0)] == [10] * 4,
         what="an automatic commit",
     )
 
@@ -157,7 +157,7 @@ def test_a_failed_asynchronous_commit_without_a_callback_is_raised_later(
     consumer.raw.commit(offsets=[TopicPartition("orders", 0, 1)])
     consumer.subscribe("orders")
     with pytest.raises(Kip848Error):
-        drive(consumer, other, until=lambda: False, timeout_s=5)
+        drive(consumer, other, until=lambda: False)
 
     assert offsets_of(make_consumer)[0] == OFFSET_INVALID
 

@@ -56,7 +56,7 @@ def test_no_record_is_skipped(broker: EmbeddedBroker, make_consumer: MakeConsume
     seen: set[Key] = set()
     armed: list[bool] = []
     hits = 0
-    deadline_s = time.monotonic() + 40
+    deadline_s = time.monotonic() + 120
     with interrupts(0.25, armed):
         while hits < 6 and len(seen) < 4 * COUNT:
             consumer = make_consumer(enable_auto_commit=True).subscribe("orders")
@@ -82,4 +82,4 @@ def test_no_record_is_skipped(broker: EmbeddedBroker, make_consumer: MakeConsume
                     break
             consumer.raw.close()
     last = make_consumer().subscribe("orders")
-    drive(last, until=lambda: seen | set(last.delivered) == keys_of("orders", COUNT), timeout_s=20)
+    drive(last, until=lambda: seen | set(last.delivered) == keys_of("orders", COUNT))

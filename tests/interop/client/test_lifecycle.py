@@ -33,7 +33,7 @@ print("consumed", flush=True)
 """
 
 
-def run(program: str, bootstrap_servers: str, *, timeout_s: float = 20.0) -> subprocess.CompletedProcess[str]:
+def run(program: str, bootstrap_servers: str, *, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
     """Run a program of its own and wait for its end."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program), bootstrap_servers],

@@ -36,7 +36,7 @@ def _drive(consumers: list[ConsumerUnderTest], *, until: Callable[[], bool]) -> 
             consumer.take(0)
         return until()
 
-    drive(consumers[0], until=turn, timeout_s=40)
+    drive(consumers[0], until=turn)
 
 
 def _waited_for_the_interval(logged: LoggedRequest) -> bool:

@@ -44,12 +44,12 @@ def test_a_librdkafka_member_turns_the_group_to_the_server_and_its_leave_turns_i
         drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [3, 9]))
         produce("orders", 20, partitions=everywhere)
         with MemberThread(broker.bootstrap_servers, ["orders"], client_id="librdkafka") as theirs:
-            drive(*ours, until=lambda: shares(broker) == ("Stable", "uniform", [4, 4, 4]), timeout_s=30)
+            drive(*ours, until=lambda: shares(broker) == ("Stable", "uniform", [4, 4, 4]))
             produce("orders", 20, partitions=everywhere)
             drive(*ours, until=lambda: len({key for one in ours for key in one.delivered} | theirs.keys()) == 480)
             assert theirs.keys(), "it had four partitions"
             assert not theirs.errors
-        drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [3, 9]), timeout_s=30)
+        drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [3, 9]))
         produce("orders", 20, partitions=everywhere)
         wanted = keys_of("orders", 60, partitions=everywhere)
         drive(*ours, until=lambda: {key for one in ours for key in one.delivered} | theirs.keys() == wanted)
@@ -87,6 +87,6 @@ def test_a_group_that_librdkafka_began_goes_over_to_the_assignor_with_its_last_m
         broker.wait_for_group("g", state="Stable", members=1, assignor="uniform")
         assignors = [Weighing(1), Weighing(2)]
         ours = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
-        drive(*ours, until=lambda: shares(broker) == ("Stable", "uniform", [4, 4, 4]), timeout_s=30)
+        drive(*ours, until=lambda: shares(broker) == ("Stable", "uniform", [4, 4, 4]))
         assert not any(assignor.specs for assignor in assignors)
-    drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [4, 8]), timeout_s=30)
+    drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [4, 8]))

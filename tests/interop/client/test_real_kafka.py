@@ -136,7 +136,7 @@ def test_a_pattern_is_matched_by_the_real_coordinator(
     kafka_produce(topic, 3, partitions=[0])
     consumer = kafka_consumer(group_id)
     consumer.raw.subscribe(SubscriptionPattern(f".*{topic[-12:]}"))
-    drive(consumer, until=lambda: len(consumer.delivered) >= 3, timeout_s=30)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 3)
     broken = kafka_consumer(f"{group_id}-broken")
     broken.raw.subscribe(SubscriptionPattern("([unclosed"))
 

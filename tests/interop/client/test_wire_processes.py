@@ -93,7 +93,7 @@ class Program:
         """How long it took from its word ``ending`` to its end."""
         while not (text := self.line()).startswith("ending"):
             assert text or self.process.poll() is None, self.errors()
-        self.process.wait(20)
+        self.process.wait(60)
         took_s = time.monotonic() - float(text.split()[1])
         assert self.process.returncode == code, self.errors()
         return took_s
@@ -154,7 +154,7 @@ def test_a_program_without_close_ends_within_a_second(
     program.go_on()
     assert program.seconds_to_end() < ENDS_S
     if trouble in (well, silent):
-        wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)
+        wait_until(lambda: scripted.story[-1] == "leave -1")
 
 
 @pytest.mark.parametrize("trouble", [well, silent])
@@ -175,7 +175,7 @@ def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
     trouble(scripted)
     program.go_on()
     assert program.seconds_to_end() < ENDS_S
-    wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)
+    wait_until(lambda: scripted.story[-1] == "leave -1")
 
 
 def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
@@ -199,7 +199,7 @@ def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
     assert program.line() == "inside"
     program.go_on()
     assert program.seconds_to_end() < ENDS_S
-    wait_until(lambda: scripted.story[-1] == "leave -1", timeout_s=1)
+    wait_until(lambda: scripted.story[-1] == "leave -1")
 
 
 def test_a_program_that_never_joined_ends_within_a_second(scripted: ScriptedCoordinator, run: Run) -> None:
@@ -259,7 +259,7 @@ def test_a_child_of_fork_is_refused_and_ends_and_its_parent_goes_on(
             thread.start()
             while thread.is_alive():
                 records += consumer.poll(0.05) is not None
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while records < 3 and time.monotonic() < deadline:
             records += consumer.poll(0.1) is not None
         print("records", records, consumer.state.name, flush=True)
@@ -319,7 +319,7 @@ def test_a_child_may_have_a_consumer_of_its_own(scripted: ScriptedCoordinator, r
             own = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.reset": "earliest",
                             "log_level": 0, "client.id": "child"})
             own.subscribe(["orders"])
-            count, deadline = 0, time.monotonic() + 10
+            count, deadline = 0, time.monotonic() + 60
             while count < 3 and time.monotonic() < deadline:
                 count += own.poll(0.1) is not None
             same = own.member_id == consumer_id

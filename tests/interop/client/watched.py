@@ -12,7 +12,7 @@ from kip848_client.listener import ListeningConsumer
 from tests.interop.client.drive import Key, key
 from tests.interop.client.scripted import ScriptedCoordinator
 
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.01
 
 Hook = Callable[[list[TopicPartition]], object]

@@ -19,7 +19,7 @@ Partitions = dict[str, list[int]]
 """Topic id -> partitions, ascending."""
 
 JOIN_EPOCH: Final = 0
-SETTLE_TIMEOUT_S: Final = 20.0
+SETTLE_TIMEOUT_S: Final = 60.0
 PROBE_GROUP: Final = "probe"
 GROUPS: Final = ("g", "h", "", PROBE_GROUP)
 """Every group that a sequence may bring into being. The one without a name is the same for all runs."""

@@ -11,7 +11,7 @@ from typing import Final, Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 Key = tuple[str, int, int]
 """(topic, partition, offset) of a record."""

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.m
 # The time limit leaves room for the first download of the jars.
 
 SOURCE: Final = Path(__file__).parent / "java" / "JavaClient.java"
-TIMEOUT_S: Final = 40.0
+TIMEOUT_S: Final = 120.0
 
 Run = Callable[..., list[str]]
 Join = Callable[..., "JavaMember"]

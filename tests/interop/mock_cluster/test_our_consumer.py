@@ -92,11 +92,11 @@ def test_partitions_move_to_a_second_member_and_back(cluster: MockCluster, ours:
     drive(first, until=lambda: len(first.delivered) >= 40)
 
     second.subscribe("orders")
-    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2, timeout_s=30)
+    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2)
     cluster.produce(10)
     drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 80)
     first.raw.close()
-    drive(second, until=lambda: len(second.partitions) == 4, timeout_s=30)
+    drive(second, until=lambda: len(second.partitions) == 4)
     cluster.produce(10)
     drive(second, until=lambda: len(first.delivered) + len(second.delivered) >= 120)
 
@@ -118,7 +118,7 @@ def test_it_shares_a_group_with_librdkafkas_consumer(cluster: MockCluster, ours:
             their_keys.append(key(message))
         return len(our.partitions) == 2 and len(their.assignment()) == 2
 
-    drive(our, until=both_have_half, timeout_s=30)
+    drive(our, until=both_have_half)
     cluster.produce(10)
     drive(our, until=lambda: both_have_half() and len(our.delivered) + len(their_keys) >= 80)
     their.close()

@@ -21,7 +21,7 @@ from kip848_client.model import TopicPartition
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
 BATCH: Final = 500
 QUIET: Final[dict[str, ConfigValue]] = {"log_level": 0, "error_cb": lambda _error: None}

@@ -88,7 +88,7 @@ def test_members_live_on_through_a_restart_of_their_coordinator(
     quiet_since = [len(member.told) for member in members]
 
     with meanwhile(lambda: disturb(broker)) as restarting:
-        take_turns(*members, until=lambda: not restarting.is_alive(), what="the broker", timeout_s=40)
+        take_turns(*members, until=lambda: not restarting.is_alive(), what="the broker")
     feed.write(topic, 50, partitions=PARTITIONS)
     take_turns(*members, until=everything_is_read(ledger, feed), what="all records")
     take_turns(*members, until=settled(administrator, group_id, *members), what="two stable members")
@@ -158,7 +158,7 @@ def test_a_consumer_that_is_started_before_its_broker_joins_when_it_is_there(
 
     assert member.take() == 0
     with meanwhile(broker.start) as starting:
-        take_turns(member, until=lambda: not starting.is_alive(), what="the broker", timeout_s=40)
+        take_turns(member, until=lambda: not starting.is_alive(), what="the broker")
     take_turns(member, until=everything_is_read(ledger, feed), what="all records")
 
     assert_read_once(ledger, feed)
@@ -177,7 +177,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_rebalance_costs_no_record(
     broker.kill()
 
     with meanwhile(broker.start) as starting:
-        take_turns(first, second, until=lambda: not starting.is_alive(), what="the broker", timeout_s=40)
+        take_turns(first, second, until=lambda: not starting.is_alive(), what="the broker")
     take_turns(first, second, until=settled(administrator, group_id, first, second), what="two stable members")
     feed.write(topic, 30, partitions=PARTITIONS)
     take_turns(first, second, until=everything_is_read(ledger, feed), what="all records")

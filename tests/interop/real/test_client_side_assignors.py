@@ -66,7 +66,7 @@ def test_with_the_fallback_kafka_assigns_and_one_warning_says_so(
             produce(topic, 20)
             for member in members:
                 member.subscribe(topic)
-            drive(*members, until=lambda: [len(member.partitions) for member in members] == [2, 2], timeout_s=30)
+            drive(*members, until=lambda: [len(member.partitions) for member in members] == [2, 2])
             drive(*members, until=lambda: sum(len(member.delivered) for member in members) == 80)
     assert delivered_once(members) == keys_of(topic, 20)
     warnings = [record.getMessage() for record in caplog.records if "assignors_unsupported" in record.getMessage()]

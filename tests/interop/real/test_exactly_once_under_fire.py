@@ -81,7 +81,7 @@ class Workers:
         """Stop the oldest one where it is until the group has gone on without it; then it wakes, and knows nothing."""
         name, process = next(iter(self.running.items()))
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: name not in self._members(), 30, f"{name} to be removed from the group")
+        wait_until(lambda: name not in self._members(), what=f"{name} to be removed from the group")
         process.send_signal(signal.SIGCONT)
         self.running[name] = self.running.pop(name)  # it is the next one's turn
 

@@ -72,17 +72,17 @@ def test_a_rolling_restart_loses_nothing_and_repeats_nothing(
         slots = [{"group_instance_id": f"slot-{number}"} if static else {} for number in range(MEMBERS)]
         for slot in slots:
             fleet.start(**slot)
-        wait_until(stable(administrator, group_id, fleet), 30, "four stable members")
+        wait_until(stable(administrator, group_id, fleet), what="four stable members")
         first_epoch = administrator.group(group_id).epoch
         until_s = time.monotonic() + ROLLING_RESTART_S / 2
         while time.monotonic() < until_s or restarts < MEMBERS:
             fleet.stop(fleet.running[0])
             fleet.start(**slots[restarts % MEMBERS])
-            wait_until(stable(administrator, group_id, fleet), 30, "four stable members")
+            wait_until(stable(administrator, group_id, fleet), what="four stable members")
             restarts += 1
         last_epoch = administrator.group(group_id).epoch
         stream.stop()
-        wait_until(lambda: administrator.committed(group_id, stream.written) == stream.written, 20, "the last commits")
+        wait_until(lambda: administrator.committed(group_id, stream.written) == stream.written, what="the last commits")
         for worker in list(fleet.running):
             fleet.stop(worker)
         ledger = fleet.ledger()
@@ -108,16 +108,16 @@ def test_a_process_killed_with_sigkill_costs_no_committed_offset_and_no_record(
     ):
         for _ in range(3):
             fleet.start()
-        wait_until(stable(administrator, group_id, fleet), 30, "three stable members")
+        wait_until(stable(administrator, group_id, fleet), what="three stable members")
         for _ in range(3):
             before = administrator.committed(group_id, stream.written)
             fleet.kill(fleet.running[0])
             fleet.start()
-            wait_until(stable(administrator, group_id, fleet), 30, "three stable members")
+            wait_until(stable(administrator, group_id, fleet), what="three stable members")
             after = administrator.committed(group_id, stream.written)
             assert all(after[place] >= offset for place, offset in before.items()), (before, after)
         stream.stop()
-        wait_until(lambda: administrator.committed(group_id, stream.written) == stream.written, 20, "the last commits")
+        wait_until(lambda: administrator.committed(group_id, stream.written) == stream.written, what="the last commits")
         for worker in list(fleet.running):
             fleet.stop(worker)
         ledger = fleet.ledger()

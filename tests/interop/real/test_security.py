@@ -104,7 +104,7 @@ def lost_connections(*members: OurMember) -> list[str]:
     return [event.event for member in members for event in member.journal.events if event.event == "coordinator_lost"]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("mechanism", SCRAM)
 def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_load(
     clients: Clients,
@@ -156,7 +156,7 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
     assert errors == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_without_renewal_the_broker_ends_the_connection(
     clients: Clients, topic: str, secured: MakeMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,11 +167,11 @@ def test_without_renewal_the_broker_ends_the_connection(
 
     monkeypatch.setattr(Connection, "keep_logged_in", never)
     member = secured("forgetful", clients.login("SCRAM-SHA-256")).subscribe(topic)
-    take_turns(member, until=lambda: lost_connections(member), what="the end of a session", timeout_s=30)
+    take_turns(member, until=lambda: lost_connections(member), what="the end of a session")
     assert member.consumer.state is not MemberState.FATAL
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_tokens_are_renewed_for_both_planes_together(
     clients: Clients, topic: str, feed: Feed, secured: MakeMember, ledger: Ledger, logins: list[str]
 ) -> None:

@@ -37,13 +37,13 @@ def test_a_pattern_finds_the_topics_of_now_and_of_later(
     for topic in (eu, other):
         create_topic(admin, topic)
     member = ours("a").subscribe(SubscriptionPattern(f"{stem}-(eu|us)"))
-    take_turns(member, until=lambda: topics_of(member) == {eu}, what="the topic that is there", timeout_s=30)
+    take_turns(member, until=lambda: topics_of(member) == {eu}, what="the topic that is there")
     feed.write(eu, 10, partitions=1)
 
     create_topic(admin, us)
     feed.write(us, 10, partitions=1)
     # The coordinator looks for new topics every group.consumer.regex.refresh.interval.ms, 10 s at the least.
-    take_turns(member, until=lambda: topics_of(member) == {eu, us}, what="the new topic", timeout_s=30)
+    take_turns(member, until=lambda: topics_of(member) == {eu, us}, what="the new topic")
     take_turns(member, until=everything_is_read(ledger, feed), what="all records")
 
     shown = administrator.group(group_id).member(member.consumer.member_id)
@@ -58,7 +58,7 @@ def test_a_pattern_and_names_go_together(kafka_topic: CreateTopic, feed: Feed, o
     feed.write(named, 5, partitions=1)
     feed.write(matched, 5, partitions=1)
 
-    take_turns(member, until=everything_is_read(ledger, feed), what="the records of both topics", timeout_s=30)
+    take_turns(member, until=everything_is_read(ledger, feed), what="the records of both topics")
 
     assert_read_once(ledger, feed)
 

@@ -88,7 +88,7 @@ def test_a_killed_jvm_loses_and_doubles_nothing(
         wait_until((tmp_path / "held").exists, START_TIMEOUT_S)
         before = committed(address, group)
         os.kill(jvm, signal.SIGKILL)
-        wait_until(lambda: members(address, group) == 0, timeout_s=5)
+        wait_until(lambda: members(address, group) == 0)
 
     changed["maxOffsetsPerTrigger"] = 333
     with application(tmp_path, options(address, changed), available_now=True) as second:
@@ -120,11 +120,11 @@ def test_two_applications_share_a_group(
             produce(address, topic, 500, partitions=4, first=500)
             wait_until(lambda: sum(committed(address, group).values()) >= 4_000, START_TIMEOUT_S)
             of_second = finish(second, two)
-        wait_until(lambda: members(address, group) == 1, timeout_s=10)
+        wait_until(lambda: members(address, group) == 1)
         produce(address, topic, 100, partitions=4, first=1_000)
         wait_until(lambda: sum(committed(address, group).values()) >= 4_400, START_TIMEOUT_S)
         of_first = finish(first, one)
-    wait_until(lambda: members(address, group) == 0, timeout_s=10)
+    wait_until(lambda: members(address, group) == 0)
 
     assert of_first + of_second == everything(1_100, partitions=4, topic=topic)
     assert len({number for _, number, _ in of_second}) == 2

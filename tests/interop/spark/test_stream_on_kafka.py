@@ -52,7 +52,7 @@ def test_everything_is_read_once_and_committed(
     with driving(address, {"kafka.group.id": group}, subscribe=topic, maxOffsetsPerTrigger=700) as driver:
         driver.run(2_000)
         wait_until(lambda: committed(address, group) == dict.fromkeys(range(4), 500))
-    wait_until(lambda: members(address, group) == 0, timeout_s=1)
+    wait_until(lambda: members(address, group) == 0)
 
     assert driver.rows == everything(500, partitions=4, topic=topic)
 

@@ -1,0 +1,85 @@
+"""Bugs of client-side assignment, put back one at a time; see `registry`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kip848_client.coordinator import install_assignment
+from kip848_client.member.assignor_calls import AssignorCalls
+from kip848_client.member.assignor_notices import AssignorNotices
+from tests.mutants.registry import MUTANTS, Mutant, Patch
+
+ASSIGNORS = "assignors"
+
+
+def _add(name: str, *killed_by: str, put: Any) -> None:
+    MUTANTS.append(Mutant(name, frozenset(killed_by), put, ASSIGNORS))
+
+
+def _taken_from_anybody(patch: Patch) -> None:
+    honest = install_assignment._prepared
+
+    def prepared(flying: Any, message: Any) -> Any:
+        if flying.prepared is None:
+            return honest(flying, message)
+        return flying.prepared
+
+    patch.setattr(install_assignment, "_prepared", prepared)
+
+
+_add("a result for an older snapshot is installed for the newest one", "S10", "S2", put=_taken_from_anybody)
+
+
+def _not_as_handed_in(patch: Patch) -> None:
+    honest = install_assignment.read_assignment
+
+    def read(prepared: Any, members: Any, **limits: Any) -> Any:
+        handed_in = dict(honest(prepared, members, **limits))
+        if len(handed_in) > 1:
+            first, second, *_ = sorted(handed_in)
+            handed_in[first], handed_in[second] = handed_in[second], handed_in[first]
+        return handed_in
+
+    patch.setattr(install_assignment, "read_assignment", read)
+
+
+_add("two members are given each other's part", "S10", put=_not_as_handed_in)
+
+
+def _two_calls(patch: Patch) -> None:
+    patch.setattr(AssignorCalls, "free", property(lambda self: True))
+
+    def start(self: Any, make: Any) -> None:
+        self._call = None
+        honest(self, make)
+
+    honest = AssignorCalls.start
+    patch.setattr(AssignorCalls, "start", start)
+
+
+_add("an assignor is called while it still computes", "A1", put=_two_calls)
+
+
+def _told_again(patch: Patch) -> None:
+    def receive(self: Any, assignment: Any) -> None:
+        self._told = None if assignment is not None else self._told
+        honest(self, assignment)
+
+    honest = AssignorNotices.receive
+    patch.setattr(AssignorNotices, "receive", receive)
+
+
+_add("an assignor is told of an epoch with every answer", "A2", put=_told_again)
+
+
+def _abandons_for_good(patch: Patch) -> None:
+    def returned(self: Any, call_id: int) -> Any:
+        if self._call is not None and self._call.abandoned:
+            return None
+        return honest(self, call_id)
+
+    honest = AssignorCalls.returned
+    patch.setattr(AssignorCalls, "returned", returned)
+
+
+_add("a member whose assignor hung once never computes again", "L1", "L2", "L5", "L8", "L10", put=_abandons_for_good)
