@@ -93,11 +93,13 @@ class Positions:
                 self._slots[partition] = _Slot(partition, self._context.new_backoff())
 
     def release(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """The callback is over: those that still wait for it may start."""
-        for partition in partitions:
-            slot = self._slots[partition]
-            if slot.stage is _Stage.NOT_READY:
-                self._begin(slot, slot.position)
+        """The callback is over: those that still wait for it may start, in an order that no set decides.
+
+        Each draws the jitter of its own retries, so another order would be another life of the member.
+        """
+        slots = self._slots
+        for partition in sorted(item for item in partitions if slots[item].stage is _Stage.NOT_READY):
+            self._begin(slots[partition], slots[partition].position)
 
     def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
         """These are paused, because they are to be revoked; `release` lets them go on where the application is."""

@@ -160,7 +160,11 @@ class ClientSide:
                 for partition, timestamp in effect.timestamps.items()
                 if partition in ends
             }
-            unknown = dict.fromkeys(effect.timestamps.keys() - found.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value)
+            unknown = {
+                partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
+                for partition in effect.timestamps
+                if partition not in found
+            }
             return OffsetsListed(effect.request_id, found, unknown)
 
         self._ask(effect.request_id, effect.timeout_ms, answer)

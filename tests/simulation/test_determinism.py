@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
 
 from kip848_client.simulation import CHURN, run
+from tests.simulation import shuffled_sets
 
 TIMEOUT_S: Final = 150
+ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = """
 from kip848_client.simulation import SCENARIOS, run
 print([run(SCENARIOS[name], seed=3).digest for name in sorted(SCENARIOS)])
@@ -40,3 +45,42 @@ def test_the_order_of_sets_and_dicts_does_not_matter() -> None:
         for hash_seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "first", "last"),
+    [("mixed", 0, 20), ("mixed", 391, 391), ("assignors", 1, 1)],
+)
+def test_no_order_of_a_set_reaches_the_history(scenario: str, first: int, last: int) -> None:
+    """Every walk over a set goes in a drawn order: what depends on it would differ from one process to the next."""
+    played = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.shuffled_sets", scenario, str(first), str(last + 1)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    assert played.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        "for x in items: found.append(x)",
+        "found = [x for x in items]",
+        "found = list(items)",
+        "found = [*items]",
+        "found = list(dict.fromkeys(items))",
+        "found = ''.join(items)",
+        "found = sorted(items, key=len)",
+    ],
+)
+def test_every_walk_over_a_set_is_shuffled(walk: str) -> None:
+    """Or the test above would see nothing."""
+    seen = set()
+    for _ in range(50):
+        scope: dict[str, Any] = {"items": {"a", "b", "c"}, "found": [], shuffled_sets.WALK: shuffled_sets.walk}
+        exec(shuffled_sets.shuffled(walk, "walk.py"), scope)
+        seen.add(tuple(scope["found"]))
+    assert len(seen) > 1
