@@ -1,9 +1,12 @@
-"""``kip848 groups``: list, describe and delete groups, as tables or JSON. What is asked of brokers: `groups_queries`.
+"""``kip848 groups``: list, describe and delete groups, and how far behind they are, as tables or JSON.
+
+What is asked of brokers: `groups_queries`.
 
 ::
 
     kip848 groups list --bootstrap 127.0.0.1:9092
     kip848 groups describe billing --bootstrap 127.0.0.1:9092
+    kip848 groups lag billing --bootstrap 127.0.0.1:9092
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
     kip848 groups list --bootstrap kafka.example:9093 -F login.properties
 """
@@ -15,11 +18,14 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupListing, ask
+from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, Progress, ask
 from kip848_client.cli.properties import add_property_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
+
+_Answer: TypeAlias = GroupListing | GroupDescription | GroupLag | str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, help_text in (
         ("list", "every group of the cluster"),
         ("describe", "members, partitions and lag of groups"),
+        ("lag", "how far groups are behind, partition by partition; groups of any protocol"),
         ("delete", "delete groups that have no members, with their offsets"),
     ):
         action = actions.add_parser(name, help=help_text)
@@ -49,11 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.timeout <= 3600:
         raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
 
-    async def question(cluster: Cluster) -> list[GroupListing] | list[GroupDescription] | list[str]:
+    async def question(cluster: Cluster) -> Sequence[_Answer]:
         if arguments.action == "list":
             return await cluster.list_groups()
         if arguments.action == "describe":
             return [await cluster.describe(group_id) for group_id in arguments.groups]
+        if arguments.action == "lag":
+            return [await cluster.lag(group_id) for group_id in arguments.groups]
         for group_id in arguments.groups:
             await cluster.delete(group_id)
         return list(arguments.groups)
@@ -68,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _blocks(answer: Sequence[GroupListing | GroupDescription | str]) -> Iterable[str]:
+def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
     if not answer:
         yield "no groups"
     elif isinstance(answer[0], GroupListing):
@@ -77,6 +86,8 @@ def _blocks(answer: Sequence[GroupListing | GroupDescription | str]) -> Iterable
     for item in answer:
         if isinstance(item, GroupDescription):
             yield describe(item)
+        elif isinstance(item, GroupLag):
+            yield f"group {item.group_id}\n\n{_progress(item.progress)}"
         elif isinstance(item, str):
             yield f"deleted {item}"
 
@@ -101,7 +112,13 @@ def describe(group: GroupDescription) -> str:
     if members:
         header = ("CLIENT", "HOST", "EPOCH", "PARTITIONS", "TARGET", "MEMBER ID")
         blocks.append(table(header, members))
-    progress = [
+    if group.progress:
+        blocks.append(_progress(group.progress))
+    return "\n\n".join(blocks)
+
+
+def _progress(progress: Sequence[Progress]) -> str:
+    rows = [
         (
             item.partition.topic,
             str(item.partition.partition),
@@ -110,13 +127,11 @@ def describe(group: GroupDescription) -> str:
             _number(item.lag),
             item.owner or "-",
         )
-        for item in group.progress
+        for item in progress
     ]
-    if progress:
-        blocks.append(table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), progress))
-        known = [item.lag for item in group.progress if item.lag is not None]
-        blocks.append(f"lag {sum(known):,}")
-    return "\n\n".join(blocks)
+    known = [item.lag for item in progress if item.lag is not None]
+    shown = table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), rows)
+    return f"{shown}\n\nlag {sum(known):,}"
 
 
 def name_partitions(partitions: Iterable[TopicPartition]) -> str:
@@ -151,7 +166,7 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _plain(item: GroupListing | GroupDescription | str) -> object:
+def _plain(item: _Answer) -> object:
     if isinstance(item, str):
         return item
     plain = dataclasses.asdict(item)
@@ -159,8 +174,11 @@ def _plain(item: GroupListing | GroupDescription | str) -> object:
         for member in plain["members"]:
             member["assigned"] = [partition._asdict() for partition in member["assigned"]]
             member["target"] = [partition._asdict() for partition in member["target"]]
+    if isinstance(item, GroupDescription | GroupLag):
         plain["progress"] = [
             {**row.pop("partition")._asdict(), **row, "lag": progress.lag}
             for row, progress in zip(plain["progress"], item.progress, strict=True)
         ]
+    if isinstance(item, GroupLag):
+        plain["lag"] = item.lag
     return plain

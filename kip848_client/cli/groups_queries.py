@@ -102,6 +102,19 @@ class GroupDescription:
     progress: tuple[Progress, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far one group has come, sorted by partition."""
+
+    group_id: str
+    progress: tuple[Progress, ...]
+
+    @property
+    def lag(self) -> int:
+        """Records behind in all partitions that something was committed for."""
+        return sum(item.lag for item in self.progress if item.lag is not None)
+
+
 def ask(conf: Mapping[str, str], question: Callable[[Cluster], Awaitable[AnswerT]], *, timeout_ms: int) -> AnswerT:
     """Connect, ask, disconnect.
 
@@ -163,6 +176,24 @@ class Cluster:
             members=members,
             progress=await self._progress(coordinator, group_id, members),
         )
+
+    async def lag(self, group_id: str) -> GroupLag:
+        """How far a group of any protocol has come; members of the consumer protocol are named.
+
+        Raises:
+            BrokerError: there is no such group, and no offsets of it, or reading it is not allowed.
+        """
+        coordinator = await self._coordinator(group_id)
+        answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
+        (group,) = answer.groups
+        if group.error_code not in {0, ErrorCode.GROUP_ID_NOT_FOUND}:
+            _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
+        members = tuple(map(_member, group.members))
+        progress = await self._progress(coordinator, group_id, members)
+        if not progress:
+            # Nothing was ever committed: a group without members, or a wrong name.
+            _check(group.error_code, f"group {group_id!r}: {group.error_message or 'there is none'}")
+        return GroupLag(group_id, progress)
 
     async def delete(self, group_id: str) -> None:
         """Delete a group without members, with its offsets.

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer as ForeignConsumer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as PublicTopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
@@ -77,6 +81,52 @@ def test_a_description_as_json(billing: EmbeddedBroker, capsys: pytest.CaptureFi
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     assert (group["group_id"], group["state"], group["members"]) == ("billing", "Empty", [])
     assert group["progress"] == [{"topic": "orders", "partition": 0, "committed": 3, "end": 5, "owner": None, "lag": 2}]
+
+
+def test_lag_is_what_other_tools_say(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two numbers for one backlog, and nobody trusts either."""
+    assert groups(billing, "lag", "billing") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "group billing",
+        "",
+        "TOPIC   PARTITION  COMMITTED  END  LAG  CLIENT",
+        "orders          0          3    5    2       -",
+        "",
+        "lag 2",
+    ]
+    assert groups(billing, "lag", "billing", "--json") == 0
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+
+    admin = AdminClient({"bootstrap.servers": billing.bootstrap_servers})
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")])["billing"].result(60)
+    (committed,) = answer.topic_partitions
+    asked = PublicTopicPartition(committed.topic, committed.partition)
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    end = admin.list_offsets({asked: latest})[asked].result(60).offset
+    assert group["lag"] == end - committed.offset == 2
+    assert group["progress"] == [
+        {"topic": "orders", "partition": 0, "committed": committed.offset, "end": end, "owner": None, "lag": 2}
+    ]
+
+
+def test_lag_of_a_group_without_members_that_only_commits(
+    billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Programs that assign partitions by hand have a lag, too; it does not matter which library they use."""
+    conf = {"bootstrap.servers": billing.bootstrap_servers, "group.id": "by hand"}
+    foreign = ForeignConsumer(conf)
+    foreign.commit(offsets=[PublicTopicPartition("orders", 0, 1)], asynchronous=False)
+    foreign.close()
+    assert groups(billing, "lag", "by hand", "billing", "--json") == 0
+    assert [group["lag"] for group in json.loads(capsys.readouterr().out)["groups"]] == [4, 2]
+
+
+def test_lag_of_a_group_that_is_not_there_is_an_error(
+    billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No lag is good news; a misspelt group must not sound like it."""
+    assert groups(billing, "lag", "bililng") == 1
+    assert "GROUP_ID_NOT_FOUND(69): group 'bililng'" in capsys.readouterr().err
 
 
 def test_a_group_is_deleted(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:

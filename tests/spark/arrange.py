@@ -48,7 +48,7 @@ def produce(
                 headers=headers,
                 on_delivery=lambda error, _: failures.append(error) if error is not None else None,
             )
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     assert not failures, failures
 
 
@@ -58,7 +58,7 @@ def options(
     """Options of a query over ``orders`` from the beginning; *changed* replaces, and takes away what is None there."""
     chosen: dict[str, str] = {"kafka.bootstrap.servers": broker_address, "subscribe": "orders"}
     if streaming:
-        chosen |= {"kafka.group.id": GROUP, "auto.offset.reset": "earliest", "firstAssignmentTimeout": "20s"}
+        chosen |= {"kafka.group.id": GROUP, "auto.offset.reset": "earliest", "firstAssignmentTimeout": "60s"}
     for name, content in (changed or {}).items():
         if content is None:
             chosen.pop(name, None)
@@ -104,7 +104,7 @@ class Driver:
                 self.rows.update(zip(*columns.values(), strict=True))
         self.offset = end
 
-    def run(self, rows: int, *, timeout_s: float = 20.0) -> None:
+    def run(self, rows: int, *, timeout_s: float = 120.0) -> None:
         """Run triggers until so many rows were read in all, and the last batch was reported as complete."""
         deadline_s = time.monotonic() + timeout_s
         while True:

@@ -20,6 +20,7 @@ _QUICK = {
     "spark.sql.streaming.stopTimeout": "240000",
 }
 
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session that knows the source."""

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.spark.arrange import options
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+DEADLINE_S: Final = 240.0
+"""A cold JVM on a busy machine takes a minute for its first batch."""
+
+_STARTS_MAX: Final = 3
+_TOO_SLOW: Final = "failed to connect back"
+"""Spark gives each Python process ten seconds to start, which cannot be changed. Nothing was read by then."""
 
 
 class Sink:
@@ -19,6 +29,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.batches: dict[int, list[tuple[str, int, int]]] = {}
+        self.calls = 0
         self.reading = threading.Event()
         """A batch was read, and waits to be let through."""
         self.gate = threading.Event()
@@ -28,11 +39,12 @@ class Sink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What foreachBatch calls."""
+        self.calls += 1
         rows = [
             (row.topic, row.partition, row.offset) for row in frame.select("topic", "partition", "offset").collect()
         ]
         self.reading.set()
-        assert self.gate.wait(60), "nobody let the batch through"
+        assert self.gate.wait(DEADLINE_S), "nobody let the batch through"
         if self.fails_at is not None and batch_id >= self.fails_at:
             raise OSError("the sink's disk is full")
         self.batches[batch_id] = rows
@@ -44,18 +56,46 @@ class Sink:
 
 
 def start(
-    spark: SparkSession,
-    address: str,
-    checkpoint: Path,
-    sink: Sink,
-    changed: dict[str, object] | None = None,
-    *,
-    available_now: bool = False,
+    spark: SparkSession, address: str, checkpoint: Path, sink: Sink, changed: dict[str, object] | None = None
 ) -> StreamingQuery:
-    """Start a query over ``orders`` in the tests' group."""
+    """Start a query over ``orders`` in the tests' group, and wait until it has read its first batch, or has failed."""
     frame = spark.readStream.format("kip848").options(**_texts(options(address, changed))).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(availableNow=True) if available_now else writer).start()
+    return begin(writer, lambda: sink.calls)
+
+
+def begin(writer: DataStreamWriter, batches: Callable[[], int]) -> StreamingQuery:
+    """Start a query; once more if the machine is too slow for Spark.
+
+    Args:
+        batches: how many batches were begun; there must be something to read.
+    """
+    before = batches()
+    for _ in range(_STARTS_MAX):
+        query = writer.start()
+        wait_until(lambda query=query: batches() > before or not query.isActive, DEADLINE_S, "a first batch")  # type: ignore[misc]
+        if _TOO_SLOW not in str(query.exception()):
+            break
+    return query
+
+
+def stop(query: StreamingQuery) -> None:
+    """Stop it, and wait for its end."""
+    query.stop()
+    assert query.awaitTermination(int(DEADLINE_S))
+
+
+def until(predicate: Callable[[], object], *queries: StreamingQuery) -> None:
+    """Wait for what running queries do; a query that failed is told at once."""
+
+    def came() -> object:
+        for query in queries:
+            failure = query.exception()
+            if failure is not None:
+                raise failure
+        return predicate()
+
+    wait_until(came, DEADLINE_S)
 
 
 def read(spark: SparkSession, address: str, changed: dict[str, object] | None = None) -> DataFrame:

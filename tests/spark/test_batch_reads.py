@@ -15,7 +15,7 @@ from tests.spark.queries import read
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_bad_options_of_a_stream_are_told(spark: SparkSession, broker: EmbeddedB
     frame = spark.readStream.format("kip848").options(**chosen).load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException, match=r"kafka\.group\.id is missing"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
 
 
 def test_bad_options_of_a_batch_are_told(spark: SparkSession, broker: EmbeddedBroker) -> None:

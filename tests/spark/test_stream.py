@@ -18,7 +18,9 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 4}) as broker:
+    # A machine that is too busy for heartbeats must not look like a query that died.
+    patient = {"group.consumer.session.timeout.ms": 600_000, "group.consumer.max.session.timeout.ms": 600_000}
+    with EmbeddedBroker({"orders": 4}, config=patient) as broker:
         yield broker
 
 
@@ -49,7 +51,7 @@ def test_the_member_leaves_when_the_stream_closes(broker: EmbeddedBroker, addres
         assert driver.plan()
         assert len(broker.wait_for_group(GROUP, members=1).members) == 1
 
-    assert not broker.wait_for_group(GROUP, members=0, timeout_s=1).members
+    assert not broker.wait_for_group(GROUP, members=0).members
 
 
 def test_a_batch_in_flight_is_not_committed_when_the_query_stops(broker: EmbeddedBroker, address: str) -> None:

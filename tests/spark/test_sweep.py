@@ -19,15 +19,15 @@ from kip848_client.spark.sweep_summary import plot_rebalances, summarize
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """A seed that breaks in a cluster must break on a laptop; and nobody plays a night's work twice."""
     out = tmp_path / "sweep"
-    first = play_sweep(spark, Sweep("quiet", range(4), traces="all", part=2), out)
-    row = first.where("seed = 3").collect()[0]
-    alone = run(scenario_of("quiet", seed=3), seed=3)
+    first = play_sweep(spark, Sweep("quiet", range(2), traces="all", part=2), out)
+    row = first.where("seed = 1").collect()[0]
+    alone = run(scenario_of("quiet", seed=1), seed=1)
     assert (row["events"], row["simulated_ms"], row["invariant"]) == (alone.events, alone.simulated_ms, None)
     assert row["counts"] == dict(alone.counts)
     assert [parse_line(line).event for line in row["log"]] == [event.event for event in to_event_log(alone.lines)]
@@ -35,15 +35,15 @@ def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark
     written = {path: path.stat().st_mtime_ns for path in out.glob("seeds-*/part-*.parquet")}
     told: list[tuple[int, int]] = []
     longer = play_sweep(
-        spark, Sweep("quiet", range(6), traces="all", part=2), out, on_progress=lambda *done: told.append(done)
+        spark, Sweep("quiet", range(3), traces="all", part=2), out, on_progress=lambda *done: told.append(done)
     )
-    assert [row["seed"] for row in longer.select("seed").orderBy("seed").collect()] == list(range(6))
+    assert [row["seed"] for row in longer.select("seed").orderBy("seed").collect()] == list(range(3))
     assert {path: path.stat().st_mtime_ns for path in written} == written, "parts that were there were played again"
-    assert told[-1] == (6, 6)
+    assert told[-1] == (3, 3)
 
     summary = summarize(longer)
-    assert (summary.runs, summary.broken_count) == (6, 0)
-    assert summary.counts["member_joined"] >= 6
+    assert (summary.runs, summary.broken_count) == (3, 0)
+    assert summary.counts["member_joined"] >= 3
     assert sum(times.count for times in summary.rebalances) == longer.selectExpr("sum(size(rebalances))").first()[0]  # type: ignore[index]
     plot_rebalances(summary, tmp_path / "times.png")
     assert (tmp_path / "times.png").stat().st_size > 5_000
