@@ -275,4 +275,5 @@ def test_filters_of_a_list_of_groups_are_read_as_kafka_reads_them(
     )
     answer = connection.ask(ListGroupsRequest(states_filter=states, types_filter=types), version=5)
     assert isinstance(answer, ListGroupsResponse)
-    assert [group.group_id for group in answer.groups] == (["listed"] if found else [])
+    # Other tests of the same broker may have left groups of their own.
+    assert ("listed" in [group.group_id for group in answer.groups]) == found

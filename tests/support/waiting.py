@@ -13,6 +13,13 @@ from typing import Final
 
 _PAUSE_S: Final = 0.005
 
+SOON_S: Final = 20.0
+"""The limit for a call that ends soon, or by a deadline of less than two seconds, as opposed to one that waits.
+
+Less than everything that it might wait for by mistake (the time-outs of a request, of a call, of a session are half a
+minute and more), and many times what it needs: machines that run tests pause, and no test may fail for that.
+"""
+
 
 def wait_until(predicate: Callable[[], object], timeout_s: float = 60.0, what: str = "the condition") -> None:
     """Ask *predicate* again and again until it is true.

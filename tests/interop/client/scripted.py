@@ -246,6 +246,7 @@ class ScriptedCoordinator:
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        self._threads[0].join(60)  # from here on no connection is added
         self.disconnect()
         for thread in self._threads:
             thread.join(60)

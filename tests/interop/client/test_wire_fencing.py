@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,14 +36,13 @@ def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
     return watch().subscribe().drive_to("report 1 orders-0 orders-1", "heartbeat 1")
 
 
-def during(scripted: ScriptedCoordinator, action: Callable[[], Any]) -> Callable[[Any], None]:
-    """A callback that lets something happen, and returns after two more heartbeats, or 300 ms without any."""
+def refused_meanwhile(scripted: ScriptedCoordinator, member: Watched, code: int) -> Callable[[Any], None]:
+    """A callback during which a heartbeat is answered with *code*, and which returns when the member knows."""
 
     def callback(_: Any) -> None:
-        action()
-        seen = len(scripted.heartbeats)
-        with contextlib.suppress(AssertionError):
-            wait_until(lambda: len(scripted.heartbeats) >= seen + 2, timeout_s=0.3)
+        before = member.consumer.state
+        scripted.script(HEARTBEAT, code)
+        wait_until(lambda: member.consumer.state is not before)
 
     return callback
 
@@ -56,10 +54,9 @@ def test_an_unknown_member_joins_again_without_a_callback_if_it_had_nothing(
     scripted: ScriptedCoordinator, watch: Watch
 ) -> None:
     scripted.script(HEARTBEAT, UNKNOWN)
-    watch(retry_backoff_ms=1_000, retry_backoff_max_ms=2_000).subscribe().drive_to("join", "join")
+    watch(retry_backoff_ms=150_000, retry_backoff_max_ms=300_000).subscribe().drive_to("join", "join")
     first, second = scripted.of(HEARTBEAT)[:2]
     assert scripted.story[:2] == ["join", "join"]
-    assert second.at_s - first.at_s < 0.5
     assert first.request.member_id == second.request.member_id
 
 
@@ -93,7 +90,7 @@ def test_fenced_while_its_leave_calls_revoked(scripted: ScriptedCoordinator, mem
     failed: list[str] = []
 
     def revoked(_: Any) -> None:
-        during(scripted, lambda: scripted.script(HEARTBEAT, FENCED))(_)
+        refused_meanwhile(scripted, member, FENCED)(_)
         wait_until(lambda: member.consumer.state is MemberState.UNJOINED)
         try:
             member.consumer.commit(offsets=[at(0, 5)], asynchronous=False)
@@ -101,7 +98,7 @@ def test_fenced_while_its_leave_calls_revoked(scripted: ScriptedCoordinator, mem
             failed.append(type(error).__name__)
 
     member.hooks["revoked"] = revoked
-    member.consumer.close(timeout_s=5)
+    member.consumer.close(timeout_s=60)
     assert not any(words.startswith("leave") for words in scripted.story)
     assert member.told[-1] == "revoked orders-0 orders-1"
     assert [request.generation_id_or_member_epoch for request in scripted.commits] in ([], [-1])
@@ -118,7 +115,7 @@ def test_fenced_inside_a_callback_of_a_reconciliation(
     scripted: ScriptedCoordinator, member: Watched, callback: str
 ) -> None:
     """The late end of the callback belongs to a life that is over: it acknowledges nothing."""
-    member.hooks[callback] = during(scripted, lambda: scripted.script(HEARTBEAT, FENCED))
+    member.hooks[callback] = refused_meanwhile(scripted, member, FENCED)
     scripted.give({"orders": [1, 2]})
     member.drive(lambda: any(words.startswith("lost") for words in scripted.story))
     member.hooks.clear()
@@ -214,7 +211,7 @@ def test_assigned_that_raises_is_called_again_and_nothing_is_read_meanwhile(
 def test_revoked_that_raises_at_close_does_not_keep_the_leave(scripted: ScriptedCoordinator, member: Watched) -> None:
     member.hooks["revoked"] = raising
     with pytest.raises(ListenerError, match="the listener is broken"):
-        member.consumer.close(timeout_s=5)
+        member.consumer.close(timeout_s=60)
     assert scripted.story[-2:] == ["revoked orders-0 orders-1", "leave -1"]
     assert member.consumer.close() is None  # type: ignore[func-returns-value]  # the second one does nothing
 
@@ -228,7 +225,7 @@ def test_an_interrupted_callback_is_reported(scripted: ScriptedCoordinator, memb
     member.hooks["assigned"] = interrupted
     scripted.give({"orders": [0, 1, 2]})
     with pytest.raises(KeyboardInterrupt):
-        member.drive_for(5)
+        member.drive_for(60)
     member.hooks.clear()
     member.drive_to("assigned orders-2", "assigned orders-2", "report 2 orders-0 orders-1 orders-2")
 
@@ -279,8 +276,13 @@ def test_a_callback_slower_than_the_poll_interval_is_evicted_and_comes_back(
 def test_the_poll_interval_does_not_end_a_leave(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.start_with({"orders": [0]})
     member = watch(max_poll_interval_ms=200).subscribe().drive_to("report 1 orders-0")
-    member.hooks["revoked"] = lambda _: outlast(0.4)
-    member.consumer.close(timeout_s=5)
+
+    def slow(_: Any) -> None:
+        outlast(0.4)
+        wait_until(lambda: scripted.story.count("heartbeat 1") >= 3)
+
+    member.hooks["revoked"] = slow
+    member.consumer.close(timeout_s=60)
     story = scripted.story
     assert story[-1] == "leave -1"
     assert story.count("heartbeat 1") >= 3
@@ -329,11 +331,9 @@ def member_failed(scripted: ScriptedCoordinator) -> bool:
 
 
 def test_a_fatal_code_during_the_leave_ends_it(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.hooks["revoked"] = during(
-        scripted, lambda: scripted.script(HEARTBEAT, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    )
+    member.hooks["revoked"] = refused_meanwhile(scripted, member, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(FatalGroupError):
-        member.consumer.close(timeout_s=5)
+        member.consumer.close(timeout_s=60)
     assert member.told[-1] == "revoked orders-0 orders-1"
     assert not any(words.startswith(("leave", "lost")) for words in scripted.story)
 

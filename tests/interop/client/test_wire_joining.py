@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import uuid
 
 import pytest
@@ -97,13 +96,12 @@ def test_a_join_answered_without_an_assignment_is_joined(scripted: ScriptedCoord
 
 def test_an_unknown_coordinator_is_looked_up_and_joined_at_once(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.script(FIND, HOLD)
-    member = watch().subscribe().drive(lambda: scripted.of(FIND)).drive_for(0.2)
+    member = watch(retry_backoff_ms=150_000, retry_backoff_max_ms=300_000).subscribe()
+    member.drive(lambda: scripted.of(FIND)).drive_for(0.2)
     assert scripted.heartbeats == []
     held = scripted.held(FIND)
-    began_s = time.monotonic()
     held.answer(scripted.model(held.request))
     member.drive_to("join")
-    assert scripted.of(HEARTBEAT)[0].at_s - began_s < 0.2
 
 
 def test_a_changed_subscription_is_said_once(scripted: ScriptedCoordinator, watch: Watch) -> None:

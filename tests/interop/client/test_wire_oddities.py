@@ -33,7 +33,7 @@ from tests.interop.client.scripted import (
     without_heartbeats,
 )
 from tests.interop.client.watched import Watched
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -99,8 +99,8 @@ def test_a_fence_that_comes_while_a_version_0_leave_waits_for_its_name(
     member = watch().subscribe().drive_to("join")
     threading.Timer(0.1, lambda: scripted.held(HEARTBEAT).answer(25)).start()
     began_s = time.monotonic()
-    member.consumer.close(timeout_s=5)
-    assert time.monotonic() - began_s < 2
+    member.consumer.close(timeout_s=60)
+    assert time.monotonic() - began_s < SOON_S
     assert scripted.story == ["join"]
 
 
@@ -299,8 +299,8 @@ def test_a_lookup_that_is_refused_is_told_once_and_goes_on(scripted: ScriptedCoo
     assert not getattr(member.errors[0], "fatal", True)
     began_s = time.monotonic()
     with pytest.raises(GroupAuthorizationError):
-        member.consumer.committed([TopicPartition("orders", 0)], timeout=5.0)
-    assert time.monotonic() - began_s < 2.0
+        member.consumer.committed([TopicPartition("orders", 0)], timeout=60.0)
+    assert time.monotonic() - began_s < SOON_S
     scripted.always(FIND, None)
     member.drive_to("join", "assigned orders-0")
 
@@ -322,18 +322,20 @@ def test_a_coordinator_that_wants_a_pause_gets_it(scripted: ScriptedCoordinator,
     scripted.script(HEARTBEAT, lambda request: scripted.heartbeat(request, throttle_time_ms=400))
     seen = len(scripted.heartbeats)
     member.drive(lambda: len(scripted.heartbeats) >= seen + 3)
-    throttled, following, later = scripted.of(HEARTBEAT)[-3:]
-    assert 0.39 < following.at_s - throttled.at_s < 1.0
-    assert later.at_s - following.at_s < 0.3
+    throttled, following, _ = scripted.of(HEARTBEAT)[seen : seen + 3]
+    assert following.at_s - throttled.at_s > 0.39
 
 
-def test_a_pause_does_not_keep_the_leave(scripted: ScriptedCoordinator, member: Watched) -> None:
+def test_a_pause_does_not_keep_the_leave(
+    scripted: ScriptedCoordinator, member: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_manager, "THROTTLE_MS_MAX", 60_000)
     scripted.script(HEARTBEAT, lambda request: scripted.heartbeat(request, throttle_time_ms=60_000))
     seen = len(scripted.heartbeats)
     member.drive(lambda: len(scripted.heartbeats) > seen)
     began_s = time.monotonic()
-    member.consumer.close(timeout_s=5)
-    assert time.monotonic() - began_s < 2
+    member.consumer.close(timeout_s=60)
+    assert time.monotonic() - began_s < SOON_S
     assert scripted.story[-1] == "leave -1"
 
 

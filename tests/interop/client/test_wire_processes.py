@@ -16,12 +16,9 @@ import pytest
 
 from tests.interop.client.drive import Produce
 from tests.interop.client.scripted import FIND, HEARTBEAT, HOLD, ScriptedCoordinator
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.interop
-
-ENDS_S = 1.5
-"""A second, and what a busy machine adds to it."""
 
 BEGIN = """
 import gc, os, signal, sys, threading, time, warnings
@@ -68,7 +65,7 @@ class Program:
             start_new_session=True,
         )
         self.lines: list[str] = []
-        self.watchdog = threading.Timer(20, self.kill)
+        self.watchdog = threading.Timer(120, self.kill)
         self.watchdog.start()
 
     def kill(self) -> None:
@@ -144,7 +141,7 @@ def well(_: ScriptedCoordinator) -> None:
 
 @pytest.mark.parametrize("trouble", [well, silent, refused, lost])
 @pytest.mark.parametrize("how", ["end()", "raise SystemExit(0)", "del consumer; gc.collect()"])
-def test_a_program_without_close_ends_within_a_second(
+def test_a_program_without_close_ends_soon(
     scripted: ScriptedCoordinator, run: Run, trouble: Callable[[ScriptedCoordinator], None], how: str
 ) -> None:
     """Whatever the coordinator does. Where it hears anything, it hears the leave."""
@@ -152,7 +149,7 @@ def test_a_program_without_close_ends_within_a_second(
     assert program.line() == "joined", program.errors()
     trouble(scripted)
     program.go_on()
-    assert program.seconds_to_end() < ENDS_S
+    assert program.seconds_to_end() < SOON_S
     if trouble in (well, silent):
         wait_until(lambda: scripted.story[-1] == "leave -1")
 
@@ -174,7 +171,7 @@ def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
     wait_until(lambda: "join" in scripted.story)
     trouble(scripted)
     program.go_on()
-    assert program.seconds_to_end() < ENDS_S
+    assert program.seconds_to_end() < SOON_S
     wait_until(lambda: scripted.story[-1] == "leave -1")
 
 
@@ -198,14 +195,14 @@ def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
     )
     assert program.line() == "inside"
     program.go_on()
-    assert program.seconds_to_end() < ENDS_S
+    assert program.seconds_to_end() < SOON_S
     wait_until(lambda: scripted.story[-1] == "leave -1")
 
 
 def test_a_program_that_never_joined_ends_within_a_second(scripted: ScriptedCoordinator, run: Run) -> None:
     scripted.always(FIND, HOLD)
     program = run(BEGIN, "consumer.poll(0.2)\nend()\n")
-    assert program.seconds_to_end() < ENDS_S
+    assert program.seconds_to_end() < SOON_S
 
 
 CALLS = """
@@ -269,7 +266,7 @@ def test_a_child_of_fork_is_refused_and_ends_and_its_parent_goes_on(
     )
     program.seconds_to_end()
     (took,) = [words for words in program.lines if words.startswith("child took")]
-    assert float(took.split()[-1]) < 2.0
+    assert float(took.split()[-1]) < SOON_S
     assert "records 3 STABLE" in program.lines
     assert scripted.story.count("join") == 1
     assert scripted.story[-1] == "leave -1"

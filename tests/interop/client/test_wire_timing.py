@@ -1,4 +1,7 @@
-"""When heartbeats come and what is in them, seen from the coordinator: intervals, failures, repetitions."""
+"""When heartbeats come and what is in them, seen from the coordinator: intervals, failures, repetitions.
+
+How soon one comes, to the millisecond, is in `tests/member/test_heartbeat_timing.py`, where the clock is the test's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from kip848_client.error_codes import ErrorCode
 from tests.interop.client.conftest import Watch
 from tests.interop.client.scripted import CLOSE, FIND, HEARTBEAT, HOLD, ScriptedCoordinator
 from tests.interop.client.watched import Watched
-from tests.support.waiting import wait_until
+from tests.support.waiting import assert_stays, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -44,31 +47,32 @@ def after(scripted: ScriptedCoordinator, member: Watched, count: int) -> list[An
 def test_the_interval_runs_from_the_last_send(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.interval_ms = 200
     scripted.start_with({"orders": [0]})
+    began_s = time.monotonic()
     member = watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1", "heartbeat 1", "heartbeat 1")
     assert member.told == ["assigned orders-0"]
-    times = [one.at_s for one in scripted.of(HEARTBEAT)][1:]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    assert all(0.19 < gap < 0.5 for gap in gaps), gaps
+    times = [one.at_s - began_s for one in scripted.of(HEARTBEAT)][1:]
+    assert all(at_s > number * 0.19 for number, at_s in enumerate(times)), times
 
 
 def test_a_late_answer_does_not_delay_the_next_heartbeat(scripted: ScriptedCoordinator, member: Watched) -> None:
-    """Answered after 300 of 500 ms: the next one is due 500 ms after the send, not after the answer."""
-    scripted.interval_ms = 500
-    after(scripted, member, 2)
+    """Answered after the interval: the next one is overdue, and each answer is followed by one heartbeat."""
     scripted.script(HEARTBEAT, HOLD)
     (held,) = after(scripted, member, 1)
-    member.drive_for(0.3)
+    member.drive_for(0.1)
+    seen = len(scripted.heartbeats)
+    scripted.always(HEARTBEAT, HOLD)
     scripted.held(HEARTBEAT).answer(scripted.heartbeat(held))
     after(scripted, member, 1)
-    last, before = scripted.of(HEARTBEAT)[-1], scripted.of(HEARTBEAT)[-2]
-    assert 0.49 < last.at_s - before.at_s < 0.79
+    member.drive_for(0.1)
+    assert len(scripted.heartbeats) == seen + 1
 
 
 def test_a_new_interval_begins_with_its_answer(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.script(HEARTBEAT, lambda request: scripted.heartbeat(request, heartbeat_interval_ms=300))
-    after(scripted, member, 2)
-    last, before = scripted.of(HEARTBEAT)[-1], scripted.of(HEARTBEAT)[-2]
-    assert 0.29 < last.at_s - before.at_s < 0.6
+    scripted.script(HEARTBEAT, lambda request: scripted.heartbeat(request, heartbeat_interval_ms=600_000))
+    after(scripted, member, 1)
+    seen = len(scripted.heartbeats)
+    member.drive_for(0.3)  # seven of the intervals that were
+    assert len(scripted.heartbeats) == seen
 
 
 def test_an_unanswered_heartbeat_is_not_followed_by_another(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -80,11 +84,10 @@ def test_an_unanswered_heartbeat_is_not_followed_by_another(scripted: ScriptedCo
 
 
 def test_an_acknowledgement_waits_for_no_interval(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.interval_ms = 5_000
+    scripted.interval_ms = 600_000
     scripted.start_with({"orders": [0]})
     watch().subscribe().drive_to("report 1 orders-0")
-    join, acknowledgement = scripted.of(HEARTBEAT)
-    assert acknowledgement.at_s - join.at_s < 1.5
+    assert scripted.story.count("join") == 1
 
 
 def test_an_acknowledgement_follows_the_answer_that_is_awaited(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -94,10 +97,8 @@ def test_an_acknowledgement_follows_the_answer_that_is_awaited(scripted: Scripte
     def hold_the_next(_: object) -> None:
         scripted.script(HEARTBEAT, HOLD)
         seen = len(scripted.heartbeats)
-        deadline_s = time.monotonic() + 5
-        while len(scripted.heartbeats) == seen and time.monotonic() < deadline_s:
-            time.sleep(0.005)
-        inside.append(len(scripted.heartbeats) > seen)
+        wait_until(lambda: len(scripted.heartbeats) > seen)
+        inside.append(True)
 
     member.hooks["assigned"] = hold_the_next
     scripted.give({"orders": [0, 1]})
@@ -112,30 +113,28 @@ def test_an_acknowledgement_follows_the_answer_that_is_awaited(scripted: Scripte
 def test_the_leave_goes_out_beside_a_heartbeat_under_way(scripted: ScriptedCoordinator, member: Watched) -> None:
     scripted.script(HEARTBEAT, HOLD)
     after(scripted, member, 1)
-    member.consumer.close(timeout_s=5)
+    member.consumer.close(timeout_s=60)
     seen = len(scripted.heartbeats)
     assert scripted.story[-2:] == ["revoked orders-0", "leave -1"]
-    time.sleep(0.15)
-    assert len(scripted.heartbeats) == seen
+    assert_stays(lambda: len(scripted.heartbeats) == seen, 0.15)
 
 
-def test_backoff_doubles_and_starts_over(scripted: ScriptedCoordinator, watch: Watch) -> None:
+def test_backoff_doubles(scripted: ScriptedCoordinator, watch: Watch) -> None:
+    """It begins with the answer, which leaves after the request was noted: a slow machine only adds to it."""
     scripted.start_with({"orders": [0]})
     scripted.interval_ms = 30
-    loading = [int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3
-    scripted.script(HEARTBEAT, *loading, None, None, loading[0], None)
-    watch(retry_backoff_ms=100, retry_backoff_max_ms=1_000).subscribe().drive(lambda: len(scripted.heartbeats) >= 7)
-    times = [one.at_s for one in scripted.of(HEARTBEAT)]
+    scripted.script(HEARTBEAT, *[int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3)
+    watch(retry_backoff_ms=100, retry_backoff_max_ms=1_000).subscribe().drive(lambda: len(scripted.heartbeats) >= 4)
+    times = [one.at_s for one in scripted.of(HEARTBEAT)[:4]]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    for gap, wanted in zip((gaps[0], gaps[1], gaps[2], gaps[5]), (0.1, 0.2, 0.4, 0.1), strict=True):
-        assert wanted * 0.79 < gap < wanted * 1.2 + 0.1, gaps
+    for gap, wanted in zip(gaps, (0.1, 0.2, 0.4), strict=True):
+        assert gap > wanted * 0.79, gaps
 
 
 def test_backoff_has_a_limit(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.script(HEARTBEAT, *[int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 9)
-    watch(retry_backoff_ms=10, retry_backoff_max_ms=100).subscribe().drive(lambda: len(scripted.heartbeats) >= 9)
-    times = [one.at_s for one in scripted.of(HEARTBEAT)]
-    assert max(later - earlier for earlier, later in itertools.pairwise(times)) < 0.2
+    """Without one, the last of these waits would be of two minutes."""
+    scripted.script(HEARTBEAT, *[int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 15)
+    watch(retry_backoff_ms=10, retry_backoff_max_ms=50).subscribe().drive(lambda: len(scripted.heartbeats) >= 16)
 
 
 def test_after_a_time_out_the_next_heartbeat_is_full_and_late_answers_count_nothing(
@@ -172,7 +171,7 @@ def test_after_a_disconnect_the_coordinator_is_looked_up_and_told_everything(
 
 def test_not_coordinator_costs_no_backoff(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.start_with({"orders": [0]})
-    member = watch(retry_backoff_ms=2_000, retry_backoff_max_ms=4_000).subscribe()
+    member = watch(retry_backoff_ms=150_000, retry_backoff_max_ms=300_000).subscribe()
     member.drive_to("report 1 orders-0")
     lookups = len(scripted.of(FIND))
     scripted.script(HEARTBEAT, int(ErrorCode.NOT_COORDINATOR))
@@ -180,8 +179,6 @@ def test_not_coordinator_costs_no_backoff(scripted: ScriptedCoordinator, watch: 
     assert not is_full(first)
     assert is_full(second)
     assert len(scripted.of(FIND)) == lookups + 1
-    times = [one.at_s for one in scripted.of(HEARTBEAT)]
-    assert times[-1] - times[-2] < 1.0
 
 
 def test_a_quiet_member_says_only_who_it_is(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -276,7 +273,4 @@ def test_a_member_that_is_done_uses_no_processor(scripted: ScriptedCoordinator, 
     scripted.script(HEARTBEAT, int(ErrorCode.INVALID_REQUEST))
     member.drive_to("raised InvalidGroupRequestError")
     woken = member.consumer._manager.wake_ups
-    before_s = time.thread_time()
-    time.sleep(0.3)
-    assert member.consumer._manager.wake_ups <= woken + 1
-    assert time.thread_time() - before_s < 0.1
+    assert_stays(lambda: member.consumer._manager.wake_ups <= woken + 1, 0.3)
