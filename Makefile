@@ -5,6 +5,7 @@
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
 #   make simulate  15,000 simulated groups with faults, and the same digests twice (SIMULATED_SEEDS=50000 plays more)
+#   make mutants  put bugs into member and coordinator, to see whether the simulation finds them
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make bench    speed, as ratios against peers
@@ -20,7 +21,7 @@ PYTHON3 ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	command -v $$name >/dev/null && $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$name && break; done)
 
-.PHONY: help venv simulate demo demo-spark test check format docs interop bench package clean
+.PHONY: help venv simulate mutants demo demo-spark test check format docs interop bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -62,6 +63,10 @@ simulate: venv
 		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:300 --digest --json \
 			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \
 	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 300 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
+
+# MUTANTS="--only member/heartbeat" tries some of them; the result of a whole run is kept in docs/mutants.md.
+mutants: venv
+	@$(PYTHON) -m tests.mutants $(MUTANTS)
 
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document

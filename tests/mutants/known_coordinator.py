@@ -1,0 +1,202 @@
+"""Bugs of the coordinator, put back one at a time; see `registry`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from kip848_client.assignors import GroupAssignment, GroupSpec
+from kip848_client.assignors.uniform import UniformAssignor
+from kip848_client.coordinator import consumer_group, current_assignment, departure, membership, records
+from kip848_client.coordinator import offset_commit as coordinator_commit
+from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult
+from kip848_client.coordinator.timers import TimerKind
+from tests.mutants.registry import Patch, mutant
+
+
+@mutant("a partition is given to another member while its holder has not given it up (KAFKA-16147)", "S1", "S5")
+def _(patch: Patch) -> None:
+    original = ConsumerGroup.holders
+
+    def holders(self: ConsumerGroup, topic_id: UUID) -> Mapping[int, str]:
+        return {
+            partition: holder
+            for partition, holder in original(self, topic_id).items()
+            if partition in self.members[holder].current.assigned.get(topic_id, {})
+        }
+
+    patch.setattr(ConsumerGroup, "holders", holders)
+
+
+@mutant("a revocation counts as done before the member confirmed it", "C1")
+def _(patch: Patch) -> None:
+    patch.setattr(current_assignment, "_owns_any", lambda owned, partitions: False)
+
+
+@mutant("an assignor gives every partition to every member", "S2")
+def _(patch: Patch) -> None:
+    def assign(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
+        everything = {topic_id: tuple(range(count)) for topic_id, count in spec.topics.items()}
+        return {
+            member_id: {topic_id: everything[topic_id] for topic_id in wanted if topic_id in everything}
+            for member_id, wanted in spec.subscriptions.items()
+        }
+
+    patch.setattr(UniformAssignor, "assign", assign)
+
+
+@mutant("an assignor forgets partition 0 of every topic", "S2", "L1")
+def _(patch: Patch) -> None:
+    original = UniformAssignor.assign
+
+    def assign(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
+        return {
+            member_id: {topic_id: tuple(index for index in held if index) for topic_id, held in target.items()}
+            for member_id, target in original(self, spec).items()
+        }
+
+    patch.setattr(UniformAssignor, "assign", assign)
+
+
+@mutant("the group epoch falls back when a member leaves", "S3")
+def _(patch: Patch) -> None:
+    original = records.group_epoch_record
+    patch.setattr(
+        records,
+        "group_epoch_record",
+        lambda group_id, *, epoch, metadata_hash: original(
+            group_id, epoch=epoch - 2 if epoch % 7 == 0 else epoch, metadata_hash=metadata_hash
+        ),
+    )
+
+
+@mutant("a member moves to the new epoch with partitions left to revoke", "S4")
+def _(patch: Patch) -> None:
+    original = current_assignment.reconcile
+
+    def reconcile(current: CurrentAssignment, target: current_assignment.Target, **named: Any) -> CurrentAssignment:
+        after = original(current, target, **named)
+        return replace(after, member_epoch=target.epoch) if after.pending_revocation else after
+
+    patch.setattr("kip848_client.coordinator.heartbeat.reconcile", reconcile)
+
+
+@mutant("the group calls itself stable too early", "S6")
+def _(patch: Patch) -> None:
+    original = consumer_group.derive_state
+
+    def derive_state(**named: int) -> GroupState:
+        return GroupState.STABLE if (state := original(**named)) is GroupState.RECONCILING else state
+
+    patch.setattr(consumer_group, "derive_state", derive_state)
+
+
+@mutant("any epoch is taken for the member's own", "S7", "S8")
+def _(patch: Patch) -> None:
+    patch.setattr(membership, "check_epoch", lambda member, *, received, owned: None)
+
+
+@mutant("a member that was fenced may not join again with epoch 0 (KAFKA-19233)", "S7")
+def _(patch: Patch) -> None:
+    original = membership.check_epoch
+
+    def check_epoch(member: GroupMember, *, received: int, owned: Any) -> None:
+        if received == 0:
+            raise membership.fenced("epoch 0")
+        original(member, received=received, owned=owned)
+
+    patch.setattr(membership, "check_epoch", check_epoch)
+
+
+@mutant("a refused heartbeat keeps the session alive and writes its member's place anew", "S7")
+def _(patch: Patch) -> None:
+    original = GroupCoordinator.handle
+
+    def handle(self: GroupCoordinator, request: Any, *, now_ms: int) -> CoordinatorResult:
+        result = original(self, request, now_ms=now_ms)
+        if not result.records and any(event.event == "member_fenced" for event in result.events):
+            epoch_of = self._state.groups[request.message.group_id]
+            record = records.group_epoch_record(
+                epoch_of.group_id, epoch=epoch_of.group_epoch + 1, metadata_hash=epoch_of.metadata_hash
+            )
+            return replace(result, records=(record,))
+        return result
+
+    patch.setattr(GroupCoordinator, "handle", handle)
+
+
+@mutant("hard state is changed beside the log", "S9")
+def _(patch: Patch) -> None:
+    original = GroupCoordinator.apply
+
+    def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
+        original(self, result)
+        for group in self._state.groups.values():
+            group.metadata_hash = 1
+
+    patch.setattr(GroupCoordinator, "apply", apply)
+
+
+@mutant("a commit is accepted with any epoch of a member", "S11", seed=50)
+def _(patch: Patch) -> None:
+    patch.setattr(coordinator_commit, "check_commit", lambda member, *, epoch, topics: True)
+
+
+@mutant("a commit of somebody who is no member any more is accepted", "S11")
+def _(patch: Patch) -> None:
+    original = coordinator_commit._check_member
+
+    def check(state: Any, request: Any, message: Any, topics: Any) -> None:
+        try:
+            original(state, request, message, topics)
+        except Refused as refused:
+            if refused.code != 25:
+                raise
+
+    patch.setattr(coordinator_commit, "_check_member", check)
+
+
+@mutant("sessions never end", "L1", "L3")
+def _(patch: Patch) -> None:
+    original = departure.time_is_up
+
+    def time_is_up(state: Any, key: Any, timer: Any, *, wall_ms: int) -> CoordinatorResult:
+        result = original(state, key, timer, wall_ms=wall_ms)
+        return CoordinatorResult(soft=(CancelTimer(key),)) if result.records else result
+
+    patch.setattr(departure, "time_is_up", time_is_up)
+
+
+@mutant("nobody watches how long a member takes to give up partitions", "L3")
+def _(patch: Patch) -> None:
+    original = GroupCoordinator.apply
+
+    def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
+        armed = tuple(
+            change
+            for change in result.soft
+            if not (isinstance(change, ArmTimer) and change.key.kind is TimerKind.REBALANCE)
+        )
+        original(self, replace(result, soft=armed))
+
+    patch.setattr(GroupCoordinator, "apply", apply)
+
+
+@mutant("whoever joins with an instance id pushes its holder out", "S8")
+def _(patch: Patch) -> None:
+    find_static = membership._find_static
+
+    def find(group: ConsumerGroup, message: Any, *, member_id: str, known: Any, owned: Any) -> membership.FoundMember:
+        holder = group.members.get(group.static_members.get(message.instance_id, ""))
+        if message.member_epoch or holder is None or holder.member_id == member_id:
+            return find_static(group, message, member_id=member_id, known=known, owned=owned)
+        taken = replace(holder, member_id=member_id, current=membership.returned(holder.current))
+        return membership.FoundMember(taken, replaced=holder)
+
+    patch.setattr(membership, "_find_static", find)

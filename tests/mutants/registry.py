@@ -1,0 +1,52 @@
+"""The list of bugs that are written down, and what one of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug.
+
+    Args:
+        name: what is wrong, as a sentence.
+        killed_by: invariants that may notice it.
+        put: puts the bug in.
+        scenario: where it shows soonest.
+        seed: a seed near one that shows it.
+    """
+
+    name: str
+    killed_by: frozenset[str]
+    put: Callable[[Patch], None]
+    scenario: str = "mixed"
+    seed: int = 0
+
+
+MUTANTS: list[Mutant] = []
+
+
+def by_name(name: str) -> Mutant:
+    """The bug of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {mutant.name: mutant for mutant in MUTANTS}[name]
+
+
+def mutant(name: str, *killed_by: str, scenario: str = "mixed", seed: int = 0) -> Callable[[Any], Any]:
+    """Add a bug to the list."""
+
+    def add(put: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTANTS.append(Mutant(name, frozenset(killed_by), put, scenario, seed))
+        return put
+
+    return add
