@@ -65,6 +65,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "coordinator_found": "node_id, host, port",
     "coordinator_lost": "reason",
     "coordinator_not_found": "api, error: no broker was reached, or the coordinator was not; the first time in a row",
+    "heartbeat_sent": "due_ms, sent_ms: when the coordinator expected it at the latest (null for a join or a leave), "
+    "and when it was sent",
     "heartbeat_failed": "error: a code or a broken connection",
     "commit_done": "offsets: {topic-partition: offset}",
     "commit_failed": "offsets, error",

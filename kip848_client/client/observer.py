@@ -60,6 +60,8 @@ class MemberObserver:
         """Rebalances that ended well, and others, as of the last look."""
         self._commit_written_ns = 0
         self._lookups_fail = False
+        self._heartbeats = 0
+        """Heartbeats sent, as of the last look."""
 
     def rename(self, *, member_id: str, member_epoch: int) -> None:
         """From now on the member has this id and epoch."""
@@ -82,6 +84,9 @@ class MemberObserver:
     def stepped(self, statistics: Statistics) -> None:
         """The member took an event (background thread): rebalances that began or ended with it."""
         self._metrics.look()
+        if statistics.heartbeats != self._heartbeats:
+            self._heartbeats = statistics.heartbeats
+            self._heartbeat_sent(statistics)
         ended = (statistics.rebalances, statistics.failed_rebalances)
         if ended != self._ended:
             well, failed = ended[0] - self._ended[0], ended[1] - self._ended[1]
@@ -97,6 +102,16 @@ class MemberObserver:
             self._rebalance = self._metrics.begin("kafka.consumer.rebalance", root=True)
         elif not open_ and self._rebalance is not None:
             self._end_rebalance(None)  # the consumer leaves
+
+    def _heartbeat_sent(self, statistics: Statistics) -> None:
+        """The member's clock starts anywhere; the event log has the wall clock."""
+        to_wall_ms = self._clock.wall_ms() - self._clock.now_ms()
+        sent_ms, due_ms = statistics.last_heartbeat_ms, statistics.last_heartbeat_due_ms
+        self._write(
+            "heartbeat_sent",
+            due_ms=None if due_ms is None else due_ms + to_wall_ms,
+            sent_ms=None if sent_ms is None else sent_ms + to_wall_ms,
+        )
 
     def _end_rebalance(self, failure: str | None) -> None:
         rebalance, self._rebalance = self._rebalance, None

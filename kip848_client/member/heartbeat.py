@@ -61,6 +61,8 @@ class Heartbeats:
         """How often the coordinator was told what the member owns."""
         self._due_ms = 0
         self._interval_ms = 0
+        self._expected_ms: int | None = None
+        """By when the coordinator expects the next one; no failure moves it."""
         self.ack_due = False
         """A reconciled assignment was not yet put in a heartbeat."""
         self.expedite = False
@@ -162,8 +164,9 @@ class Heartbeats:
             self.told_partitions += 1
         self.ack_due = False
         self.expedite = False
-        self._note_send()
+        self._note_send(due_ms=None if context.phase is Phase.JOINING else self._expected_ms)
         self._due_ms = context.now_ms + self._interval_ms
+        self._expected_ms = self._due_ms if self._interval_ms else None
         self._in_flight = context.send(
             request,
             destination=Destination.COORDINATOR,
@@ -206,7 +209,7 @@ class Heartbeats:
     ) -> int:
         """Send the heartbeat that leaves the group, beside any other that is under way. Returns its number."""
         context = self._context
-        self._note_send()
+        self._note_send(due_ms=None)
         return context.send(
             ConsumerGroupHeartbeatRequest(
                 group_id=context.config.group_id,
@@ -226,9 +229,11 @@ class Heartbeats:
             return ""
         return self._context.member_id
 
-    def _note_send(self) -> None:
-        self._context.statistics.heartbeats += 1
-        self._context.statistics.last_heartbeat_ms = self._context.now_ms
+    def _note_send(self, *, due_ms: int | None) -> None:
+        statistics = self._context.statistics
+        statistics.heartbeats += 1
+        statistics.last_heartbeat_ms = self._context.now_ms
+        statistics.last_heartbeat_due_ms = due_ms
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 
@@ -244,7 +249,7 @@ class Heartbeats:
             interval_ms = self._interval_ms or _DEFAULT_INTERVAL_MS
         if interval_ms != self._interval_ms:
             self._interval_ms = interval_ms
-            self._due_ms = self._context.now_ms + interval_ms
+            self._due_ms = self._expected_ms = self._context.now_ms + interval_ms
 
     def failed(self, *, at_once: bool = False) -> None:
         """No answer, or an error code: the next heartbeat is full, and only the backoff delays it.
@@ -269,6 +274,7 @@ class Heartbeats:
         self._in_flight = None
         self._tells_partitions = False
         self._sent = None
+        self._expected_ms = None
         self._backoff.reset()
         if removals > 1:
             self._backoff.failures = removals - 2

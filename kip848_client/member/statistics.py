@@ -25,6 +25,8 @@ class Statistics:
     heartbeats: int = 0
     """Heartbeats sent, joins and leaves included."""
     last_heartbeat_ms: int | None = None
+    last_heartbeat_due_ms: int | None = None
+    """When the last heartbeat was due at the latest: an interval after the one before. None for a join or a leave."""
     rebalances: int = 0
     """Rebalances that ended with an acknowledgement."""
     failed_rebalances: int = 0

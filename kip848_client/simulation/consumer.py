@@ -55,6 +55,7 @@ from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import Timer, World
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 class SimulatedConsumer:
@@ -297,6 +298,8 @@ class SimulatedConsumer:
     def _perform(self, effect: MemberEffect) -> None:
         match effect:
             case SendRequest():
+                if isinstance(effect.request, ConsumerGroupHeartbeatRequest):
+                    self._note_heartbeat()
                 self.network.send(effect)
             case RevokePartitions() | AssignPartitions() | LosePartitions():
                 self.application.call(effect)
@@ -336,6 +339,12 @@ class SimulatedConsumer:
                 pass
             case _:
                 assert_never(effect)
+
+    def _note_heartbeat(self) -> None:
+        sent_ms, due_ms = self.member.statistics.last_heartbeat_ms, self.member.statistics.last_heartbeat_due_ms
+        assert sent_ms is not None
+        now_ms = self.world.now_ms
+        self.note("heartbeat_sent", due_ms=None if due_ms is None else now_ms - (sent_ms - due_ms), sent_ms=now_ms)
 
     def _end(self) -> None:
         if not self.closed:

@@ -37,6 +37,7 @@ _FROM_CONSUMER: Final = frozenset(
         "consumer_crashed",
         "consumer_started",
         "error_surfaced",
+        "heartbeat_sent",
         "member_failed",
         "state_changed",
     }

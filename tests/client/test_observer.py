@@ -211,3 +211,20 @@ def test_log_events_are_one_line_with_fields(caplog: pytest.LogCaptureFixture) -
         log_event(logging.DEBUG, LogEvent.STATE_CHANGED, from_="never seen")
 
     assert caplog.messages == ["member.state_changed from=STABLE to=RECONCILING"]
+
+
+def test_a_heartbeat_is_written_with_when_it_was_due_on_the_wall_clock(
+    observer: MemberObserver, journal: MemoryJournal, clock: ManualClock
+) -> None:
+    """Logs of several machines are read together; a monotonic clock means nothing outside its process."""
+    statistics = Statistics(heartbeats=1, last_heartbeat_ms=1_000)
+    observer.stepped(statistics)
+    observer.stepped(statistics)
+    clock.advance(700)
+    statistics.heartbeats, statistics.last_heartbeat_ms, statistics.last_heartbeat_due_ms = 2, 1_700, 1_500
+    observer.stepped(statistics)
+    wall_ms = clock.wall_ms()
+    assert [event.fields for event in journal.named("heartbeat_sent")] == [
+        {"due_ms": None, "sent_ms": wall_ms - 700},
+        {"due_ms": wall_ms - 200, "sent_ms": wall_ms},
+    ]

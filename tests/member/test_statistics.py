@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.events import MetadataUpdated, RequestMetadata
+from kip848_client.member.events import MetadataUpdated, RequestMetadata, Tick
 from tests.support.member_harness import INTERVAL_MS, MemberHarness
 
 
@@ -79,3 +79,38 @@ def test_an_epoch_bump_is_a_change_of_the_view() -> None:
     member.advance(INTERVAL_MS)
     member.answer_heartbeat(epoch=5)
     assert member.member.view().member_epoch == 5
+
+
+def test_a_heartbeat_is_due_an_interval_after_the_one_before() -> None:
+    """How late a heartbeat is tells an operator how near its member came to be removed."""
+    member = MemberHarness()
+    member.become_stable({"t": [0]})
+    statistics = member.member.statistics
+    acknowledged_ms = statistics.last_heartbeat_ms
+    assert acknowledged_ms is not None
+    member.member.step(Tick(), now_ms=acknowledged_ms + INTERVAL_MS + 300)  # the process stood still
+    assert (statistics.last_heartbeat_due_ms, statistics.last_heartbeat_ms) == (
+        acknowledged_ms + INTERVAL_MS,
+        acknowledged_ms + INTERVAL_MS + 300,
+    )
+
+
+def test_a_failed_heartbeat_does_not_move_what_the_next_one_is_due_at() -> None:
+    """The coordinator heard nothing: for it the member has been silent since the last answered heartbeat."""
+    member = MemberHarness()
+    member.become_stable({"t": [0]})
+    member.advance(INTERVAL_MS)
+    sent_ms = member.member.statistics.last_heartbeat_ms
+    assert sent_ms is not None
+    member.fail_heartbeat()
+    member.advance(3 * INTERVAL_MS)
+    assert member.member.statistics.last_heartbeat_due_ms == sent_ms + INTERVAL_MS
+
+
+def test_a_join_is_due_at_no_time() -> None:
+    """Nobody expects a member that is not there."""
+    member = MemberHarness()
+    member.subscribe("t")
+    member.poll()
+    assert member.member.statistics.heartbeats == 1
+    assert member.member.statistics.last_heartbeat_due_ms is None
