@@ -21,6 +21,9 @@ PYTHON3 ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	command -v $$name >/dev/null && $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$name && break; done)
 
+# Hundreds of short processes are started by the tests: let them find compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help venv simulate mutants demo demo-spark test check format docs interop bench package clean
 
 help:
@@ -42,8 +45,10 @@ demo: venv
 demo-spark: venv
 	@$(PYTHON) examples/spark_job.py
 
+# Most tests wait for sockets and timers, so there is room for more processes than cores. PARALLEL= runs them in one.
+PARALLEL ?= --numprocesses 3 --dist loadgroup
 test: venv
-	@$(PYTHON) -m pytest -m "not kafka"
+	@$(PYTHON) -m pytest -m "not kafka" $(PARALLEL)
 
 check: venv
 	$(VENV)/bin/ruff check .
@@ -73,7 +78,7 @@ docs: venv
 	@$(PYTHON) -m tests.support.observability_document
 
 interop: venv
-	KIP848_REQUIRE_KAFKA=1 $(PYTHON) -m pytest tests/interop -m kafka
+	KIP848_REQUIRE_KAFKA=1 $(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile
 
 bench: venv
 	$(PYTHON) -m benchmarks

@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis profiles, and the check that no test leaves a thread behind."""
+"""What all tests share: hypothesis profiles, which tests stay together, and the check that no thread is left behind."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ _OURS = "kip848-"
 """Every thread of the library has this prefix."""
 
 _JOIN_TIMEOUT_S = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the tests that one process runs, because they share what is dear to make, such as a Spark session."""
+    for item in items:
+        folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+        if folder == "spark":
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif folder == "simulation":
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)

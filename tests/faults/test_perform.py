@@ -316,7 +316,7 @@ def test_a_refused_request_that_has_no_answer_ends_the_connection() -> None:
         (rewrite(lambda response: response.no_such_field), HEARTBEAT, "no_such_field"),
         (rewrite_request(lambda request: request.no_such_field), HEARTBEAT, "no_such_field"),
     ],
-    ids=str,
+    ids=["commit", "opaque", "answer", "rewrite", "rewrite the request"],
 )
 def test_an_action_that_does_not_fit_lets_the_request_go_on(
     action: Action, request_: Request[Any], message: str
