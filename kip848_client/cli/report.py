@@ -84,9 +84,18 @@ def _sentences(figures: Figures) -> list[str]:
         f"{figures.log_ms / 1000:.1f} s of log",
         f"  rebalances             {_spread(figures.rebalance)}",
         f"  without a reader       {_spread(figures.without_reader)}",
-        f"  partitions moved       {figures.moves}, and {figures.bounces} taken away for nothing",
+        f"  partitions moved       {figures.moves}, and {figures.bounces} taken away for nothing"
+        + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
     ]
     lines += [f"  {name:<22} {_spread(times)}" for name, times in figures.listener_calls.items()]
+    if figures.heartbeats:
+        lines.append(f"  heartbeats late by     {_spread(figures.late)}")
+    commits = figures.commits
+    ends = {
+        "done": commits.done, "failed": commits.failed, "accepted": commits.accepted, "refused": commits.refused
+    }  # fmt: skip
+    lines.append("  commits                " + (", ".join(f"{n:,} {end}" for end, n in ends.items() if n) or "none"))
+    lines += [f"    {error}: {count:,}" for error, count in commits.errors.items()]
     lines.append("  " + (", ".join(f"{kind} marks: {count}" for kind, count in figures.marks.items()) or "no marks"))
     if figures.two_readers:
         lines.append(f"  READ BY TWO AT ONCE    {', '.join(figures.two_readers)}")

@@ -1,6 +1,7 @@
-"""Numbers of one group: how long rebalances took, how long partitions had no reader, how much moved, what was refused.
+"""Numbers of one group and its members: how long rebalances took, how long partitions had no reader, how much moved,
+how late heartbeats were, what was refused.
 
-Definitions (the same that the analytics on Spark use):
+Definitions (`kip848_client.spark.analytics` counts the same):
 
 * A **rebalance** begins when the group epoch is bumped and ends when the group is Stable or Empty again; bumps in
   between belong to it. One that the log does not see the end of is counted as open and has no duration.
@@ -9,17 +10,24 @@ Definitions (the same that the analytics on Spark use):
   being counted as the owner by the coordinator.
 * A **move** is a partition whose next owner is another member. A partition that comes back to the member it left is a
   **bounce**: it was taken away for nothing.
+* What **stayed**: of the ownerships that there were when rebalances began, the share that outlasted them. Rebalances
+  that the log does not see the end of are left out.
+* A heartbeat is **late** by the time from when the coordinator expected it, an interval after the one before, until it
+  was sent; one that was sent early is late by 0. Joins and leaves are expected by nobody. Clients' logs only.
+* A **commit** is *done* or *failed* as its client heard, and *accepted* or *refused* as the coordinator decided; a
+  client's failure is often the coordinator's refusal, seen from the other side.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kip848_client.report.timeline import PartitionLane, Span, Timeline
+from kip848_client.report.timeline import CommitKey, PartitionLane, Span, Timeline
 from kip848_client.values import value
 
 _AT_REST = {"Stable", "Empty", "Dead"}
@@ -48,6 +56,39 @@ class Rebalance:
 
 
 @value
+class Commits:
+    """How many commits ended how, and how often for which reason."""
+
+    done: int
+    failed: int
+    accepted: int
+    refused: int
+    errors: Mapping[str, int]
+
+
+@value
+class MemberFigures:
+    """What is counted of one member.
+
+    Args:
+        heartbeats: sent, joins and leaves included.
+        gained: partitions that came from another member.
+        given: partitions that went to another member.
+        returned: partitions that came back to it, from nobody else.
+        owned_ms: sum over its partitions.
+    """
+
+    member: str
+    heartbeats: int
+    late: Percentiles
+    commits: Commits
+    gained: int
+    given: int
+    returned: int
+    owned_ms: float
+
+
+@value
 class Figures:
     """Everything that is counted of one group."""
 
@@ -61,9 +102,14 @@ class Figures:
     without_reader_by_partition_ms: Mapping[str, float]
     moves: int
     bounces: int
+    stayed: float | None
     two_readers: Sequence[str]
     listener_calls: Mapping[str, Percentiles]
+    heartbeats: int
+    late: Percentiles
+    commits: Commits
     marks: Mapping[str, int]
+    by_member: Sequence[MemberFigures]
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values."""
@@ -75,23 +121,18 @@ class Figures:
 def figures_of(timeline: Timeline) -> Figures:
     """Count."""
     rebalances = _rebalances(timeline)
-    gaps: dict[str, list[float]] = {}
-    moves = bounces = 0
-    two_readers = []
-    for lane in timeline.partitions:
-        owners = _owners(lane)
-        gaps[lane.partition] = []
-        for before, after in itertools.pairwise(owners):
-            gaps[lane.partition].append(max(0.0, after.start_ms - before.end_ms))
-            if before.text != after.text:
-                moves += 1
-            else:
-                bounces += 1
-        two_readers += [lane.partition] if _overlap(lane.read) else []
+    owned = {lane.partition: _owners(lane) for lane in timeline.partitions}
+    changes = [pair for owners in owned.values() for pair in itertools.pairwise(owners)]
+    moves = sum(before.text != after.text for before, after in changes)
+    gaps = {
+        partition: [max(0.0, after.start_ms - before.end_ms) for before, after in itertools.pairwise(owners)]
+        for partition, owners in owned.items()
+    }
     calls: dict[str, list[float]] = {}
     for member in timeline.members:
         for call in member.calls:
             calls.setdefault(call.text.partition("(")[0], []).append(call.end_ms - call.start_ms)
+    heartbeats = [heartbeat for member in timeline.members for heartbeat in member.heartbeats]
     return Figures(
         group_id=timeline.group_id,
         log_ms=timeline.end_ms - timeline.start_ms,
@@ -102,11 +143,77 @@ def figures_of(timeline: Timeline) -> Figures:
         without_reader=percentiles(gap for times in gaps.values() for gap in times if gap > 0),
         without_reader_by_partition_ms={partition: sum(times) for partition, times in gaps.items()},
         moves=moves,
-        bounces=bounces,
-        two_readers=two_readers,
+        bounces=len(changes) - moves,
+        stayed=_stayed(rebalances, owned.values()),
+        two_readers=[lane.partition for lane in timeline.partitions if _overlap(lane.read)],
         listener_calls={name: percentiles(times) for name, times in sorted(calls.items())},
+        heartbeats=len(heartbeats),
+        late=percentiles(each.late_ms for each in heartbeats if each.late_ms is not None),
+        commits=_commits(timeline.commits),
         marks=dict(sorted(Counter(mark.kind for mark in timeline.marks).items())),
+        by_member=_by_member(timeline, owned.values(), changes),
     )
+
+
+def _by_member(
+    timeline: Timeline, owned: Iterable[Sequence[Span]], changes: Iterable[tuple[Span, Span]]
+) -> list[MemberFigures]:
+    gained: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    returned: Counter[str] = Counter()
+    for before, after in changes:
+        if before.text == after.text:
+            returned[after.text] += 1
+        else:
+            gained[after.text] += 1
+            given[before.text] += 1
+    owned_ms: defaultdict[str, float] = defaultdict(float)
+    for span in itertools.chain.from_iterable(owned):
+        owned_ms[span.text] += span.end_ms - span.start_ms
+    commits: dict[str, dict[CommitKey, int]] = {}
+    for key, count in timeline.commits.items():
+        commits.setdefault(key.who, {})[key] = count
+    return [
+        MemberFigures(
+            member=lane.member,
+            heartbeats=len(lane.heartbeats),
+            late=percentiles(each.late_ms for each in lane.heartbeats if each.late_ms is not None),
+            commits=_commits(commits.get(lane.member, {})),
+            gained=gained[lane.member],
+            given=given[lane.member],
+            returned=returned[lane.member],
+            owned_ms=owned_ms[lane.member],
+        )
+        for lane in timeline.members
+    ]
+
+
+def _commits(counted: Mapping[CommitKey, int]) -> Commits:
+    ends: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    for key, count in counted.items():
+        ends[key.end] += count
+        if key.error:
+            errors[key.error] += count
+    return Commits(
+        done=ends["done"],
+        failed=ends["failed"],
+        accepted=ends["accepted"],
+        refused=ends["refused"],
+        errors=dict(sorted(errors.items())),
+    )
+
+
+def _stayed(rebalances: Iterable[Rebalance], owned: Iterable[Sequence[Span]]) -> float | None:
+    periods = [(r.start_ms, r.end_ms) for r in rebalances if r.end_ms is not None]
+    begins = [start_ms for start_ms, _ in periods]
+    chances = ended = 0
+    for span in itertools.chain.from_iterable(owned):
+        # It was there when rebalances began from its start up to, but not at, its end.
+        chances += bisect.bisect_left(begins, span.end_ms) - bisect.bisect_left(begins, span.start_ms)
+        last = bisect.bisect_left(begins, span.end_ms) - 1
+        ended += last >= 0 and span.start_ms <= periods[last][0] and span.end_ms <= periods[last][1]
+    return 1 - ended / chances if chances else None
 
 
 def percentiles(durations_ms: Iterable[float]) -> Percentiles:

@@ -8,6 +8,11 @@ from collections.abc import Iterable
 from kip848_client.journal import JournalEvent
 
 
+def member_name(client_id: str, member_id: str, *, shared: bool) -> str:
+    """The client id; with the beginning of the member id if several members of the group have it."""
+    return f"{client_id} {member_id[:8]}" if shared else client_id
+
+
 class MemberNames:
     """Names by group and member id. A client id is a member's name if no other member of its group has it.
 
@@ -18,7 +23,7 @@ class MemberNames:
     def __init__(self, events: Iterable[JournalEvent]) -> None:
         clients: dict[tuple[str | None, str], str] = {}
         members_of: defaultdict[tuple[str | None, str], set[str]] = defaultdict(set)
-        self._last_spoken: dict[str, int] = {}
+        self._last_spoken: dict[tuple[str | None, str], int] = {}
         kept = list(events)
         for event in kept:
             if event.member_id and event.client_id:
@@ -28,12 +33,11 @@ class MemberNames:
         for key, client_id in clients.items():
             group_id, member_id = key
             shared = len(members_of[group_id, client_id]) > 1
-            self._names[key] = f"{client_id} {member_id[:8]}" if shared else client_id
-        self._shared = {key for key, members in members_of.items() if len(members) > 1}
+            self._names[key] = member_name(client_id, member_id, shared=shared)
         for event in kept:
             if event.source == "client":
-                name = self.of(event)
-                self._last_spoken[name] = max(event.ts_ms, self._last_spoken.get(name, event.ts_ms))
+                key = event.group_id, self.of(event)
+                self._last_spoken[key] = max(event.ts_ms, self._last_spoken.get(key, event.ts_ms))
 
     def of(self, event: JournalEvent) -> str:
         """Name whom *event* is about; ``coordinator`` if it names nobody."""
@@ -41,6 +45,6 @@ class MemberNames:
             return self._names.get((event.group_id, event.member_id), event.member_id)
         return event.client_id or ("coordinator" if event.source == "coordinator" else event.source)
 
-    def speaks_after(self, name: str, ts_ms: float) -> bool:
+    def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
         """Whether that member's own log goes on after *ts_ms*: it lives, whatever the coordinator thinks."""
-        return self._last_spoken.get(name, -1) > ts_ms
+        return self._last_spoken.get((group_id, name), -1) > ts_ms

@@ -59,6 +59,62 @@ def test_without_clients_logs_owning_is_what_the_coordinator_counts() -> None:
     assert figures.moves == 1
 
 
+def test_what_stayed_are_the_ownerships_that_outlast_a_rebalance() -> None:
+    """Two of three partitions kept their owner when a second member came: 67 %."""
+    figures = _figures(
+        *(assigned(10, "a", "t-0", "t-1", "t-2"), bumped(10, 1), group_became(10, "Stable")),
+        *(bumped(100, 2), group_became(100, "Reconciling"), revoked(120, "a", "t-2"), assigned(130, "b", "t-2")),
+        *(group_became(140, "Stable"), revoked(500, "a", "t-0"), said(900, "commit_done", "a")),
+    )
+    assert figures.stayed is not None
+    # At 10 the partitions are owned as the first rebalance begins and ends.
+    assert round(figures.stayed, 3) == round(1 - 1 / 6, 3)
+
+
+def test_heartbeats_are_late_by_what_the_coordinator_waited() -> None:
+    """Early ones are not late, and nobody waits for a join."""
+    figures = _figures(
+        said(5, "heartbeat_sent", "a", due_ms=None, sent_ms=5),
+        said(900, "heartbeat_sent", "a", due_ms=1_005, sent_ms=900),
+        said(2_900, "heartbeat_sent", "a", due_ms=1_900, sent_ms=2_900),
+        said(2_950, "heartbeat_sent", "b", due_ms=None, sent_ms=2_950),
+    )
+    assert figures.heartbeats == 4
+    assert (figures.late.count, figures.late.p50_ms, figures.late.max_ms) == (2, 0.0, 1_000.0)
+    assert [(member.member, member.heartbeats, member.late.max_ms) for member in figures.by_member] == [
+        ("a-client", 3, 1_000.0),
+        ("b-client", 1, None),
+    ]
+
+
+def test_commits_are_counted_by_how_they_ended_and_who_says_so() -> None:
+    """A client's failure and the coordinator's refusal may be one commit: adding them up would count it twice."""
+    figures = _figures(
+        said(1, "commit_done", "a"),
+        said(2, "commit_failed", "a", error="stale"),
+        said(2, "commit_refused", "a", source="coordinator", error="STALE_MEMBER_EPOCH"),
+        said(3, "offsets_committed", source="coordinator"),
+    )
+    commits = figures.commits
+    assert (commits.done, commits.failed, commits.accepted, commits.refused) == (1, 1, 1, 1)
+    assert commits.errors == {"STALE_MEMBER_EPOCH": 1, "stale": 1}
+    assert figures.marks == {"failure": 1, "refusal": 1}
+    (member,) = figures.by_member
+    assert (member.commits.failed, member.commits.accepted) == (1, 0)
+
+
+def test_members_are_told_apart_by_what_they_gained_and_gave() -> None:
+    """Whoever always gives and takes is the one that flaps."""
+    figures = _figures(
+        *(assigned(0, "a", "t-0", "t-1"), revoked(10, "a", "t-0", "t-1"), assigned(20, "b", "t-0")),
+        *(assigned(20, "a", "t-1"), said(100, "commit_done", "a")),
+    )
+    found = {member.member: member for member in figures.by_member}
+    a, b = found["a-client"], found["b-client"]
+    assert (a.gained, a.given, a.returned, a.owned_ms) == (0, 1, 1, 100.0)
+    assert (b.gained, b.given, b.returned, b.owned_ms) == (1, 0, 0, 80.0)
+
+
 def test_percentiles_are_durations_that_were_seen() -> None:
     """An interpolated 99th percentile of three rebalances is a number nobody waited for."""
     found = percentiles([30.0, 10.0, 20.0])

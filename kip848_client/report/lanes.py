@@ -1,0 +1,411 @@
+"""From events to lanes: events in order of time become spans of owning, reading and states, and marks between them.
+
+What a span is, `timeline` says. Nothing here keeps an event: whoever reads a log that is larger than the memory takes
+what has ended out of a `LaneBuilder` with `drain` as it goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+
+from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.report.names import MemberNames
+from kip848_client.report.timeline import (
+    CommitEnd,
+    CommitKey,
+    Heartbeat,
+    Mark,
+    MarkKind,
+    MemberLane,
+    PartitionLane,
+    Span,
+    Timeline,
+)
+
+PieceKind: TypeAlias = Literal["held", "read", "group_state", "epoch", "call", "mark", "partition"]
+
+
+class Piece(NamedTuple):
+    """Something of a lane that will not change any more, as `LaneBuilder.drain` gives it.
+
+    Args:
+        lane: a partition (held, read, partition), a member (call, mark), or the group.
+        text: an owner, a state, a listener call, the reason of an epoch, or what a mark says.
+        number: a group epoch.
+        mark: kind of a mark.
+    """
+
+    kind: PieceKind
+    lane: str
+    text: str = ""
+    start_ms: float = 0.0
+    end_ms: float = 0.0
+    number: int | None = None
+    mark: MarkKind | None = None
+
+
+class Names(Protocol):
+    """What to call members; `kip848_client.report.names.MemberNames` reads the whole log for it."""
+
+    def of(self, event: JournalEvent) -> str:
+        """Name whom *event* is about."""
+        ...
+
+    def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
+        """Whether that member's own log goes on after *ts_ms*."""
+        ...
+
+
+def build_timelines(events: Iterable[JournalEvent]) -> list[Timeline]:
+    """Make one `Timeline` a group, in the order in which the log first names them.
+
+    Events of several logs may be mixed: they are sorted by time. What belongs to no group (a broker's start, an
+    injected fault) is shown with every group.
+    """
+    ordered = sorted(events, key=lambda event: event.ts_ms)
+    if not ordered:
+        return []
+    groups = list(dict.fromkeys(event.group_id for event in ordered if event.group_id is not None))
+    start_ms, end_ms = float(ordered[0].ts_ms), float(ordered[-1].ts_ms)
+    names = MemberNames(ordered)
+    made = []
+    for group_id in groups:
+        builder = LaneBuilder(group_id, names, start_ms=start_ms)
+        for event in ordered:
+            if event.group_id in {None, group_id}:
+                builder.add(event)
+        made.append(builder.finish(end_ms=max(end_ms, start_ms + 1)))
+    return made
+
+
+class _OpenSpans:
+    """Spans that began and have not ended, by key."""
+
+    def __init__(self) -> None:
+        self.open: Final[dict[tuple[str, str], float]] = {}
+        self.closed: Final[dict[str, list[Span]]] = {}
+
+    def begin(self, lane: str, text: str, at_ms: float) -> None:
+        self.open.setdefault((lane, text), at_ms)
+
+    def end(self, lane: str, text: str, at_ms: float) -> None:
+        start_ms = self.open.pop((lane, text), None)
+        if start_ms is not None:
+            self.closed.setdefault(lane, []).append(Span(start_ms, max(at_ms, start_ms), text))
+
+    def texts_of(self, lane: str) -> list[str]:
+        return [text for open_lane, text in self.open if open_lane == lane]
+
+    def lanes_with(self, text: str) -> list[str]:
+        return [lane for lane, open_text in self.open if open_text == text]
+
+    def change(self, lane: str, text: str, at_ms: float) -> None:
+        """What a lane shows becomes *text*, and nothing else."""
+        for old in self.texts_of(lane):
+            if old != text:
+                self.end(lane, old, at_ms)
+        self.begin(lane, text, at_ms)
+
+    def clear(self, lane: str, at_ms: float) -> None:
+        for old in self.texts_of(lane):
+            self.end(lane, old, at_ms)
+
+    def spans(self, lane: str) -> list[Span]:
+        return sorted(self.closed.get(lane, ()), key=lambda span: (span.start_ms, span.end_ms, span.text))
+
+
+class LaneBuilder:
+    """Takes the events of one group in order of time.
+
+    Args:
+        start_ms: when the log begins.
+    """
+
+    def __init__(self, group_id: str, names: Names, *, start_ms: float) -> None:
+        self._group_id = group_id
+        self._names = names
+        self._start_ms = start_ms
+        self._held = _OpenSpans()
+        self._read = _OpenSpans()
+        self._own_states = _OpenSpans()
+        self._coordinator_states = _OpenSpans()
+        self._group_states = _OpenSpans()
+        self._epochs: dict[str, list[tuple[float, int]]] = {}
+        self._calls: dict[str, list[Span]] = {}
+        self._group_epochs: list[tuple[float, int, str]] = []
+        self._marks: list[Mark] = []
+        self._partitions: set[str] = set()
+        self._members: dict[str, None] = {}
+        self._heartbeats: dict[str, list[Heartbeat]] = {}
+        self._commits: Counter[CommitKey] = Counter()
+
+    def add(self, event: JournalEvent) -> None:
+        """Take the next event of this group, or one that belongs to no group."""
+        who = self._names.of(event)
+        if event.group_id is not None and (event.member_id or event.client_id):
+            self._members.setdefault(who)
+            self._note_epoch(event, who)
+        handler = HANDLERS.get(event.event)
+        if handler is not None:
+            handler(self, event, who, float(event.ts_ms))
+
+    def drain(self) -> Iterator[Piece]:
+        """Take out what has ended; order within a lane is that of ending. Not to be mixed with `finish`."""
+        views: tuple[tuple[PieceKind, _OpenSpans], ...] = (
+            ("held", self._held),
+            ("read", self._read),
+            ("group_state", self._group_states),
+        )
+        for kind, spans in views:
+            for lane, ended in spans.closed.items():
+                for span in ended:
+                    yield Piece(kind, lane, span.text, span.start_ms, span.end_ms)
+        for at_ms, epoch, reason in self._group_epochs:
+            yield Piece("epoch", "group", reason, at_ms, at_ms, number=epoch)
+        for who, calls in self._calls.items():
+            for call in calls:
+                yield Piece("call", who, call.text, call.start_ms, call.end_ms)
+        for mark in self._marks:
+            yield Piece("mark", mark.who, mark.text, mark.ts_ms, mark.ts_ms, mark=mark.kind)
+        kept: tuple[dict[str, list[Span]] | list[Mark] | list[tuple[float, int, str]], ...] = (
+            *(spans.closed for spans in self._all_spans()),
+            self._calls,
+            self._marks,
+            self._group_epochs,
+        )
+        for each in kept:
+            each.clear()
+        for nobody_asks in (self._epochs, self._heartbeats, self._commits):
+            nobody_asks.clear()
+
+    def last(self, *, end_ms: float) -> Iterator[Piece]:
+        """The log ends: what is left, and every partition that was named."""
+        self._end_all(end_ms)
+        yield from self.drain()
+        for partition in self._partitions:
+            yield Piece("partition", partition)
+
+    def _all_spans(self) -> tuple[_OpenSpans, ...]:
+        return (self._held, self._read, self._own_states, self._coordinator_states, self._group_states)
+
+    def _end_all(self, end_ms: float) -> None:
+        for spans in self._all_spans():
+            for lane, text in list(spans.open):
+                spans.end(lane, text, end_ms)
+
+    def finish(self, *, end_ms: float) -> Timeline:
+        """The log ends: all that is known of the group."""
+        self._end_all(end_ms)
+        return Timeline(
+            group_id=self._group_id,
+            start_ms=self._start_ms,
+            end_ms=end_ms,
+            members=[self._member_lane(member) for member in sorted(self._members, key=natural)],
+            partitions=[
+                PartitionLane(partition, self._held.spans(partition), self._read.spans(partition))
+                for partition in sorted(self._partitions, key=natural)
+            ],
+            epochs=self._group_epochs,
+            states=self._group_states.spans("group"),
+            marks=self._marks,
+            commits=self._commits,
+        )
+
+    def _member_lane(self, member: str) -> MemberLane:
+        own = self._own_states.spans(member)
+        return MemberLane(
+            member=member,
+            states=own or self._coordinator_states.spans(member),
+            epochs=self._epochs.get(member, []),
+            calls=self._calls.get(member, []),
+            heartbeats=self._heartbeats.get(member, []),
+        )
+
+    def _note_epoch(self, event: JournalEvent, who: str) -> None:
+        epochs = self._epochs.setdefault(who, [])
+        if event.member_epoch is not None and (not epochs or epochs[-1][1] != event.member_epoch):
+            epochs.append((float(event.ts_ms), event.member_epoch))
+
+    # What the coordinator says.
+
+    def _assignment_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        wanted = {*_flat(event.fields.get("assigned")), *_flat(event.fields.get("pending_revocation"))}
+        self._partitions |= wanted
+        for lane in self._held.lanes_with(who):
+            if lane not in wanted:
+                self._held.end(lane, who, at_ms)
+        for lane in wanted:
+            self._held.begin(lane, who, at_ms)
+        self._coordinator_states.change(who, str(event.fields.get("state")), at_ms)
+
+    def _member_left(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        reason = str(event.fields.get("reason"))
+        if reason != "static_leave":
+            for lane in self._held.lanes_with(who):
+                self._held.end(lane, who, at_ms)
+        self._coordinator_states.clear(who, at_ms)
+        if not self._names.speaks_after(self._group_id, who, event.ts_ms):
+            self._stop_reading(who, at_ms)
+            self._own_states.clear(who, at_ms)
+        kind: MarkKind = "failure" if reason.endswith("timeout") else "life"
+        self._marks.append(Mark(at_ms, who, kind, f"leaves the group: {reason.replace('_', ' ')}"))
+
+    def _epoch_bumped(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        del who
+        if event.group_epoch is not None:
+            self._group_epochs.append((at_ms, event.group_epoch, str(event.fields.get("reason") or "")))
+
+    def _group_state_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        del who
+        self._group_states.change("group", str(event.fields.get("new")), at_ms)
+
+    # What clients say.
+
+    def _state_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        self._own_states.change(who, str(event.fields.get("new")), at_ms)
+        if event.fields.get("new") == "FATAL":
+            self._stop_reading(who, at_ms)
+
+    def _listener_returned(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        call = event.event.removeprefix("partitions_")
+        partitions = _names_of(event.fields.get("partitions"))
+        took_ms = _number(event.fields.get("duration_ms"))
+        self._called(who, call, partitions, at_ms - took_ms, at_ms)
+
+    def _listener_failed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        call = str(event.fields.get("callback")).removeprefix("on_partitions_")
+        took_ms = _number(event.fields.get("duration_ms"))
+        self._called(who, call, _names_of(event.fields.get("partitions")), at_ms - took_ms, at_ms)
+        self._marks.append(Mark(at_ms, who, "failure", f"on_partitions_{call} raised {event.fields.get('error')}"))
+
+    def _called(self, who: str, call: str, partitions: Sequence[str], start_ms: float, end_ms: float) -> None:
+        self._partitions.update(partitions)
+        for partition in partitions:
+            if call == "assigned":
+                self._read.begin(partition, who, end_ms)
+            else:
+                self._read.end(partition, who, start_ms)
+        text = f"on_partitions_{call}({', '.join(partitions) or 'nothing'})"
+        self._calls.setdefault(who, []).append(Span(start_ms, end_ms, text))
+
+    def _process_ended(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        self._stop_reading(who, at_ms)
+        self._own_states.clear(who, at_ms)
+        self._mark(event, who, at_ms)
+
+    def _stop_reading(self, who: str, at_ms: float) -> None:
+        for lane in self._read.lanes_with(who):
+            self._read.end(lane, who, at_ms)
+
+    def _heartbeat_sent(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        """How regularly a member speaks."""
+        sent_ms, due_ms = event.fields.get("sent_ms"), event.fields.get("due_ms")
+        sent = float(sent_ms) if isinstance(sent_ms, int | float) else at_ms
+        due = float(due_ms) if isinstance(due_ms, int | float) else None
+        self._heartbeats.setdefault(who, []).append(Heartbeat(sent, due))
+
+    def _commit_ended(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        """One side's word on a commit."""
+        del at_ms
+        end, error = COMMIT_ENDS[event.event], event.fields.get("error")
+        self._commits[CommitKey(who, end, str(error or ""))] += 1
+
+    def _commit_failed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        """Counted, and marked."""
+        self._commit_ended(event, who, at_ms)
+        self._mark(event, who, at_ms)
+
+    # What is only marked.
+
+    def _mark(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        kind, text = MARKS[event.event]
+        self._marks.append(Mark(at_ms, who, kind, text.format_map(_Fields(event.fields))))
+
+
+class _Fields(dict[str, JsonValue]):
+    """Fields for a sentence; one that is missing is a question mark."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+COMMIT_ENDS: Final[Mapping[str, CommitEnd]] = {
+    "commit_done": "done",
+    "commit_failed": "failed",
+    "offsets_committed": "accepted",
+    "commit_refused": "refused",
+}
+"""Event -> how a commit ended, and who says so."""
+
+MARKS: Final[Mapping[str, tuple[MarkKind, str]]] = {
+    "fault_injected": ("fault", "{action} {api}"),
+    "faults_ended": ("life", "all faults end"),
+    "member_fenced": ("refusal", "refused: {error}, it sent epoch {sent_epoch}"),
+    "commit_refused": ("refusal", "commit refused: {error}"),
+    "assignment_refused": ("refusal", "assignment refused: {error} {reason}"),
+    "assignor_failed": ("failure", "assignor {assignor} failed: {error}"),
+    "commit_failed": ("failure", "commit failed: {error}"),
+    "heartbeat_failed": ("failure", "heartbeat failed: {error}"),
+    "poll_interval_exceeded": ("failure", "poll() is late by {late_ms} ms"),
+    "member_failed": ("failure", "fails for good: {error}"),
+    "error_surfaced": ("failure", "poll() raises {error}"),
+    "coordinator_lost": ("failure", "loses the coordinator: {reason}"),
+    "coordinator_not_found": ("failure", "finds no coordinator: {error}"),
+    "request_failed": ("failure", "{api} failed: {error}"),
+    "left_group": ("life", "left"),
+    "consumer_started": ("life", "starts"),
+    "consumer_closed": ("life", "is closed"),
+    "consumer_crashed": ("fault", "CRASHES"),
+    "coordinator_crashed": ("fault", "coordinator CRASHES"),
+    "coordinator_loaded": ("life", "coordinator is back, with {records} records"),
+    "topic_created": ("life", "topic {topic} is created"),
+    "topic_deleted": ("life", "topic {topic} is deleted"),
+    "partitions_added": ("life", "topic {topic} grows to {partitions}"),
+    "subscription_changed": ("life", "now wants {topics} {regex}"),
+    "broker_started": ("life", "broker starts"),
+    "broker_stopped": ("life", "broker stops"),
+}
+
+HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], None]]] = {
+    **dict.fromkeys(MARKS, LaneBuilder._mark),
+    "member_assignment_changed": LaneBuilder._assignment_changed,
+    "member_left": LaneBuilder._member_left,
+    "group_epoch_bumped": LaneBuilder._epoch_bumped,
+    "group_state_changed": LaneBuilder._group_state_changed,
+    "state_changed": LaneBuilder._state_changed,
+    "partitions_assigned": LaneBuilder._listener_returned,
+    "partitions_revoked": LaneBuilder._listener_returned,
+    "partitions_lost": LaneBuilder._listener_returned,
+    "listener_failed": LaneBuilder._listener_failed,
+    "consumer_crashed": LaneBuilder._process_ended,
+    "consumer_closed": LaneBuilder._process_ended,
+    "left_group": LaneBuilder._process_ended,
+    "heartbeat_sent": LaneBuilder._heartbeat_sent,
+    "commit_done": LaneBuilder._commit_ended,
+    "commit_failed": LaneBuilder._commit_failed,
+    "offsets_committed": LaneBuilder._commit_ended,
+    "commit_refused": LaneBuilder._commit_failed,
+}
+"""Event -> what it does to the lanes. Others say only that their member is there."""
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Sort key that puts ``orders-10`` behind ``orders-9``."""
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _flat(by_topic: JsonValue) -> list[str]:
+    if not isinstance(by_topic, dict):
+        return []
+    return [f"{topic}-{index}" for topic, indexes in by_topic.items() for index in cast("list[int]", indexes)]
+
+
+def _names_of(listed: JsonValue) -> list[str]:
+    return [str(name) for name in listed] if isinstance(listed, list) else []
+
+
+def _number(number: JsonValue) -> float:
+    return float(number) if isinstance(number, int | float) else 0.0
