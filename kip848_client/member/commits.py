@@ -146,14 +146,14 @@ class Commits:
             return False
         if context.subscribed and context.live_epoch == NO_EPOCH:
             return False
-        return not any(commit.kind in _AUTOMATIC for commit in self._queue)
+        return not (self._queue and any(commit.kind in _AUTOMATIC for commit in self._queue))
 
     @property
     def poll_wanted(self) -> bool:
         """Whether the next poll() should bring consumed positions: for an interval commit, or a retry."""
         if self._due_ms is not None and self._context.now_ms >= self._due_ms and self._interval_allowed():
             return True
-        return any(commit.wants_positions for commit in self._queue)
+        return bool(self._queue) and any(commit.wants_positions for commit in self._queue)
 
     def polled(self) -> None:
         """poll() began, and positions are fresh: commit them if the interval is over."""
@@ -202,16 +202,16 @@ class Commits:
         if not self._queue and self._due_ms is None:
             return None
         now_ms = self._context.now_ms
-        times = [commit.deadline_ms for commit in self._queue if commit.deadline_ms is not None]
-        if self._context.link is not None:
-            times += [
-                commit.backoff.ready_ms
-                for commit in self._queue
-                if not commit.ended and commit.request_id is None and commit.backoff.ready_ms > now_ms
-            ]
-        if self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed():
-            times.append(self._due_ms)
-        return min(times, default=None)
+        interval_due = self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed()
+        first_ms = self._due_ms if interval_due else None
+        for commit in self._queue:
+            if commit.deadline_ms is not None and (first_ms is None or commit.deadline_ms < first_ms):
+                first_ms = commit.deadline_ms
+            if commit.request_id is None and not commit.ended and self._context.link is not None:
+                ready_ms = commit.backoff.ready_ms
+                if ready_ms > now_ms and (first_ms is None or ready_ms < first_ms):
+                    first_ms = ready_ms
+        return first_ms
 
     def _try(self, commit: _Commit) -> None:
         context = self._context

@@ -96,14 +96,15 @@ class Heartbeats:
 
     def deadline_ms(self) -> int | None:
         """When the next heartbeat may go, given a coordinator; None while nothing but an event can allow it."""
-        if self._context.phase not in HEARTBEATING or self.in_flight:
+        if self._in_flight is not None or self._context.phase not in HEARTBEATING:
             return None
-        if self._immediate():
-            return self._backoff.ready_ms
-        return max(self._due_ms, self._backoff.ready_ms)
+        ready_ms, due_ms = self._backoff.ready_ms, self._due_ms
+        return ready_ms if ready_ms > due_ms or self._immediate() else due_ms
 
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""
+        if self._in_flight is not None:
+            return False
         deadline_ms = self.deadline_ms()
         return deadline_ms is not None and self._context.now_ms >= deadline_ms
 
@@ -117,10 +118,12 @@ class Heartbeats:
         )
 
     def _subscription_changed(self) -> bool:
-        if self._sent is None or self._context.phase is Phase.LEAVE_REVOKING:
+        sent, subscription = self._sent, self._context.subscription
+        if sent is None or self._context.phase is Phase.LEAVE_REVOKING:
             return False
-        subscription = self._context.subscription
-        return subscription.topics != self._sent.topics or subscription.pattern != self._sent.pattern
+        return (
+            subscription.topics is not sent.topics and subscription.topics != sent.topics
+        ) or subscription.pattern != sent.pattern
 
     def _assignors_changed(self) -> bool:
         """Whether the coordinator should hear of the assignors now. A reason that is over can wait for the interval."""

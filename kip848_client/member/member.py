@@ -167,7 +167,8 @@ class Member:
             now_ms: monotonic milliseconds; a value below an earlier one counts as that.
         """
         context = self._context
-        context.now_ms = max(context.now_ms, now_ms)
+        if now_ms > context.now_ms:
+            context.now_ms = now_ms
         context.effects = []
         self._dispatch(event)
         self._reconciler.advance()
@@ -185,21 +186,23 @@ class Member:
     def _dispatch(self, event: MemberEvent) -> None:
         context = self._context
         match event:
+            case ResponseReceived():
+                on_answer = context.take_answer(event.request_id)
+                if on_answer is not None:
+                    on_answer(event.response)
             case Tick():
                 if event.app_polled_ms is not None:
                     self._membership.seen_polling(event.app_polled_ms)
                 self._membership.check_poll_timer()
+            case AppPolled():
+                self._app_polled(event)
+            case ListenerDone():
+                context.listener_done(event.token, event.error)
             case SubscriptionChanged():
                 self._end_manual_assignment()
                 self._membership.subscribe(event.subscription)
             case ManuallyAssigned():
                 self._assign_manually(event)
-            case AppPolled():
-                self._app_polled(event)
-            case ResponseReceived():
-                on_answer = context.take_answer(event.request_id)
-                if on_answer is not None:
-                    on_answer(event.response)
             case RequestFailed():
                 on_failure, link = context.take_failure(event.request_id)
                 context.lose_link(link)
@@ -216,8 +219,6 @@ class Member:
                 self._assignors.metadata_updated(event)
             case OffsetsListed():
                 self._positions.listed(event)
-            case ListenerDone():
-                context.listener_done(event.token, event.error)
             case PositionSet():
                 self._positions.seek(event.partition, event.position)
             case PositionLost():
@@ -320,12 +321,15 @@ class Member:
 
     def _next_view(self) -> MemberView:
         context = self._context
+        phase = context.phase
         seen = (
-            context.phase.state,
+            phase.state,
             self._readable(),
             context.owned,
-            self._membership.poll_wanted or self._reconciler.poll_wanted or self._commits.poll_wanted,
-            context.listeners_outstanding or self._reconciler.run is not None,
+            (phase is Phase.PENDING and self._reconciler.poll_wanted)
+            or (phase not in IN_GROUP and self._membership.poll_wanted)
+            or self._commits.poll_wanted,
+            self._reconciler.run is not None or context.listeners_outstanding,
             context.member_id,
             context.live_epoch,
         )

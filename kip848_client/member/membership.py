@@ -141,20 +141,23 @@ class Membership:
 
     def advance(self) -> None:
         """Send the heartbeat that is due, if there is one, and end leaves that took too long."""
-        if self._discovery.known and self._heartbeats.due():
+        if self._context.link is not None and self._heartbeats.due():
             self._send_heartbeat()
         self._leaving.advance()
 
     def deadline_ms(self) -> int | None:
         """When `advance` or `check_poll_timer` would do something by time alone."""
-        times = []
-        if self._discovery.known and (heartbeat_ms := self._heartbeats.deadline_ms()) is not None:
-            times.append(heartbeat_ms)
-        if self._context.phase in _MEMBER:
-            times.append(self._last_poll_ms + self._context.config.max_poll_interval_ms + 1)
-        if (leave_ms := self._leaving.deadline_ms()) is not None:
-            times.append(leave_ms)
-        return min(times, default=None)
+        context = self._context
+        first_ms = self._leaving.deadline_ms()
+        if context.phase in _MEMBER:
+            poll_ms = self._last_poll_ms + context.config.max_poll_interval_ms + 1
+            if first_ms is None or poll_ms < first_ms:
+                first_ms = poll_ms
+        if context.link is not None:
+            heartbeat_ms = self._heartbeats.deadline_ms()
+            if heartbeat_ms is not None and (first_ms is None or heartbeat_ms < first_ms):
+                first_ms = heartbeat_ms
+        return first_ms
 
     def _send_heartbeat(self) -> None:
         context = self._context

@@ -100,10 +100,8 @@ class Phase(enum.Enum):
 
     __hash__ = object.__hash__  # enum hashes in Python code, and a step asks for membership in sets of phases often
 
-    @property
-    def state(self) -> MemberState:
-        """The public state that this phase belongs to."""
-        return _STATE_OF[self]
+    state: MemberState
+    """The public state that this phase belongs to."""
 
 
 _STATE_OF: Final[dict[Phase, MemberState]] = {
@@ -124,6 +122,8 @@ _STATE_OF: Final[dict[Phase, MemberState]] = {
     Phase.FATAL_RELEASE: MemberState.FATAL,
     Phase.FATAL_DONE: MemberState.FATAL,
 }
+for _phase, _state in _STATE_OF.items():
+    _phase.state = _state  # an attribute: a step asks for it often
 
 RUN: Final = frozenset({Phase.COMMITTING, Phase.REVOKING, Phase.ASSIGNING})
 """A reconciliation run is in progress."""
@@ -237,7 +237,9 @@ class MemberStateMachine:
     """The public states of one member as a machine of the ``transitions`` library, fed from `TRANSITIONS`.
 
     It is asked only when the public state really changes. All members of a process share one ``Machine``: building one
-    costs half a millisecond, and it keeps nothing about its models but what it writes into their ``state``.
+    costs half a millisecond, and it keeps nothing about its models but what it writes into their ``state``. Its moves
+    are read out once: the library itself makes a move only where its account of it is wanted (`_wanted`), because it
+    takes thirty times as long.
     """
 
     __slots__ = ("state",)
@@ -251,16 +253,18 @@ class MemberStateMachine:
         Raises:
             IllegalStateError: no row of `TRANSITIONS` has this trigger and the present state; nothing changed.
         """
-        from transitions import MachineError
-
-        try:
+        new = _moves().get((trigger, self.state))
+        if new is None:
+            raise IllegalStateError(f"a member in state {self.state.name} cannot take the move {trigger!r}")
+        if _LOGGER.isEnabledFor(logging.DEBUG):
             _machine().events[trigger].trigger(self)
-        except (KeyError, MachineError) as error:
-            raise IllegalStateError(f"a member in state {self.state.name} cannot take the move {trigger!r}") from error
-        return self.state
+            assert self.state is new, f"the machine went to {self.state} and not to {new}"
+        self.state = new
+        return new
 
 
 _MACHINE_NAME: Final = "kip848 member"
+_LOGGER: Final = logging.getLogger("kip848_client.member")
 
 
 def _wanted(record: logging.LogRecord) -> bool:
@@ -269,7 +273,7 @@ def _wanted(record: logging.LogRecord) -> bool:
     Of our machine it may only if ``kip848_client.member`` is logged at DEBUG; other machines are none of our business.
     """
     ours = isinstance(record.args, tuple) and record.args[:1] == (f"{_MACHINE_NAME}: ",)
-    return not ours or logging.getLogger("kip848_client.member").isEnabledFor(logging.DEBUG)
+    return not ours or _LOGGER.isEnabledFor(logging.DEBUG)
 
 
 @functools.cache
@@ -285,3 +289,14 @@ def _machine() -> Machine:
         transitions=[row._asdict() for row in TRANSITIONS],
         auto_transitions=False,
     )
+
+
+@functools.cache
+def _moves() -> dict[tuple[str, MemberState], MemberState]:
+    """(trigger, source) -> destination, as the machine has them."""
+    states = MemberState.__members__
+    return {
+        (trigger, states[str(move.source)]): states[str(move.dest)]
+        for trigger in _machine().events
+        for move in _machine().get_transitions(trigger)
+    }

@@ -89,7 +89,8 @@ class ApplicationLoop:
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._calls: deque[ListenerCall] = deque()
         self._listener: ListenerCall | None = None
-        self._polling = False
+        self.polling = False
+        """Inside poll() or close()."""
         self._poll_ends: Timer | None = None
         self._poll_started_ms = 0
         self._pumping = False
@@ -113,7 +114,7 @@ class ApplicationLoop:
     @property
     def last_polled_ms(self) -> int:
         """When the application last was inside poll(): now, while it waits there."""
-        return self._world.now_ms if self._polling and self._listener is None else self._last_polled_ms
+        return self._world.now_ms if self.polling and self._listener is None else self._last_polled_ms
 
     @property
     def busy(self) -> bool:
@@ -128,18 +129,18 @@ class ApplicationLoop:
             consumer.close()
             return
         self._world.events += 1
-        self._polling = True
+        self.polling = True
         self._poll_started_ms = self._world.now_ms
         self._poll_ends = consumer.later(self.behaviour.poll_ms, self._poll_is_over)
         self.pump()
 
     def _poll_is_over(self) -> None:
         self._poll_ends = None
-        if self._polling and self._listener is None and not self.closing:
+        if self.polling and self._listener is None and not self.closing:
             self._end_poll(found=False)
 
     def _end_poll(self, *, found: bool) -> None:
-        self._polling = False
+        self.polling = False
         if self._poll_ends is not None:
             self._poll_ends.cancel()
             self._poll_ends = None
@@ -161,7 +162,7 @@ class ApplicationLoop:
 
     def pump(self) -> None:
         """Inside poll() or close(): listeners first, then what the group wants, then records."""
-        if self._pumping:
+        if self._pumping or not self.polling or self._listener is not None:
             return
         self._pumping = True
         try:
@@ -173,20 +174,20 @@ class ApplicationLoop:
     def _go_on(self) -> bool:
         """One thing; whether there may be another."""
         consumer = self._consumer
-        if consumer.closed or not self._polling or self._listener is not None:
+        if consumer.closed or not self.polling or self._listener is not None:
             return False
         if self._calls:
             self._call_listener(self._calls.popleft())
             return True
         if self.closing:
             return False
-        view = consumer.member.view()
+        view = consumer.view
         if view.poll_wanted:
             version = view.version
             consumer.step(AppPolled(dict(self.consumed)))
-            if self._calls or consumer.member.view().version != version:
+            if self._calls or consumer.view.version != version:
                 return True
-            view = consumer.member.view()
+            view = consumer.view
         if consumer.failed:
             self._end_poll(found=False)  # it raises
         elif view.awaiting_app:
@@ -225,7 +226,7 @@ class ApplicationLoop:
 
     def records_arrived(self, partition: TopicPartition) -> None:
         """The leader of a fetched partition has more records."""
-        if self._polling and self._listener is None and partition not in self._held:
+        if self.polling and self._listener is None and partition not in self._held:
             self._consumer.awake(self.pump)
 
     def start_fetching(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
@@ -284,7 +285,7 @@ class ApplicationLoop:
     def close(self) -> None:
         """The application is inside close(): listeners run there."""
         self.closing = True
-        self._polling = True
+        self.polling = True
         if self._poll_ends is not None:
             self._poll_ends.cancel()
             self._poll_ends = None

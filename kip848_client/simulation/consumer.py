@@ -97,7 +97,8 @@ class SimulatedConsumer:
         self._clock_rate: Final = clock_rate
         self._close_ms: Final = close_ms
         self.member: Final = Member(config, rng=self._rng)
-        self._view = self.member.view()
+        self.view = self.member.view()
+        """What its application sees of the member, as of the last step."""
         self.subscription = Subscription()
         """What the application wants."""
         self.closed = False
@@ -192,7 +193,7 @@ class SimulatedConsumer:
     @property
     def readable(self) -> frozenset[TopicPartition]:
         """Partitions whose records poll() may hand out now."""
-        return frozenset() if self.closed else self.member.view().readable
+        return frozenset() if self.closed else self.view.readable
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Partitions that the application has."""
@@ -249,33 +250,37 @@ class SimulatedConsumer:
             return
         member = self.member
         self._coverage.member_event(member.phase, event)
-        for effect in member.step(event, now_ms=self.now_ms):
+        now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
+        effects = member.step(event, now_ms=now_ms)
+        view, before = member.view(), self.view
+        self.view = view
+        for effect in effects:
             self._perform(effect)
         if not self.closed:
             self._deadline_ms = deadline_ms = member.deadline_ms()
-            self._arm(deadline_ms)
-        view = member.view()
-        if view is not self._view:
-            self._view = view
+            if deadline_ms is not None:
+                self._arm(deadline_ms - now_ms)
+        if view is not before:
             self.world.dirty = True
             self._observer.view_changed(self)
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
-        self.application.pump()
+        if self.application.polling:
+            self.application.pump()
 
-    def _arm(self, deadline_ms: int | None) -> None:
-        """Keep one timer, at the member's deadline or before it."""
-        if deadline_ms is None:
-            return
-        wait_ms = deadline_ms - self.now_ms
-        if wait_ms > 0 and self._clock_rate != 1.0:
-            wait_ms = int(wait_ms / self._clock_rate) + 1
-        at_ms = self.world.now_ms + max(0, wait_ms)
+    def _arm(self, wait_ms: int) -> None:
+        """Keep one timer, at the member's deadline (in *wait_ms* of its clock) or before it."""
+        if wait_ms > 0:
+            if self._clock_rate != 1.0:
+                wait_ms = int(wait_ms / self._clock_rate) + 1
+        else:
+            wait_ms = 0
+        at_ms = self.world.now_ms + wait_ms
         if self._tick is not None:
             if self._tick_ms <= at_ms:
                 return
             self._tick.cancel()
         self._tick_ms = at_ms
-        self._tick = self.world.call_in(at_ms - self.world.now_ms, self._ticked)
+        self._tick = self.world.call_in(wait_ms, self._ticked)
 
     def _ticked(self) -> None:
         if self.world.now_ms < self._thaws_ms:
@@ -289,8 +294,8 @@ class SimulatedConsumer:
         if deadline_ms is not None and deadline_ms <= self.now_ms:
             self.world.events += 1
             self.step(Tick(self._app_polled_ms()))
-        else:
-            self._arm(deadline_ms)
+        elif deadline_ms is not None:
+            self._arm(deadline_ms - self.now_ms)
 
     def _app_polled_ms(self) -> int:
         return self._clock_ms + int(self.application.last_polled_ms * self._clock_rate)

@@ -225,7 +225,7 @@ class _Play:
             other = known.setdefault(instance_id, consumer)
             if other is consumer:
                 continue
-            stay, go = (consumer, other) if consumer.member.view().member_id in members else (other, consumer)
+            stay, go = (consumer, other) if consumer.view.member_id in members else (other, consumer)
             known[instance_id] = stay
             stage.end(self._rng, go, SimulatedConsumer.crash)
 

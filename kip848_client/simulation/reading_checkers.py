@@ -88,13 +88,13 @@ class ExclusiveReading(Observer):
         else:
             changed = {change.member_id for change in changes}
         for consumer in self._consumers():
-            if changed is None or consumer.member.view().member_id in changed:
+            if changed is None or consumer.view.member_id in changed:
                 self._look(consumer)
 
     def _look(self, consumer: SimulatedConsumer) -> None:
         if consumer.closed:
             return
-        view = consumer.member.view()
+        view = consumer.view
         member_id = view.member_id
         seen = self._mirror.members.get(member_id)
         if seen is None or view.member_epoch not in (seen.epoch, seen.previous_epoch):
@@ -116,8 +116,7 @@ class ExclusiveReading(Observer):
         """Whether any of these is of a topic that exists, and not of one that was deleted and created again."""
         id_of = self._cluster.topics.id_of
         return any(
-            tip.topic_partition in partitions and id_of(tip.topic) == tip.topic_id
-            for tip in consumer.member.view().assigned
+            tip.topic_partition in partitions and id_of(tip.topic) == tip.topic_id for tip in consumer.view.assigned
         )
 
 
@@ -156,12 +155,12 @@ class NoRecordLost(Observer):
     def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
         """It starts at the committed offset that it was told, or goes on where it was."""
         allowed = (self._fetched.get((consumer.name, partition)), self._position.get((consumer.name, partition)))
-        if offset not in allowed:
-            fail("C6", f"{consumer.name} starts {partition} at {offset}, was told {allowed}")
         if self._cluster.topics.id_of(partition.topic) == partition.topic_id:
             end = self._cluster.topics.end_offsets[partition.topic_partition]
             if offset > end:
                 fail("C7", f"{consumer.name} starts {partition} at {offset}, behind its end {end}")
+        if offset not in allowed:
+            fail("C6", f"{consumer.name} starts {partition} at {offset}, was told {allowed}")
         self._position[consumer.name, partition] = offset
 
     def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:

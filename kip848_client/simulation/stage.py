@@ -237,7 +237,7 @@ class Stage:
             return False
         epoch = self.mirror.group_epoch
         for consumer in living:
-            view = consumer.member.view()
+            view = consumer.view
             seen = members.get(view.member_id)
             if view.state is not MemberState.STABLE or view.member_epoch != epoch or seen is None:
                 return False
@@ -257,7 +257,7 @@ class Stage:
         group = self.mirror.group
         state = "none" if group is None else f"{group.state}@{group.group_epoch}/{group.target_epoch}"
         members = "; ".join(
-            f"{one.name} {one.member.phase.name}@{one.member.view().member_epoch} reads {len(one.readable)}"
+            f"{one.name} {one.member.phase.name}@{one.view.member_epoch} reads {len(one.readable)}"
             for one in self.living()
         )
         held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
