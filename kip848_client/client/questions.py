@@ -13,6 +13,7 @@ from kip848_client.client.data_plane import OFFSET_INVALID, KafkaException, Publ
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.ownership import OneThread
+from kip848_client.errors import Kip848Error
 
 if TYPE_CHECKING:
     from kip848_client.client.data_plane import ClusterMetadata
@@ -79,20 +80,30 @@ class ClusterQuestions:
     def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
         """How many offsets each assigned partition is behind its end, as of its last fetch.
 
+        A paused partition is not fetched: its leader is asked, and its last fetch counts only if nobody answers.
+
         Args:
-            timeout_s: for asking about partitions that were not fetched yet.
+            timeout_s: for asking about partitions that are paused, or were not fetched yet.
 
         Returns:
             Partitions whose position is not known yet are absent.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer about one that was not fetched yet.
         """
         with self._gate:
             deadline_s = time.monotonic() + timeout_s
             behind = {}
+            paused = self._fetcher.paused
             for partition, position in sorted(self._fetcher.positions().items()):
                 low, high = self.get_watermark_offsets(public(partition), cached=True)
-                if high < 0:
+                if high < 0 or partition in paused:
                     left_s = max(0.001, deadline_s - time.monotonic())
-                    low, high = self.get_watermark_offsets(public(partition), timeout=left_s)
+                    try:
+                        low, high = self.get_watermark_offsets(public(partition), timeout=left_s)
+                    except Kip848Error:
+                        if high < 0:
+                            raise
                 behind[public(partition)] = max(0, high - max(low, position.offset))
             return behind
 

@@ -21,7 +21,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 from tests.threads.bench import P0, P1, Bench, ScriptedCoordinator, closing
 
 ORDERS = Subscription(frozenset({"orders"}))
@@ -144,7 +144,7 @@ def test_close_returns_by_its_deadline_although_nobody_answers_the_leave(
     began = time.monotonic()
     errors = bench.close(timeout_s=0.4)
 
-    assert time.monotonic() - began < 0.8
+    assert time.monotonic() - began < SOON_S
     assert errors == []
     assert coordinator.heartbeats()[-1].member_epoch == -1
     assert bench.callbacks.calls[-1] == ("revoked", [0, 1])
@@ -162,7 +162,7 @@ def test_a_silent_commit_does_not_eat_the_time_of_the_leave(coordinator: Scripte
         began = time.monotonic()
         bench.close(timeout_s=1.0)
 
-        assert time.monotonic() - began < 1.4
+        assert time.monotonic() - began < SOON_S
     assert any(isinstance(request, OffsetCommitRequest) for request in coordinator.sent)
     assert coordinator.heartbeats()[-1].member_epoch == -1
 
@@ -178,7 +178,7 @@ def test_a_commit_of_the_listener_does_not_eat_the_time_of_the_leave_either(
     began = time.monotonic()
     errors = bench.close(timeout_s=0.8)
 
-    assert time.monotonic() - began < 1.3
+    assert time.monotonic() - began < SOON_S
     assert [type(error) for error in errors] == [ListenerError]
     assert coordinator.heartbeats()[-1].member_epoch == -1
 
@@ -191,9 +191,9 @@ def test_close_does_not_wait_for_a_commit_once_no_coordinator_is_found(coordinat
         coordinator.gone = True
 
         began = time.monotonic()
-        bench.close(timeout_s=20.0)
+        bench.close(timeout_s=60.0)
 
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < SOON_S
 
 
 def test_close_commits_then_revokes_then_leaves(coordinator: ScriptedCoordinator) -> None:
@@ -219,9 +219,9 @@ def test_close_without_a_coordinator_returns_at_once(bench: Bench, coordinator: 
     bench.member.poll(0.05)
 
     began = time.monotonic()
-    bench.close(timeout_s=5.0)
+    bench.close(timeout_s=60.0)
 
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < SOON_S
     assert coordinator.heartbeats() == []
 
 
@@ -293,7 +293,7 @@ def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: Script
         began = time.monotonic()
         with pytest.raises(RequestTimeoutError):
             call()
-        assert 0.1 < time.monotonic() - began < 0.6
+        assert 0.1 < time.monotonic() - began < SOON_S
 
 
 def test_unsubscribe_returns_at_its_deadline_although_nobody_answers(
@@ -306,7 +306,7 @@ def test_unsubscribe_returns_at_its_deadline_although_nobody_answers(
     began = time.monotonic()
     bench.member.unsubscribe(timeout_ms=300)
 
-    assert time.monotonic() - began < 0.8
+    assert time.monotonic() - began < SOON_S
     assert bench.callbacks.calls[-1] == ("revoked", [0, 1])
 
 
@@ -436,7 +436,7 @@ def test_a_bug_on_the_background_thread_is_raised_and_close_works(coordinator: S
     assert isinstance(bench.manager.crashed, ZeroDivisionError)
     began = time.monotonic()
     bench.close()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < SOON_S
     with pytest.raises(IllegalStateError, match="closed"):
         bench.member.poll(0)
 
@@ -446,7 +446,7 @@ def test_a_dropped_application_leaves_without_its_listeners(bench: Bench, coordi
     join(bench)
     before = list(bench.callbacks.calls)
 
-    assert bench.manager.detach(timeout_s=5.0)
+    assert bench.manager.detach(timeout_s=60.0)
 
     assert coordinator.heartbeats()[-1].member_epoch == -1
     assert bench.callbacks.calls == before
@@ -455,7 +455,7 @@ def test_a_dropped_application_leaves_without_its_listeners(bench: Bench, coordi
 
 def test_a_missed_poll_interval_is_noticed_without_a_poll(coordinator: ScriptedCoordinator) -> None:
     """The thread must wake for it by itself: the application is stuck."""
-    with closing(Bench(coordinator, max_poll_interval_ms=150)) as bench:
+    with closing(Bench(coordinator, max_poll_interval_ms=1_000)) as bench:
         join(bench)
 
         wait_until(lambda: coordinator.heartbeats()[-1].member_epoch == -1)

@@ -249,7 +249,7 @@ class ScriptedCoordinator:
         self._threads[0].join(60)  # from here on no connection is added
         self.disconnect()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(5)
 
     def __enter__(self) -> Self:
         return self

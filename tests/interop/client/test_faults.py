@@ -32,6 +32,7 @@ from kip848_client.faults.actions import Action
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.interop
 
@@ -136,7 +137,7 @@ def test_a_commit_that_is_never_answered_ends_with_its_time(
     began_s = time.monotonic()
     with pytest.raises(RequestTimeoutError):
         consumer.raw.commit(asynchronous=False, timeout_s=1.0)
-    assert 0.9 < time.monotonic() - began_s < 5.0
+    assert 0.9 < time.monotonic() - began_s < SOON_S
 
 
 def test_a_coordinator_that_is_away_for_a_while_is_waited_for(
@@ -173,7 +174,7 @@ def test_a_member_whose_heartbeats_are_held_loses_its_partitions_to_another(
     other.raw.commit(asynchronous=False)
 
     broker.faults.clear()
-    drive(zombie, other, until=lambda: zombie.listener.count("assigned") == 2)
+    drive(zombie, other, until=lambda: len(zombie.partitions) == len(other.partitions) == 2)
     assert zombie.listener.names()[:2] == ["assigned", "lost"]
     assert sorted(zombie.partitions + other.partitions) == [0, 1, 2, 3]
 
@@ -189,22 +190,25 @@ def test_close_returns_in_time_whatever_becomes_of_the_leave(
     rule = broker.faults.on(HEARTBEAT, action, when=is_leave, times=ALWAYS)
     began_s = time.monotonic()
     consumer.raw.close(timeout_s=2.0)
-    assert time.monotonic() - began_s < 4.0
+    assert time.monotonic() - began_s < SOON_S
     rule.wait()
     assert consumer.listener.names() == ["assigned", "revoked"]
 
 
 def test_a_shorter_heartbeat_interval_is_obeyed_at_once(broker: EmbeddedBroker, make_impatient: MakeImpatient) -> None:
     """The interval is the broker's to choose, with every answer."""
+    interval_ms = [3_600_000]
     broker.faults.on(
-        HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=15)), times=ALWAYS
+        HEARTBEAT,
+        rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=interval_ms[0])),
+        times=ALWAYS,
     )
     consumer = make_impatient().subscribe("orders")
     drive(consumer, until=lambda: len(consumer.partitions) == 4)
     mark = broker.requests.mark()
-    first = broker.wait_for_request(HEARTBEAT, since=mark, count=1)
-    last = broker.wait_for_request(HEARTBEAT, since=mark, count=20)
-    assert last.ts_ms - first.ts_ms < 19 * 90, "the broker's own interval is 100 ms"
+    interval_ms[0] = 15
+    consumer.subscribe("orders", "payments")  # something to say at once
+    broker.wait_for_request(HEARTBEAT, since=mark, count=20)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from tests.interop.client.conftest import QUIET, MakeConsumer
 from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
 from tests.support.raw_connection import RawConnection
+from tests.support.waiting import SOON_S, outlast
 
 pytestmark = pytest.mark.interop
 
@@ -193,7 +194,6 @@ def test_a_slow_listener_does_not_cost_the_membership(
 
     def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
         broker.wait_for("g", lambda group: len(group.members) == 1)
-        # At 100 ms a heartbeat, 13 of them outlast the session of 1 s; without them the member would be removed.
         broker.wait_for_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, since=broker.requests.mark(), count=13, timeout_s=60)
         epochs.append(inside.member_epoch)
 
@@ -210,7 +210,7 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(
 ) -> None:
     """max.poll.interval.ms: stuck work is given to others; the application hears *lost* when it polls again."""
     produce("orders", 5)
-    consumer = make_consumer(max_poll_interval_ms=300).subscribe("orders")
+    consumer = make_consumer(max_poll_interval_ms=1_000).subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) >= 20)
     consumer.raw.commit(asynchronous=False)
 
@@ -229,12 +229,11 @@ def test_taking_records_from_the_buffer_counts_as_polling(
 ) -> None:
     """poll() that answers from memory is a poll: a slow but steady consumer must not be thrown out."""
     produce("orders", 50, partitions=[0])
-    consumer = make_consumer(max_poll_interval_ms=600).subscribe("orders")
-    pause = threading.Event()
+    consumer = make_consumer(max_poll_interval_ms=1_500).subscribe("orders")
 
-    for _ in range(12):
-        assert consumer.raw.poll(5.0) is not None
-        pause.wait(0.15)  # the application works on the record
+    for _ in range(13):
+        assert consumer.raw.poll(60.0) is not None
+        outlast(0.15)  # the application works on the record
 
     assert consumer.raw.state is MemberState.STABLE
     assert consumer.listener.names() == ["assigned"]
@@ -242,9 +241,9 @@ def test_taking_records_from_the_buffer_counts_as_polling(
 
 def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(make_consumer: MakeConsumer) -> None:
     """An empty topic is no reason to leave: while poll() waits, the application is there."""
-    consumer = make_consumer(max_poll_interval_ms=200).subscribe("orders")
+    consumer = make_consumer(max_poll_interval_ms=1_000).subscribe("orders")
 
-    assert consumer.raw.poll(1.0) is None
+    assert consumer.raw.poll(2.0) is None
 
     assert consumer.raw.state is MemberState.STABLE
     assert consumer.listener.names() == ["assigned"]
@@ -298,7 +297,7 @@ def test_a_failing_listener_does_not_prevent_the_leave(broker: EmbeddedBroker, m
     with pytest.raises(ListenerError, match="bug in the application"):
         consumer.raw.close()
 
-    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5)
+    broker.wait_for("g", lambda group: not group.members)
     consumer.raw.close()
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.raw.poll(0)
@@ -313,7 +312,7 @@ def test_close_returns_in_time_although_the_broker_is_gone(broker: EmbeddedBroke
     began = time.monotonic()
     consumer.raw.close(timeout_s=2.0)
 
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < SOON_S
     assert consumer.listener.names()[-1] in {"revoked", "lost"}
 
 
@@ -325,8 +324,8 @@ def test_close_without_time_still_leaves(broker: EmbeddedBroker, make_consumer: 
     began = time.monotonic()
     consumer.raw.close(timeout_s=0)
 
-    assert time.monotonic() - began < 0.8
-    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5)
+    assert time.monotonic() - began < SOON_S
+    broker.wait_for("g", lambda group: not group.members)
 
 
 def test_a_static_member_keeps_its_partitions_over_a_restart(
@@ -343,7 +342,7 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(
     assert broker.wait_for_group("g", state="Stable", members=1).group_epoch == epoch
     second.raw.close(mode=LeaveMode.LEAVE_GROUP)
 
-    broker.wait_for("g", lambda group: not group.members, timeout_s=0.5)
+    broker.wait_for("g", lambda group: not group.members)
 
 
 def test_a_second_holder_of_an_instance_id_is_refused(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:

@@ -315,13 +315,13 @@ def test_a_revocation_waits_for_its_commit_no_longer_than_the_rebalance_timeout(
 ) -> None:
     produce("orders", 5, partitions=[0])
     scripted.start_with({"orders": [0]})
-    member = watch(enable_auto_commit=True, max_poll_interval_ms=600).subscribe()
+    member = watch(enable_auto_commit=True, max_poll_interval_ms=1_500).subscribe()
     member.drive(lambda: len(member.records) == 5)
     scripted.always(COMMIT, LOADING)
     began_s = time.monotonic()
     scripted.give({"orders": [1]})
     member.drive_to("revoked orders-0", "report 2 orders-1")
-    assert 0.5 < time.monotonic() - began_s < SOON_S
+    assert 1.2 < time.monotonic() - began_s < SOON_S
 
 
 def test_without_auto_commit_nothing_is_committed(

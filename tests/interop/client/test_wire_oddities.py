@@ -109,14 +109,14 @@ def test_the_answer_to_the_leave_of_a_late_poller_does_not_disturb_its_return(
 ) -> None:
     scripted.start_with({"orders": [0]})
     scripted.always(HEARTBEAT, lambda request: HOLD if request.member_epoch < 0 else None)
-    member = watch(max_poll_interval_ms=200).subscribe().drive_to("report 1 orders-0")
+    member = watch(max_poll_interval_ms=1_000).subscribe().drive_to("report 1 orders-0")
     wait_until(lambda: "leave -1" in scripted.story)
     member.drive_to("lost orders-0", "join")
     leave = next(one for one in scripted.of(HEARTBEAT) if one.request.member_epoch < 0)
     leave.answer(scripted.heartbeat(leave.request))
     member.drive_to("join", "assigned orders-0", "report 1 orders-0").drive_for(0.1)
     full = [one for one in scripted.heartbeats if one.member_epoch == 0]
-    assert all(one.topic_partitions == () and one.rebalance_timeout_ms == 200 for one in full)
+    assert all(one.topic_partitions == () and one.rebalance_timeout_ms == 1_000 for one in full)
     assert member.consumer.state is MemberState.STABLE
 
 

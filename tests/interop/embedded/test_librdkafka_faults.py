@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -139,8 +138,6 @@ def test_a_fetch_that_is_held_arrives_when_it_is_released(broker: EmbeddedBroker
     produce(broker.bootstrap_servers, "orders", 2, partitions=2)
     with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
         rule.wait()
-        began_s = time.monotonic()
         assert not member.delivered
         rule.release()
         wait_until(lambda: len(member.delivered) == 2, what="two records")
-        assert time.monotonic() - began_s < TIMEOUT_S
