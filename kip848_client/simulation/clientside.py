@@ -71,6 +71,11 @@ class ClientSide:
         self.heard_ms = -1
         """When a heartbeat of it was accepted last."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to the coordinator, on which a request can be written."""
+        return self._coordinator is not None and self._coordinator.open
+
     def send(self, effect: SendRequest) -> None:
         """Write a request on the connection that it is for."""
         consumer = self._consumer

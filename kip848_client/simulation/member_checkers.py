@@ -92,6 +92,8 @@ class ListenerPairs(Observer):
 class OneHeartbeat(Observer):
     """C4: one heartbeat under way, the leave excepted; a join brings everything, and owns nothing.
 
+    Who leaves says so, if there is a coordinator to hear it; a static member says that it will be back.
+
     C8: requests under way stay few.
     """
 
@@ -99,6 +101,7 @@ class OneHeartbeat(Observer):
         self._waiting: dict[str, Request[Any]] = {}
         """Consumer -> the heartbeat whose answer it waits for; not one that it gave up."""
         self._full_next: set[str] = set()
+        self._said_goodbye: set[str] = set()
         self._under_way: defaultdict[str, int] = defaultdict(int)
 
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
@@ -114,6 +117,9 @@ class OneHeartbeat(Observer):
         if phase in FATAL:
             fail("C4", f"{name} is FATAL and sends a heartbeat")
         if request.member_epoch < 0:
+            self._said_goodbye.add(name)
+            if request.member_epoch != (_LEAVES if request.instance_id is None else _LEAVES_FOR_A_WHILE):
+                fail("C4", f"{name} leaves with {request}")
             return
         if phase not in HEARTBEATING:
             fail("C4", f"{name} is {phase.name} and sends {request}")
@@ -153,10 +159,17 @@ class OneHeartbeat(Observer):
     def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
         """A member that left its group, or was removed, waits for no answer any more."""
         if effect.new in _OUT:
-            self._waiting.pop(consumer.name, None)
-            self._full_next.discard(consumer.name)
+            name = consumer.name
+            self._waiting.pop(name, None)
+            self._full_next.discard(name)
+            silent = effect.trigger == "left" and name not in self._said_goodbye
+            if silent and consumer.network.connected and consumer.member.snapshot().coordinator is not None:
+                fail("C4", f"{name} leaves and does not say so")
+            self._said_goodbye.discard(name)
 
 
+_LEAVES: Final = -1
+_LEAVES_FOR_A_WHILE: Final = -2
 _OUT: Final = frozenset({MemberState.RELEASING_ASSIGNMENT, MemberState.UNJOINED, MemberState.FATAL})
 
 _INCURABLE: Final = frozenset(

@@ -121,7 +121,7 @@ class Trials:
             fail("L8", f"{sorted(missing)} did not find the coordinator in {limit_ms} ms")
 
     def _nothing_happens(self) -> None:
-        """L6: with nothing to do epochs stay, and everybody sends one heartbeat an interval."""
+        """L6: with nothing to do epochs stay, everybody sends one heartbeat an interval, and offsets are committed."""
         stage = self._stage
         epoch = stage.mirror.group_epoch
         living = stage.living()
@@ -134,3 +134,23 @@ class Trials:
             sent = consumer.member.snapshot().heartbeats - before[consumer]
             if not _QUIET_INTERVALS - 2 <= sent <= _QUIET_INTERVALS + 2:
                 fail("L6", f"{consumer.name} sent {sent} heartbeats in {_QUIET_INTERVALS} intervals")
+        if self._uncommitted() is not None:
+            stage.world.run_until(stage.world.now_ms + 3 * stage.scenario.auto_commit_ms)
+        if (left := self._uncommitted()) is not None:
+            fail("L7", left)
+
+    def _uncommitted(self) -> str | None:
+        """L7: whoever commits by itself has committed everything that it was handed."""
+        stage = self._stage
+        committed = stage.cluster.coordinator.committed(stage.mirror.group_id)
+        ends = stage.cluster.topics.end_offsets
+        for consumer in stage.living():
+            if consumer.config.auto_commit_interval_ms is None:
+                continue
+            for partition in sorted(consumer.readable):
+                end = ends[partition]
+                found = committed.get(partition.topic, {}).get(partition.partition)
+                if end and (found is None or found.offset != end):
+                    told = None if found is None else found.offset
+                    return f"{consumer.name} read {partition} to {end} and committed {told}"
+        return None

@@ -5,7 +5,16 @@ A checker that no bug can trip checks nothing. Each `Mutant` says what is broken
 
 from __future__ import annotations
 
-from tests.mutants import known_assignors, known_coordinator, known_member
+from tests.mutants import known_assignors, known_coordinator, known_incidents, known_invariants, known_member
 from tests.mutants.registry import MUTANTS, Mutant, by_name
 
-__all__ = ["MUTANTS", "Mutant", "by_name", "known_assignors", "known_coordinator", "known_member"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "by_name",
+    "known_assignors",
+    "known_coordinator",
+    "known_incidents",
+    "known_invariants",
+    "known_member",
+]

@@ -34,13 +34,12 @@ def test_every_change_has_a_name_of_its_own(everything: list[Mutation]) -> None:
 
 def test_a_change_changes_what_its_name_says() -> None:
     """The report would blame the wrong line."""
-    tree = ast.parse(path_of(HEARTBEAT).read_bytes())
-    name = "member/heartbeat Heartbeats._note_send: self._context.statistics.heartbeats += 1 => nothing"
+    module = "kip848_client.member.backoff"
+    tree = ast.parse(path_of(module).read_bytes())
     before = ast.unparse(tree)
-    after = ast.unparse(mutate(HEARTBEAT, tree, name))
-    assert before.count("statistics.heartbeats += 1") == 1
-    assert "statistics.heartbeats += 1" not in after
-    assert len(before) - len(after) == len("self._context.statistics.heartbeats += 1") - len("pass")
+    after = ast.unparse(mutate(module, tree, "member/backoff Backoff.failed: self.failures += 1 => nothing"))
+    assert before.count("self.failures += 1") == 1
+    assert after == before.replace("self.failures += 1", "pass")
 
 
 def test_every_change_of_a_module_makes_code_that_compiles() -> None:
@@ -84,10 +83,12 @@ def test_a_deleted_statement_is_noticed_by_the_simulation() -> None:
 
 @pytest.mark.slow
 def test_a_change_that_changes_nothing_survives() -> None:
-    """What counts heartbeats for metrics decides nothing; a runner that calls it caught would call anything caught."""
-    name = "member/heartbeat Heartbeats._note_send: self._context.statistics.last_heartbeat_ms = self._context.now_ms"
-    mutation = next(one for one in mutations(HEARTBEAT) if one.name.startswith(name))
-    outcome = try_one(Mutant(mutation.name, HEARTBEAT, mutation.kind, range(3)), plays(3))
+    """What counts rebalances for metrics decides nothing; a runner that calls it caught would call anything caught."""
+    module = "kip848_client.member.statistics"
+    mutation = next(
+        one for one in mutations(module) if one.name.startswith("member/statistics Statistics.moved: self.")
+    )
+    outcome = try_one(Mutant(mutation.name, module, mutation.kind, range(3)), plays(3))
     assert not outcome.caught, outcome.verdict
     assert outcome.verdict.played == 3
 

@@ -1,0 +1,342 @@
+"""Bugs that other implementations of this protocol had; see `registry`. Each name ends with where it happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kip848_client.assignors import GroupAssignment, GroupSpec
+from kip848_client.assignors.uniform import UniformAssignor
+from kip848_client.coordinator import current_assignment, departure, heartbeat, membership
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.current_assignment import Target
+from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember, MemberState
+from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.errors import ErrorCode
+from kip848_client.member import commit_requests
+from kip848_client.member.commit_requests import FetchResult
+from kip848_client.member.context import Context
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.leaving import LEAVE_EPOCH, Leaving
+from kip848_client.member.membership import Membership
+from kip848_client.member.offset_fetches import OffsetFetches
+from kip848_client.member.positions import Positions
+from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.states import Phase
+from tests.mutants.registry import Patch, mutant
+
+
+@mutant("the time to give up partitions runs on after they were given up (KAFKA-16249)", "L3", "L6", "L1", "L2", "L8")
+def _(patch: Patch) -> None:
+    apply, time_is_up = GroupCoordinator.apply, departure.time_is_up
+
+    def applied(self: GroupCoordinator, result: CoordinatorResult) -> None:
+        kept = tuple(
+            change
+            for change in result.soft
+            if result.records == () or not (isinstance(change, CancelTimer) and change.key.kind is TimerKind.REBALANCE)
+        )
+        apply(self, replace(result, soft=kept))
+
+    def fires(state: Any, key: TimerKey, timer: Any, *, wall_ms: int) -> CoordinatorResult:
+        group = state.groups.get(key.group_id)
+        member = None if group is None else group.members.get(key.member_id)
+        if member is not None and key.kind is TimerKind.REBALANCE:
+            timer = timer._replace(member_epoch=member.current.member_epoch)
+        return time_is_up(state, key, timer, wall_ms=wall_ms)
+
+    patch.setattr(GroupCoordinator, "apply", applied)
+    patch.setattr(departure, "time_is_up", fires)
+
+
+@mutant("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "L3", "L6", "L1")
+def _(patch: Patch) -> None:
+    original = heartbeat._Heartbeat._arm_timers
+
+    def arm_timers(self: Any, member: GroupMember, *, changed: bool) -> None:
+        original(self, member, changed=changed)
+        if member.current.state is MemberState.UNRELEASED_PARTITIONS and changed:
+            key = TimerKey(TimerKind.REBALANCE, self._group.group_id, member.member_id)
+            deadline_ms = self._now_ms + member.metadata.rebalance_timeout_ms // 8
+            epoch = member.current.member_epoch
+            self._batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
+
+    patch.setattr(heartbeat._Heartbeat, "_arm_timers", arm_timers)
+
+
+@mutant("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")
+def _(patch: Patch) -> None:
+    original = membership.check_epoch
+
+    def check_epoch(member: GroupMember, *, received: int, owned: Any) -> None:
+        if 0 < received < member.current.member_epoch:
+            raise membership.fenced("an old epoch")
+        original(member, received=received, owned=owned)
+
+    patch.setattr(membership, "check_epoch", check_epoch)
+
+
+@mutant("a member is believed to own what it says that it owns (KAFKA-12984)", "S1", "S5", "S4", "assertion")
+def _(patch: Patch) -> None:
+    original = current_assignment.reconcile
+
+    def reconcile(current: CurrentAssignment, target: Target, **named: Any) -> CurrentAssignment:
+        after = original(current, target, **named)
+        assigned = {topic_id: dict(epochs) for topic_id, epochs in after.assigned.items()}
+        for topic_id, partitions in (named["owned"] or {}).items():
+            for partition in partitions:
+                assigned.setdefault(topic_id, {}).setdefault(partition, after.member_epoch)
+        return replace(after, assigned=assigned) if assigned != after.assigned else after
+
+    patch.setattr(heartbeat, "reconcile", reconcile)
+
+
+@mutant("a rebalance is the cause of the next one, for ever (librdkafka#4783)", "L1", "L6", "L8", "L2")
+def _(patch: Patch) -> None:
+    original, assign = heartbeat._Heartbeat._reason_to_bump, UniformAssignor.assign
+    turns = {"count": 0}
+
+    def reason(self: Any, found: Any, after: Any) -> str | None:
+        if self._message.topic_partitions is not None and self._message.member_epoch > 0:
+            return "partitions_acknowledged"
+        return original(self, found, after)
+
+    def turned(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
+        turns["count"] += 1
+        found = assign(self, spec)
+        members = sorted(found)
+        by = turns["count"] % max(1, len(members))
+        if len(set(spec.subscriptions.values())) > 1:
+            return found
+        return {member: found[other] for member, other in zip(members, members[by:] + members[:by], strict=True)}
+
+    patch.setattr(heartbeat._Heartbeat, "_reason_to_bump", reason)
+    patch.setattr(UniformAssignor, "assign", turned)
+
+
+@mutant("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5")
+def _(patch: Patch) -> None:
+    original = Reconciler.cancel
+
+    def cancel(self: Reconciler) -> Run | None:
+        run = self.run
+        awaited = original(self)
+        self.run = run
+        return awaited
+
+    patch.setattr(Reconciler, "cancel", cancel)
+
+
+@mutant("a topic that was deleted before its name was known ends the member (librdkafka#4634)", "exception")
+def _(patch: Patch) -> None:
+    original = Reconciler._metadata_ended
+
+    def ended(self: Reconciler) -> None:
+        for topic_id in self._requested:
+            self._names[topic_id]
+        original(self)
+
+    patch.setattr(Reconciler, "_metadata_ended", ended)
+
+
+@mutant("a member that owns nothing leaves without saying so (librdkafka#4634)", "C4")
+def _(patch: Patch) -> None:
+    start, send = Leaving.start, Leaving._send
+    silent: set[int] = set()
+
+    def started(self: Leaving, event: Any) -> None:
+        if not self._context.owned:
+            silent.add(id(self))
+        start(self, event)
+
+    def sent(self: Leaving) -> None:
+        if id(self) in silent:
+            self._end_unsent()
+        else:
+            send(self)
+
+    patch.setattr(Leaving, "start", started)
+    patch.setattr(Leaving, "_send", sent)
+
+
+@mutant("a member whose listener raised leaves without saying so (KAFKA-16933)", "C4", seed=20)
+def _(patch: Patch) -> None:
+    released, send = Leaving._released, Leaving._send
+    silent: set[int] = set()
+
+    def was_released(self: Leaving, error: BaseException | None) -> None:
+        if error is not None:
+            silent.add(id(self))
+        released(self, error)
+
+    def sent(self: Leaving) -> None:
+        if id(self) in silent:
+            self._end_unsent()
+        else:
+            send(self)
+
+    patch.setattr(Leaving, "_released", was_released)
+    patch.setattr(Leaving, "_send", sent)
+
+
+@mutant("a static member leaves for good at every restart (Dekaf#1348)", "C4")
+def _(patch: Patch) -> None:
+    patch.setattr(Leaving, "epoch", lambda self, mode: LEAVE_EPOCH)
+
+
+@mutant("an assignment that changes nothing is never acknowledged (KAFKA-16312)", "L1")
+def _(patch: Patch) -> None:
+    original = Reconciler.advance
+
+    def advance(self: Reconciler) -> None:
+        current = self.current
+        if self._resolved.partitions == current.partitions and self._context.phase is Phase.PENDING:
+            self._ask_for_names()
+        else:
+            original(self)
+
+    patch.setattr(Reconciler, "advance", advance)
+    patch.setattr(Reconciler, "poll_wanted", property(lambda self: _differs(self) and _wanted(self)))
+
+
+def _differs(reconciler: Reconciler) -> bool:
+    return reconciler._resolved.partitions != reconciler.current.partitions or not reconciler.current.local_epoch
+
+
+_wanted: Any = Reconciler.poll_wanted.fget  # type: ignore[attr-defined]
+
+
+@mutant("partitions whose listener raised once are never fetched (KAFKA-18160)", "L1", "L7", "L8", "L2", "L10")
+def _(patch: Patch) -> None:
+    original, give_up = Positions.release, Reconciler._give_up
+    refused: set[tuple[int, Any]] = set()
+
+    def gave_up(self: Reconciler, run: Run) -> None:
+        refused.update((id(self._positions), partition) for partition in run.added)
+        give_up(self, run)
+
+    def release(self: Positions, partitions: Any) -> None:
+        original(self, [one for one in partitions if (id(self), one) not in refused])
+
+    patch.setattr(Reconciler, "_give_up", gave_up)
+    patch.setattr(Positions, "release", release)
+
+
+@mutant(
+    "partitions that come while others are looked up start from the reset policy (KAFKA-17674)",
+    "C6",
+    scenario="failover",
+)
+def _(patch: Patch) -> None:
+    original = Positions._looked_up
+
+    def looked_up(self: Positions, lookup: Any, slots: Any, result: FetchResult | None, error: Any) -> None:
+        original(self, lookup, slots, result, error)
+        if result is not None:
+            self._apply_policy([slot for slot in self._slots.values() if slot.stage.name in {"LOOK_UP", "LOOKING_UP"}])
+
+    patch.setattr(Positions, "_looked_up", looked_up)
+
+
+@mutant("a stale epoch in a look-up of offsets counts as no offset (platformatic/kafka#267)", "C6")
+def _(patch: Patch) -> None:
+    original = OffsetFetches._answered
+
+    def answered(self: OffsetFetches, fetch: Any, request: Any, response: Any, link: int | None) -> None:
+        codes = {group.error_code for group in response.groups} | {response.error_code}
+        if ErrorCode.STALE_MEMBER_EPOCH in codes:
+            fetch.request_id = None
+            self._end(fetch, FetchResult(0, {}, {}), None)
+        else:
+            original(self, fetch, request, response, link)
+
+    patch.setattr(OffsetFetches, "_answered", answered)
+
+
+@mutant("NOT_COORDINATOR leaves a partition without a position for ever (librdkafka#5586)", "L1", "L7", "L8", seed=160)
+def _(patch: Patch) -> None:
+    original = OffsetFetches._retry
+
+    def retry(self: OffsetFetches, fetch: Any, error: Any) -> None:
+        original(self, fetch, error)
+        if getattr(error, "code", None) == ErrorCode.NOT_COORDINATOR:
+            self._fetches.remove(fetch)
+
+    patch.setattr(OffsetFetches, "_retry", retry)
+
+
+@mutant(
+    "a member that is fenced while it awaits an answer waits for ever (KAFKA-16215)", "L1", "L5", scenario="assignors"
+)
+def _(patch: Patch) -> None:
+    original = Heartbeats.restart
+
+    def restart(self: Heartbeats, *, removals: int) -> None:
+        in_flight = self._in_flight
+        original(self, removals=removals)
+        self._in_flight = in_flight
+
+    patch.setattr(Heartbeats, "restart", restart)
+
+
+@mutant("a connection that broke is never looked up again (KAFKA-17293)", "L1", "L8")
+def _(patch: Patch) -> None:
+    patch.setattr(Context, "lose_link", lambda self, link: None)
+
+
+@mutant("a member that can send nothing does not sleep (KAFKA-20426)", "hang")
+def _(patch: Patch) -> None:
+    original = Membership.deadline_ms
+
+    def deadline_ms(self: Membership) -> int | None:
+        return self._context.now_ms if not self._discovery.known else original(self)
+
+    patch.setattr(Membership, "deadline_ms", deadline_ms)
+
+
+@mutant("the join after a poll that came too late is not full (librdkafka#5541)", "C4")
+def _(patch: Patch) -> None:
+    original = Heartbeats.build
+
+    def build(self: Heartbeats, **named: Any) -> Any:
+        built = original(self, **named)
+        again = built.member_epoch == 0 and self._context.incarnation > 1
+        return replace(built, rebalance_timeout_ms=-1, topic_partitions=None) if again else built
+
+    patch.setattr(Heartbeats, "build", build)
+
+
+@mutant("polls are not reported, so the poll timer always fires (KAFKA-16026)", "L1", "L6")
+def _(patch: Patch) -> None:
+    def polled(self: Membership) -> None:
+        self._release.polled()
+        if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+            self._last_poll_ms = self._context.now_ms
+            self._context.move("polled")
+            self._join()
+
+    patch.setattr(Membership, "polled", polled)
+    patch.setattr(Membership, "seen_polling", lambda self, at_ms: None)
+
+
+@mutant("commits do not name their member (KAFKA-15978)", "L7", "S11")
+def _(patch: Patch) -> None:
+    original = commit_requests.build_commit
+
+    def build_commit(context: Any, offsets: Any) -> Any:
+        built = original(context, offsets)
+        return built._replace(request=replace(built.request, member_id="nobody"))
+
+    patch.setattr("kip848_client.member.commits.build_commit", build_commit)
+
+
+@mutant("an acknowledgement is repeated as often as the loop turns (KAFKA-20145)", "L6", "hang", "C4")
+def _(patch: Patch) -> None:
+    original = Heartbeats.ended
+
+    def ended(self: Heartbeats) -> None:
+        original(self)
+        self.ack_due = True
+
+    patch.setattr(Heartbeats, "ended", ended)

@@ -1,0 +1,184 @@
+"""A bug for each invariant that no bug of an other implementation trips; see `registry`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kip848_client.coordinator import deletion, heartbeat, membership, offset_fetch
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
+from kip848_client.coordinator.timers import TimerKind
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.leaving import Leaving
+from kip848_client.member.offset_fetches import OffsetFetches
+from kip848_client.member.positions import Positions
+from kip848_client.model import ZERO_UUID, OffsetAndMetadata
+from tests.mutants.registry import Patch, mutant
+
+_LONG_MS = 30_000
+
+
+@mutant("a group takes more members than it may have", "S12")
+def _(patch: Patch) -> None:
+    original = membership.find_member
+
+    def find_member(state: Any, group: Any, message: Any, *, owned: Any) -> Any:
+        config = state.config
+        state.config = replace(config, consumer_max_size=2**31 - 1)
+        try:
+            return original(state, group, message, owned=owned)
+        finally:
+            state.config = config
+
+    patch.setattr(heartbeat, "find_member", find_member)
+
+
+@mutant("a topic that was created again is read from where the old one was", "C7", "C6")
+def _(patch: Patch) -> None:
+    drop, prepare = Positions.drop, Positions.prepare
+    left: dict[tuple[int, Any], tuple[Any, OffsetAndMetadata]] = {}
+
+    def dropped(self: Positions, partitions: Any) -> None:
+        for tip in partitions:
+            slot = self._slots.get(tip)
+            if slot is not None and slot.position is not None:
+                left[id(self), tip.topic_partition] = tip.topic_id, slot.position
+        drop(self, partitions)
+
+    def prepared(self: Positions, partitions: Any) -> None:
+        prepare(self, partitions)
+        for tip in partitions:
+            topic_id, position = left.get((id(self), tip.topic_partition), (tip.topic_id, None))
+            if position is not None and topic_id != tip.topic_id:
+                self._slots[tip].position = position
+
+    patch.setattr(Positions, "drop", dropped)
+    patch.setattr(Positions, "prepare", prepared)
+
+
+@mutant("a member starts far behind the end of a partition that nobody committed", "C7")
+def _(patch: Patch) -> None:
+    original = Positions.listed
+
+    def listed(self: Positions, event: Any) -> None:
+        later = {key: OffsetAndMetadata(at.offset + 1_000_000) for key, at in event.offsets.items()}
+        original(self, replace(event, offsets=later))
+
+    patch.setattr(Positions, "listed", listed)
+
+
+@mutant("offsets are asked for again before the answer came", "C8", scenario="refusals")
+def _(patch: Patch) -> None:
+    original, end = OffsetFetches._send, OffsetFetches._end
+
+    def send(self: OffsetFetches, fetch: Any) -> None:
+        original(self, fetch)
+        fetch.request_id = None
+
+    def ended(self: OffsetFetches, fetch: Any, result: Any, error: Any) -> None:
+        if fetch in self._fetches:
+            end(self, fetch, result, error)
+
+    patch.setattr(OffsetFetches, "_end", ended)
+    patch.setattr(OffsetFetches, "_send", send)
+
+
+@mutant("a session lasts three times as long as the group was told", "L2", "L1")
+def _(patch: Patch) -> None:
+    original = GroupCoordinator.apply
+
+    def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
+        soft = tuple(_thrice(change) for change in result.soft)
+        original(self, replace(result, soft=soft))
+
+    def _thrice(change: Any) -> Any:
+        if getattr(getattr(change, "key", None), "kind", None) is not TimerKind.SESSION:
+            return change
+        if not isinstance(change, ArmTimer):
+            return change
+        return replace(change, deadline_ms=change.deadline_ms + 2 * 6_000)
+
+    patch.setattr(GroupCoordinator, "apply", apply)
+
+
+@mutant("close() waits for an answer to its leave, however long that takes", "L4", scenario="assignors")
+def _(patch: Patch) -> None:
+    original = Leaving._answered
+
+    def answered(self: Leaving, answer: object) -> None:
+        if type(answer).__name__ != "RequestFailed":
+            original(self, answer)
+
+    def advance(self: Leaving) -> None:
+        if self._context.phase.name == "LEAVE_DUE":
+            self._send()
+
+    patch.setattr(Leaving, "_answered", answered)
+    patch.setattr(Leaving, "advance", advance)
+    patch.setattr(Leaving, "deadline_ms", lambda self: None)
+
+
+@mutant("a member that was removed takes its time to join again", "L5", "L1", "L2")
+def _(patch: Patch) -> None:
+    original = Heartbeats.restart
+
+    def restart(self: Heartbeats, *, removals: int) -> None:
+        original(self, removals=removals)
+        if removals:
+            self._backoff.ready_ms = self._context.now_ms + _LONG_MS
+
+    patch.setattr(Heartbeats, "restart", restart)
+
+
+@mutant("heartbeats are sent three times as often as the coordinator asks for", "L6")
+def _(patch: Patch) -> None:
+    original = Heartbeats.send
+
+    def send(self: Heartbeats, **named: Any) -> None:
+        original(self, **named)
+        self._due_ms = self._context.now_ms + self._interval_ms // 3
+
+    patch.setattr(Heartbeats, "send", send)
+
+
+@mutant("a coordinator that moved is looked for after half a minute", "L8", "L1")
+def _(patch: Patch) -> None:
+    original = Discovery.disconnected
+
+    def disconnected(self: Discovery, event: Any) -> None:
+        original(self, event)
+        self._backoff.ready_ms = self._context.now_ms + _LONG_MS
+
+    patch.setattr(Discovery, "disconnected", disconnected)
+
+
+@mutant("a group hears of topics that changed with the change after", "L10", "L1")
+def _(patch: Patch) -> None:
+    original = GroupCoordinator._topics_changed
+    before: dict[int, MetadataCheckDue] = {}
+
+    def changed(self: GroupCoordinator, image: Any) -> CoordinatorResult:
+        result = original(self, image)
+        soft: list[SoftChange] = []
+        for change in result.soft:
+            if isinstance(change, MetadataCheckDue):
+                soft.append(before.get(id(self), MetadataCheckDue(())))
+                before[id(self)] = change
+            else:
+                soft.append(change)
+        return replace(result, soft=tuple(soft))
+
+    patch.setattr(GroupCoordinator, "_topics_changed", changed)
+
+
+@mutant("offsets of a topic that was deleted are those of the next one with its name", "S11", "C6", "C7")
+def _(patch: Patch) -> None:
+    original = offset_fetch._Fetch._partition
+
+    def read(committed: Any, *, index: int, topic: Any, error: Any) -> Any:
+        return original(committed, index=index, topic=replace(topic, topic_id=ZERO_UUID), error=error)
+
+    patch.setattr(deletion, "offsets_of_topics", lambda state, names: [])
+    patch.setattr(offset_fetch._Fetch, "_partition", staticmethod(read))
