@@ -13,6 +13,7 @@ from typing import Final
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.requests import ConfigChanged, TopicsChanged
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.errors import ErrorCode
@@ -71,6 +72,8 @@ class Cluster:
         """Grows whenever the coordinator's state may have changed, or the topics."""
         self.loads = 0
         """How often a coordinator was loaded."""
+        self.facts: list[GroupEvent] = []
+        """What the coordinator told its event log since a checker looked."""
         self.crash_before_append = 0.0
         self.crash_after_append = 0.0
         self.on_node_down: Callable[[int], None] = lambda _node: None

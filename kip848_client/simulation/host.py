@@ -104,6 +104,8 @@ class CoordinatorHost:
         self.coordinator.apply(result)
         for fact in result.events:
             self._world.history.add_fact(self._world.now_ms, fact)
+        if result.events and not self.deposed:
+            cluster.facts += result.events
         if result.records and cluster.dies(cluster.crash_after_append):
             cluster.crash("after_append")
             return

@@ -18,6 +18,7 @@ from kip848_client.simulation.assignor_checkers import InstalledTargets
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Coverage
+from kip848_client.simulation.fact_checkers import ToldFacts
 from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
 from kip848_client.simulation.group_checkers import (
     Durability,
@@ -109,6 +110,7 @@ class Stage:
                 SlowRevokers(self.cluster, self.mirror, self.world),
                 OwnAssertions(self.cluster),
                 InstalledTargets(self.mirror),
+                ToldFacts(self.cluster, self.mirror),
             ),
             cluster=self.cluster,
             mirror=self.mirror,

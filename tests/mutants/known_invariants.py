@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kip848_client.coordinator import deletion, heartbeat, membership, offset_fetch
+from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
 from kip848_client.coordinator.timers import TimerKind
@@ -182,3 +183,14 @@ def _(patch: Patch) -> None:
 
     patch.setattr(deletion, "offsets_of_topics", lambda state, names: [])
     patch.setattr(offset_fetch._Fetch, "_partition", staticmethod(read))
+
+
+@mutant("the event log does not say who left", "T1")
+def _(patch: Patch) -> None:
+    original = Batch.happened
+
+    def happened(self: Batch, event: str, **named: Any) -> None:
+        if event != "member_left":
+            original(self, event, **named)
+
+    patch.setattr(Batch, "happened", happened)
