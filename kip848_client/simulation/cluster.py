@@ -73,7 +73,7 @@ class Cluster:
         self.loads = 0
         """How often a coordinator was loaded."""
         self.facts: list[GroupEvent] = []
-        """What the coordinator told its event log since a checker looked."""
+        """What the coordinator told its event log, of what changed since a checker looked."""
         self.crash_before_append = 0.0
         self.crash_after_append = 0.0
         self.on_node_down: Callable[[int], None] = lambda _node: None

@@ -74,7 +74,7 @@ def _told(
     member_id: str | None = None,
     group_epoch: int | None = None,
 ) -> GroupEvent | None:
-    for fact in facts:
+    for fact in reversed(facts):
         if fact.event in names and member_id in (None, fact.member_id) and group_epoch in (None, fact.group_epoch):
             return fact
     return None

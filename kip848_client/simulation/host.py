@@ -104,7 +104,7 @@ class CoordinatorHost:
         self.coordinator.apply(result)
         for fact in result.events:
             self._world.history.add_fact(self._world.now_ms, fact)
-        if result.events and not self.deposed:
+        if result.records:
             cluster.facts += result.events
         if result.records and cluster.dies(cluster.crash_after_append):
             cluster.crash("after_append")
