@@ -132,6 +132,19 @@ class JournalEvent:
         )
 
 
+_TYPES: Final[Mapping[str, tuple[type, bool]]] = {
+    "ts_ms": (int, True),
+    "source": (str, True),
+    "group_id": (str, False),
+    "member_id": (str, False),
+    "client_id": (str, False),
+    "member_epoch": (int, False),
+    "group_epoch": (int, False),
+    "fields": (dict, True),
+}
+"""Key -> what it holds, and whether it must hold something."""
+
+
 def parse_line(line: str) -> JournalEvent:
     """Read one line back.
 
@@ -145,6 +158,9 @@ def parse_line(line: str) -> JournalEvent:
             raise ProtocolError(f"event log line has v={version!r}; this version reads v={SCHEMA_VERSION}")
         if raw["event"] not in EVENTS:
             raise ProtocolError(f"event log line has the unknown event {raw['event']!r}")
+        for name, (kind, needed) in _TYPES.items():
+            if not isinstance(raw[name], kind) and (needed or raw[name] is not None):
+                raise ProtocolError(f"event log line has {name}={raw[name]!r}, which is no {kind.__name__}")
         return JournalEvent(**{name: raw[name] for name in JournalEvent.__match_args__})
     except (ValueError, KeyError, TypeError) as error:
         raise ProtocolError(f"not a line of the event log: {line[:200]!r}") from error

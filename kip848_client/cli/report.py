@@ -5,6 +5,7 @@
     kip848 report broker.jsonl consumer-*.jsonl                  # numbers, as a table
     kip848 report history.jsonl --html timeline.html             # one page, with a slider
     kip848 report history.jsonl --png timeline.png --group orders
+    kip848 report --spark /logs 's3a://more/*.jsonl.gz' --out tables --html summary.html   # more than one machine holds
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from kip848_client.cli.report_spark import add_spark_arguments, run_spark
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import read_journal
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
-from kip848_client.report.figures import Percentiles
 from kip848_client.report.html import render_html
 from kip848_client.report.png import draw_timeline
+from kip848_client.report.summary import spread_sentence
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("logs", metavar="FILE", nargs="+", type=Path, help="event logs (JSON lines); mixed by time")
+    parser.add_argument("logs", metavar="FILE", nargs="+", help="event logs (JSON lines); mixed by time")
     parser.add_argument("--group", metavar="ID", help="this group only (all)")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
     parser.add_argument("--png", metavar="FILE", type=Path, help="draw the timeline of one group (.png or .svg)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_spark_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +41,11 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         Kip848Error: a file cannot be read or written, or is no event log; no such group.
     """
-    timelines = _read(arguments.logs, arguments.group)
+    if arguments.spark:
+        return run_spark(arguments)
+    if arguments.out is not None or arguments.master is not None:
+        raise ConfigError("--out and --master go with --spark")
+    timelines = _read([Path(log) for log in arguments.logs], arguments.group)
     try:
         if arguments.html is not None:
             arguments.html.write_text(render_html(timelines), encoding="utf-8")
@@ -82,14 +89,14 @@ def _sentences(figures: Figures) -> list[str]:
     lines = [
         f"group {figures.group_id}: {figures.members} members, {figures.partitions} partitions, "
         f"{figures.log_ms / 1000:.1f} s of log",
-        f"  rebalances             {_spread(figures.rebalance)}",
-        f"  without a reader       {_spread(figures.without_reader)}",
+        f"  rebalances             {spread_sentence(figures.rebalance)}",
+        f"  without a reader       {spread_sentence(figures.without_reader)}",
         f"  partitions moved       {figures.moves}, and {figures.bounces} taken away for nothing"
         + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
     ]
-    lines += [f"  {name:<22} {_spread(times)}" for name, times in figures.listener_calls.items()]
+    lines += [f"  {name:<22} {spread_sentence(times)}" for name, times in figures.listener_calls.items()]
     if figures.heartbeats:
-        lines.append(f"  heartbeats late by     {_spread(figures.late)}")
+        lines.append(f"  heartbeats late by     {spread_sentence(figures.late)}")
     commits = figures.commits
     ends = {
         "done": commits.done, "failed": commits.failed, "accepted": commits.accepted, "refused": commits.refused
@@ -100,16 +107,3 @@ def _sentences(figures: Figures) -> list[str]:
     if figures.two_readers:
         lines.append(f"  READ BY TWO AT ONCE    {', '.join(figures.two_readers)}")
     return lines
-
-
-def _spread(times: Percentiles) -> str:
-    if not times.count:
-        return "0"
-    parts = zip(
-        ("median", "90 %", "99 %", "longest"), (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms), strict=True
-    )
-    return f"{times.count}: " + ", ".join(f"{name} {_duration(ms)}" for name, ms in parts if ms is not None)
-
-
-def _duration(ms: float) -> str:
-    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.2f} s"

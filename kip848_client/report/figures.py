@@ -26,11 +26,13 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from kip848_client.report.timeline import CommitKey, PartitionLane, Span, Timeline
 from kip848_client.values import value
 
-_AT_REST = {"Stable", "Empty", "Dead"}
+AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
+"""States of a group in which nothing is left to be done."""
 
 
 @value
@@ -229,7 +231,7 @@ def percentiles(durations_ms: Iterable[float]) -> Percentiles:
 
 
 def _rebalances(timeline: Timeline) -> list[Rebalance]:
-    rests = [span.start_ms for span in timeline.states if span.text in _AT_REST]
+    rests = [span.start_ms for span in timeline.states if span.text in AT_REST]
     found: list[Rebalance] = []
     open_: list[tuple[float, int, str]] = []
     bumps = list(timeline.epochs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.report.names import MemberNames
@@ -400,7 +400,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 def _flat(by_topic: JsonValue) -> list[str]:
     if not isinstance(by_topic, dict):
         return []
-    return [f"{topic}-{index}" for topic, indexes in by_topic.items() for index in cast("list[int]", indexes)]
+    return [f"{topic}-{index}" for topic, indexes in by_topic.items() if isinstance(indexes, list) for index in indexes]
 
 
 def _names_of(listed: JsonValue) -> list[str]:

@@ -1,0 +1,168 @@
+"""What many groups came to, in one page: numbers, bars, and the worst of everything. Too many for a timeline each.
+
+A `Summary` is plain values, made by whoever counted (`kip848_client.spark.analytics_page`); here it becomes sentences
+for a terminal, JSON, and one self-contained HTML page that loads nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Final
+
+from kip848_client.report.figures import Percentiles
+from kip848_client.values import value
+
+_WIDTH: Final = 640
+_BAR: Final = 20
+_LABEL: Final = 110
+_COUNT: Final = 80
+
+
+@value
+class Bar:
+    """One bar of a chart."""
+
+    label: str
+    count: int
+
+
+@value
+class Table:
+    """The worst of something; cells are written as they are."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@value
+class Summary:
+    """Everything that the page shows.
+
+    Args:
+        title: of the page.
+        totals: a name and a number, in the order in which they are shown.
+        spreads: durations by name.
+        charts: bars by title.
+        alarming: names of `totals` that are bad news unless they are 0.
+    """
+
+    title: str
+    totals: Mapping[str, int]
+    shares: Mapping[str, float | None]
+    spreads: Mapping[str, Percentiles]
+    charts: Mapping[str, Sequence[Bar]]
+    tables: Sequence[Table]
+    alarming: frozenset[str] = frozenset()
+
+    def to_plain(self) -> dict[str, object]:
+        """As JSON values."""
+        return {
+            "totals": dict(self.totals),
+            "shares": dict(self.shares),
+            "spreads": {name: dataclasses.asdict(spread) for name, spread in self.spreads.items()},
+            "charts": {title: [dataclasses.asdict(bar) for bar in bars] for title, bars in self.charts.items()},
+            "tables": [dataclasses.asdict(table) for table in self.tables],
+        }
+
+
+def duration(ms: float) -> str:
+    """Write milliseconds as people say them."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1000:.2f} s" if ms < 600_000 else f"{ms / 60_000:,.1f} min"
+
+
+def spread_sentence(times: Percentiles) -> str:
+    """Write a spread on one line."""
+    if not times.count:
+        return "0"
+    parts = zip(
+        ("median", "90 %", "99 %", "longest"), (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms), strict=True
+    )
+    return f"{times.count:,}: " + ", ".join(f"{name} {duration(ms)}" for name, ms in parts if ms is not None)
+
+
+def sentences(summary: Summary) -> Iterator[str]:
+    """For a terminal."""
+    yield summary.title
+    yield "  " + ", ".join(f"{count:,} {name}" for name, count in summary.totals.items())
+    for name, times in summary.spreads.items():
+        yield f"  {name:<22} {spread_sentence(times)}"
+    for name, share in summary.shares.items():
+        yield f"  {name:<22} {_share(share)}"
+    for name in summary.totals:
+        if name in summary.alarming and summary.totals[name]:
+            yield f"  {name.upper()}: {summary.totals[name]:,}"
+
+
+def render_summary(summary: Summary) -> str:
+    """Write the page."""
+    page = files(__package__).joinpath("summary.html").read_text(encoding="utf-8")
+    return page.replace("__TITLE__", html.escape(summary.title)).replace("__BODY__", "\n".join(_body(summary)), 1)
+
+
+def _body(summary: Summary) -> Iterator[str]:
+    yield '<div class="figures">'
+    for name, count in summary.totals.items():
+        bad = ' bad"' if name in summary.alarming and count else '"'
+        yield f'<div class="figure{bad}><b>{count:,}</b>{html.escape(name)}</div>'
+    for name, share in summary.shares.items():
+        yield f'<div class="figure"><b>{_share(share)}</b>{html.escape(name)}</div>'
+    yield "</div>"
+    spreads = [
+        (name, f"{times.count:,}", *(_time(ms) for ms in (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms)))
+        for name, times in summary.spreads.items()
+    ]
+    yield from _table(Table("Durations", ("", "count", "median", "90 %", "99 %", "longest"), spreads))
+    yield '<div class="charts">'
+    for title, bars in summary.charts.items():
+        yield f"<div><h2>{html.escape(title)}</h2>{_chart(title, bars)}</div>"
+    yield "</div>"
+    for table in summary.tables:
+        yield from _table(table)
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"<h2>{html.escape(table.title)}</h2>"
+    if not table.rows:
+        yield '<p class="soft">none</p>'
+        return
+    yield "<table><tr>" + _cells("th", table.header) + "</tr>"
+    for row in table.rows:
+        yield "<tr>" + _cells("td", row) + "</tr>"
+    yield "</table>"
+
+
+def _cells(tag: str, cells: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+
+
+def _chart(title: str, bars: Sequence[Bar]) -> str:
+    if not any(bar.count for bar in bars):
+        return '<p class="soft">nothing to show</p>'
+    most = max(bar.count for bar in bars)
+    height = _BAR * len(bars)
+    drawn = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{html.escape(title)}">']
+    for index, bar in enumerate(bars):
+        top = index * _BAR
+        width = (_WIDTH - _LABEL - _COUNT) * bar.count / most
+        label = html.escape(bar.label)
+        drawn.append(
+            f'<text x="{_LABEL - 8}" y="{top + 14}" text-anchor="end">{label}</text>'
+            f'<rect x="{_LABEL}" y="{top + 3}" width="{width:.1f}" height="{_BAR - 6}" rx="2">'
+            f"<title>{label}: {bar.count:,}</title></rect>"
+            f'<text class="soft" x="{_LABEL + width + 6:.1f}" y="{top + 14}">{bar.count:,}</text>'
+        )
+    return "".join(drawn) + "</svg>"
+
+
+def _share(share: float | None) -> str:
+    return "—" if share is None else f"{share:.1%}"
+
+
+def _time(ms: float | None) -> str:
+    return "—" if ms is None else duration(ms)

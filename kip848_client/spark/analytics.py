@@ -1,0 +1,177 @@
+"""Event logs that do not fit one machine: the figures of `kip848_client.report`, as tables, computed on Spark.
+
+::
+
+    from kip848_client.spark import spark_session
+    from kip848_client.spark.analytics import analyze
+
+    analysis = analyze(spark_session(), ["/logs/brokers", "/logs/consumers/*.jsonl.gz"])
+    analysis.groups.orderBy("rebalance.max_ms", ascending=False).show()
+    analysis.write("/reports/today")
+
+Lines are parsed, grouped, and put in order by Spark; no process holds more than one group's open spans, and the driver
+holds totals only. `figures.py` of the report says what each number is; a test compares the two.
+
+Does not own: parsing (`event_rows`), spans (`lane_rows`), the arithmetic (`analytics_figures`), the page
+(`analytics_page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+
+from kip848_client.errors import Kip848Error
+from kip848_client.spark import analytics_figures as figures
+from kip848_client.spark.event_rows import event_rows, malformed_lines, read_lines
+from kip848_client.spark.lane_rows import lane_rows, with_names
+from kip848_client.spark.quiet import without_pandas_warning
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Analysis", "analyze", "analyze_lines", "analyze_sweep"]
+
+TABLES: Final[Mapping[str, str]] = {
+    "groups": "one row a group: every figure of it",
+    "members": "one row a member of a group: heartbeats, commits, what it gained, gave and owned",
+    "partitions": "one row a partition of a group: changes of owner, and time without a reader",
+    "rebalances": "one row a rebalance: from when until when, group epochs, reasons",
+    "ownership": "one row a span of time in which a member owned a partition, the next owner, and the gap between",
+    "listener_calls": "one row a callback of a group: how long its calls took",
+    "commit_errors": "one row a member and reason: how often commits were not taken",
+    "marks": "one row a fault, refusal, failure, start or end",
+    "malformed": "one row a line that is no event: file, line, what is wrong with it",
+}
+"""What `Analysis.write` writes, each a folder of Parquet files."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The whole log: lines, how many of them are events, and its first and last time (ms)."""
+
+    lines: int
+    events: int
+    start_ms: int
+    end_ms: int
+
+    @property
+    def malformed(self) -> int:
+        """Lines that are no events."""
+        return self.lines - self.events
+
+
+class Analysis:
+    """The tables of `TABLES`. Made by `analyze`; what Spark keeps for them is let go together with this object.
+
+    Tables that others are made of are computed once and kept on the executors (in ``SparkContext``'s checkpoint folder
+    if one is set: then the loss of an executor costs nothing).
+    """
+
+    def __init__(self, events: DataFrame, bounds: Bounds, *, group_id: str | None) -> None:
+        self.bounds: Final = bounds
+        of_groups = events.where("group_id is not null")
+        no_group = events.where("group_id is null and problem is null")
+        if group_id is not None:
+            of_groups = of_groups.where(sf.col("group_id") == group_id)
+        self.named: Final = kept(with_names(of_groups))
+        pieces = kept(lane_rows(self.named, start_ms=bounds.start_ms, end_ms=bounds.end_ms))
+        self.rebalances: Final = kept(figures.rebalances(pieces))
+        self.ownership: Final = kept(figures.ownership(pieces))
+        self.partitions: Final = kept(figures.partitions(pieces, self.ownership))
+        self.members: Final = figures.members(self.named, self.ownership)
+        self.listener_calls: Final = figures.listener_calls(pieces)
+        self.commit_errors: Final = figures.commit_errors(self.named)
+        self.marks: Final = kept(figures.marks(pieces, no_group))
+        self.malformed: Final = malformed_lines(events)
+        self.groups: Final = kept(
+            figures.groups(
+                named=self.named,
+                rebalances=self.rebalances,
+                ownership=self.ownership,
+                partitions=self.partitions,
+                marks=self.marks,
+                log_ms=max(bounds.end_ms - bounds.start_ms, 1),
+            )
+        )
+
+    def tables(self) -> Iterator[tuple[str, DataFrame]]:
+        """Every table by name."""
+        for name in TABLES:
+            yield name, getattr(self, name)
+
+    def write(self, out: str | Path) -> None:
+        """Write every table to *out*, any folder that Spark can write to; tables that are there are replaced."""
+        for name, table in self.tables():
+            table.write.mode("overwrite").parquet(f"{out}/{name}")
+
+
+def kept(table: DataFrame) -> DataFrame:
+    """*table*, computed now and once. Its plan is cut: Spark analyzes a plan anew for every table made of it."""
+    durable = table.sparkSession.sparkContext.getCheckpointDir() is not None
+    return table.checkpoint() if durable else table.localCheckpoint()
+
+
+def analyze(spark: SparkSession, paths: Sequence[str | Path], *, group_id: str | None = None) -> Analysis:
+    """Analyze event logs of clients, brokers and simulations, all of them as one log.
+
+    Args:
+        paths: files, folders and patterns, on any file system that Spark knows; gzip is understood.
+        group_id: this group only.
+
+    Raises:
+        ConfigError: nothing is there.
+        Kip848Error: there is no event of any group, or of that one.
+    """
+    return analyze_lines(read_lines(spark, [str(path) for path in paths]), group_id=group_id)
+
+
+def analyze_sweep(runs: DataFrame, *, group_id: str | None = None) -> Analysis:
+    """Analyze the traces of a sweep (`kip848_client.spark.sweep`); each run is a group, named by scenario and seed.
+
+    Raises:
+        Kip848Error: the sweep kept no traces.
+    """
+    lines = runs.where("log is not null").select(
+        sf.explode("log").alias("value"),
+        sf.concat_ws("-", "scenario", "seed").alias("file"),
+        sf.lit(0).cast("long").alias("block"),
+    )
+    return analyze_lines(lines, group_id=group_id)
+
+
+def analyze_lines(lines: DataFrame, *, group_id: str | None = None) -> Analysis:
+    """Analyze lines that are a table already.
+
+    Args:
+        lines: columns value (a line of an event log), file (string), block (long); rows of one file and block in order.
+
+    Raises:
+        Kip848Error: there is no event of any group, or of that one.
+    """
+    with without_pandas_warning():
+        events = kept(event_rows(lines))
+        return Analysis(events, _bounds(events, group_id), group_id=group_id)
+
+
+def _bounds(events: DataFrame, group_id: str | None) -> Bounds:
+    wanted = "group_id is not null" if group_id is None else sf.col("group_id") == group_id
+    row = events.agg(
+        sf.count("*").alias("lines"),
+        sf.count("ts_ms").alias("events"),
+        sf.min("ts_ms").alias("start_ms"),
+        sf.max("ts_ms").alias("end_ms"),
+        sf.count_if(sf.expr(wanted) if isinstance(wanted, str) else wanted).alias("wanted"),
+    ).first()
+    assert row is not None, "an aggregate without groups has one row"
+    if not row["wanted"]:
+        known = [each["group_id"] for each in events.select("group_id").dropna().distinct().limit(10).collect()]
+        told = f"of group {group_id!r}; there is {', '.join(sorted(known)) or 'none'}" if group_id else "of any group"
+        raise Kip848Error(
+            f"no event {told} in {row['lines']:,} lines, {row['lines'] - row['events']:,} of them malformed"
+        )
+    return Bounds(row["lines"], row["events"], row["start_ms"], row["end_ms"])

@@ -1,0 +1,205 @@
+"""The summary of an analysis: totals, spreads, histograms and the worst of everything. Only these reach the driver."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import functions as sf
+
+from kip848_client.report.figures import Percentiles
+from kip848_client.report.summary import Bar, Summary, Table, duration
+from kip848_client.spark.analytics import Analysis
+from kip848_client.spark.analytics_figures import heartbeats, percentiles_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+_WORST: Final = 20
+_PERIODS: Final = 24
+_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
+_TWO: Final = "partitions read by two"
+_MALFORMED: Final = "malformed lines"
+_A_REAL_CLOCK_MS: Final = 100_000_000_000
+"""Times beyond this are since 1970; a simulation's begin at 0."""
+
+
+def summarize(analysis: Analysis) -> Summary:
+    """Count what is shown of *analysis*."""
+    bounds = analysis.bounds
+    when = _clock(bounds.start_ms)
+    late = heartbeats(analysis.named)
+    rebalances = analysis.rebalances
+    gaps = analysis.ownership.where("gap_ms > 0")
+    return Summary(
+        title=f"Consumer groups from {when(bounds.start_ms)} to {when(bounds.end_ms)}",
+        totals=_totals(analysis),
+        shares={"stayed in a rebalance": _first(analysis.groups.agg(sf.avg("stayed").alias("share")))["share"]},
+        spreads={
+            "rebalances": _spread(rebalances, "ms"),
+            "without a reader": _spread(gaps, "gap_ms"),
+            "heartbeats late by": _spread(late, "late_ms"),
+        },
+        charts={
+            "How long rebalances took": _histogram(rebalances, "ms"),
+            "How long partitions had no reader": _histogram(gaps, "gap_ms"),
+            "How late heartbeats were": _histogram(late, "late_ms"),
+            "Rebalances over time": _over_time(analysis),
+        },
+        tables=_tables(analysis, late, when),
+        alarming=frozenset({_TWO, _MALFORMED}),
+    )
+
+
+def _totals(analysis: Analysis) -> dict[str, int]:
+    summed = ("members", "partitions", "moves", "bounces", "heartbeats", "done", "failed", "accepted", "refused")
+    marks = ("fault", "refusal", "failure")
+    row = _first(
+        analysis.groups.agg(
+            sf.count("*").alias("groups"),
+            *(sf.sum(name).alias(name) for name in summed),
+            sf.sum(sf.size("two_readers")).alias("two"),
+        )
+    )
+    kinds = _first(analysis.marks.agg(*(sf.count_if(sf.col("kind") == kind).alias(kind) for kind in marks)))
+    return {
+        "groups": row["groups"],
+        "members": row["members"],
+        "partitions": row["partitions"],
+        "partitions moved": row["moves"],
+        "moved for nothing": row["bounces"],
+        "heartbeats": row["heartbeats"],
+        "commits done": row["done"],
+        "commits failed": row["failed"],
+        "commits accepted": row["accepted"],
+        "commits refused": row["refused"],
+        **{f"{kind} marks": kinds[kind] for kind in marks},
+        _TWO: row["two"] or 0,
+        "events": analysis.bounds.events,
+        _MALFORMED: analysis.bounds.malformed,
+    }
+
+
+def _tables(analysis: Analysis, late: DataFrame, when: Callable[[float], str]) -> list[Table]:
+    partitions = analysis.partitions
+    return [
+        _worst(
+            analysis.rebalances.where("ms is not null"), "ms",
+            "Slowest rebalances", ("group", "began", "took", "epochs", "why"),
+            lambda row: (
+                row["group_id"], when(row["start_ms"]), duration(row["ms"]),
+                f"{row['first_epoch']} to {row['last_epoch']}",
+                ", ".join(dict.fromkeys(row["reasons"])).replace("_", " "),
+            ),
+        ),
+        _worst(
+            analysis.ownership.where("gap_ms > 0"), "gap_ms",
+            "Longest without a reader", ("group", "partition", "from", "for", "before", "after"),
+            lambda row: (
+                row["group_id"], row["partition"], when(row["end_ms"]), duration(row["gap_ms"]), row["owner"],
+                row["next_owner"],
+            ),
+        ),
+        _worst(
+            partitions.where("moves + returned > 0"), sf.expr("moves + returned"),
+            "Most restless partitions", ("group", "partition", "moved", "for nothing", "without a reader"),
+            lambda row: (
+                row["group_id"], row["partition"], f"{row['moves']:,}", f"{row['returned']:,}",
+                duration(row["without_reader_ms"]),
+            ),
+        ),
+        _worst(
+            partitions.where("two_readers"), "moves",
+            "Partitions read by two at once", ("group", "partition"),
+            lambda row: (row["group_id"], row["partition"]),
+        ),
+        _worst(
+            late.where("late_ms > 0"), "late_ms",
+            "Latest heartbeats", ("group", "member", "sent", "late by"),
+            lambda row: (row["group_id"], row["member"], when(row["sent_ms"]), duration(row["late_ms"])),
+        ),
+        _worst(
+            analysis.commit_errors.groupBy("group_id", "end", "error").agg(sf.sum("count").alias("count")), "count",
+            "Commits that were not taken", ("group", "how", "reason", "times"),
+            lambda row: (row["group_id"], row["end"], row["error"], f"{row['count']:,}"),
+        ),
+        _worst(
+            analysis.groups, sf.col("rebalance.max_ms"),
+            "Groups, the slowest first",
+            ("group", "members", "partitions", "rebalances", "median", "longest", "moved", "late by, 99 %", "refused"),
+            lambda row: (
+                row["group_id"], f"{row['members']:,}", f"{row['partitions']:,}",
+                f"{row['rebalance']['count'] if row['rebalance'] else 0:,}",
+                _or_dash(row["rebalance"], "p50_ms"), _or_dash(row["rebalance"], "max_ms"), f"{row['moves']:,}",
+                _or_dash(row["late"], "p99_ms"), f"{row['failed'] + row['refused']:,}",
+            ),
+        ),
+        Table(
+            "Lines that are no events", ("file", "line", "what is wrong"),
+            [
+                (unquote(urlparse(row["file"]).path or row["file"]), f"{row['line']:,}", row["problem"])
+                for row in analysis.malformed.orderBy("file", "line").limit(_WORST).collect()
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _worst(
+    table: DataFrame, by: str | Column, title: str, header: Sequence[str], cells: Callable[[Row], Sequence[str]]
+) -> Table:
+    column = sf.col(by) if isinstance(by, str) else by
+    ordered = table.orderBy(column.desc_nulls_last(), *(name for name in table.columns[:2]))
+    return Table(title, header, [cells(row) for row in ordered.limit(_WORST).collect()])
+
+
+def _first(table: DataFrame) -> Row:
+    row = table.first()
+    assert row is not None, "an aggregate without groups has one row"
+    return row
+
+
+def _spread(table: DataFrame, column: str) -> Percentiles:
+    return Percentiles(*_first(table.agg(percentiles_of(column).alias("spread")))["spread"])
+
+
+def _histogram(table: DataFrame, column: str) -> list[Bar]:
+    """Bars of a 1-2-5 scale, without the empty ones at both ends."""
+    edges = sf.array(*(sf.lit(float(edge)) for edge in _EDGES_MS))
+    bucket = sf.size(sf.filter(edges, lambda edge: edge <= sf.col(column)))
+    rows = table.where(sf.col(column).isNotNull()).groupBy(bucket.alias("bucket")).count().collect()
+    counts = {row["bucket"]: row["count"] for row in rows}
+    if not counts:
+        return []
+    edges_told = ["0", *(duration(edge).replace(".00 s", " s") for edge in _EDGES_MS)]
+    labels = [f"{low} to {high}" for low, high in itertools.pairwise(edges_told)] + [f"over {edges_told[-1]}"]
+    return [Bar(labels[index], counts.get(index, 0)) for index in range(min(counts), max(counts) + 1)]
+
+
+def _over_time(analysis: Analysis) -> list[Bar]:
+    bounds = analysis.bounds
+    step_ms = max(1.0, (bounds.end_ms - bounds.start_ms) / _PERIODS)
+    period = sf.least(sf.floor((sf.col("start_ms") - bounds.start_ms) / step_ms), sf.lit(_PERIODS - 1))
+    rows = analysis.rebalances.groupBy(period.cast("int").alias("period")).count().collect()
+    counts = {row["period"]: row["count"] for row in rows}
+    when = _clock(bounds.start_ms)
+    starts = itertools.count(bounds.start_ms, step_ms)
+    return [Bar(when(next(starts)), counts.get(index, 0)) for index in range(_PERIODS)]
+
+
+def _clock(start_ms: float) -> Callable[[float], str]:
+    """How times are written: by date, or since the beginning of a virtual clock."""
+
+    def since(ms: float) -> str:
+        return f"{ms / 1000:.3f} s"
+
+    def at(ms: float) -> str:
+        return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+    return at if start_ms > _A_REAL_CLOCK_MS else since
+
+
+def _or_dash(spread: Row | None, name: str) -> str:
+    return "—" if spread is None or spread[name] is None else duration(spread[name])

@@ -1,0 +1,246 @@
+"""``kip848_client.spark.analytics``: the same figures as without Spark, whatever the log is, and what is no event."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kip848_client import Consumer
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.cli import main
+from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.journal import JournalEvent, JsonLinesJournal, read_journal
+from kip848_client.report import Figures, build_timelines, figures_of
+from kip848_client.report.figures import Commits, Percentiles
+from kip848_client.simulation.event_log import to_event_log
+from kip848_client.simulation.play import run
+from kip848_client.simulation.variety import scenario_of
+from kip848_client.spark.analytics import TABLES, Analysis, analyze, analyze_sweep
+from kip848_client.spark.sweep import Sweep, play_sweep
+from tests.spark.arrange import produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PLAYED = [("mixed", seed) for seed in range(30)] + [("storm", 5), ("churn", 7), ("quiet", 1), ("assignors", 2)]
+
+
+def keep(path: Path, events: Iterable[JournalEvent]) -> None:
+    path.write_text("".join(event.to_json() + "\n" for event in events), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Event logs of simulated groups with all kinds of faults, one file each."""
+    folder = tmp_path_factory.mktemp("logs")
+    for scenario, seed in PLAYED:
+        report = run(scenario_of(scenario, seed=seed), seed=seed)
+        keep(folder / f"{scenario}-{seed:03}.jsonl", to_event_log(report.lines, group_id=f"{scenario}-{seed}"))
+    return folder
+
+
+def alone(paths: Iterable[Path]) -> dict[str, Figures]:
+    """The figures as ``kip848 report`` has them."""
+    events = [event for path in sorted(paths) for event in read_journal(path)]
+    return {timeline.group_id: figures_of(timeline) for timeline in build_timelines(events)}
+
+
+def by(table: DataFrame, *keys: str) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = {}
+    for row in table.collect():
+        found.setdefault(tuple(row[key] for key in keys) if len(keys) > 1 else row[keys[0]], []).append(row)
+    return found
+
+
+def spread(row: Row | None) -> Percentiles:
+    return Percentiles(0, None, None, None, None) if row is None else Percentiles(*row)
+
+
+def commits(row: Row, errors: Mapping[str, int]) -> Commits:
+    return Commits(row["done"], row["failed"], row["accepted"], row["refused"], dict(sorted(errors.items())))
+
+
+def assert_equal(analysis: Analysis, expected: Mapping[str, Figures]) -> None:
+    """Every figure of every group, member, partition and rebalance."""
+    groups = by(analysis.groups, "group_id")
+    members, partitions = by(analysis.members, "group_id"), by(analysis.partitions, "group_id")
+    rebalances, calls = by(analysis.rebalances, "group_id"), by(analysis.listener_calls, "group_id")
+    errors = by(analysis.commit_errors, "group_id")
+    assert groups.keys() == expected.keys()
+    for group_id, figures in expected.items():
+        (row,) = groups[group_id]
+        assert (row["log_ms"], row["members"], row["partitions"]) == (
+            figures.log_ms, figures.members, figures.partitions,
+        )  # fmt: skip
+        assert spread(row["rebalance"]) == figures.rebalance
+        assert spread(row["without_reader"]) == figures.without_reader
+        assert (row["moves"], row["bounces"]) == (figures.moves, figures.bounces)
+        assert row["stayed"] == (None if figures.stayed is None else pytest.approx(figures.stayed))
+        assert sorted(row["two_readers"] or []) == sorted(figures.two_readers)
+        assert (row["heartbeats"], spread(row["late"])) == (figures.heartbeats, figures.late)
+        marks = {kind: row[f"{kind}_marks"] for kind in ("fault", "refusal", "failure", "life")}
+        assert {kind: count for kind, count in marks.items() if count} == figures.marks
+        assert commits(row, summed(errors.get(group_id, []))) == figures.commits
+        assert {each["callback"]: spread(each["took"]) for each in calls.get(group_id, [])} == figures.listener_calls
+        seen = sorted(
+            (each["start_ms"], each["end_ms"], each["first_epoch"], each["last_epoch"], each["reasons"])
+            for each in rebalances.get(group_id, [])
+        )
+        assert seen == [
+            (each.start_ms, each.end_ms, each.first_epoch, each.last_epoch, list(each.reasons))
+            for each in figures.rebalances
+        ]
+        without = {each["partition"]: each["without_reader_ms"] for each in partitions.get(group_id, [])}
+        assert without == pytest.approx(dict(figures.without_reader_by_partition_ms))
+        told = {each["member"]: each for each in members.get(group_id, [])}
+        assert told.keys() == {member.member for member in figures.by_member}
+        for member in figures.by_member:
+            mine = told[member.member]
+            assert (mine["heartbeats"], spread(mine["late"])) == (member.heartbeats, member.late)
+            assert (mine["gained"], mine["given"], mine["returned"]) == (member.gained, member.given, member.returned)
+            assert mine["owned_ms"] == pytest.approx(member.owned_ms)
+            own = [each for each in errors.get(group_id, []) if each["member"] == member.member]
+            assert commits(mine, summed(own)) == member.commits
+
+
+def summed(rows: Sequence[Row]) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for row in rows:
+        counted[row["error"]] = counted.get(row["error"], 0) + row["count"]
+    return counted
+
+
+def test_simulated_groups_have_the_same_figures_on_spark(spark: SparkSession, played: Path) -> None:
+    """Two answers to one question, and nobody trusts either. Large logs are read in blocks of 64 KiB."""
+    expected = alone(played.glob("*.jsonl"))
+    assert any(figures.two_readers for figures in expected.values())
+    assert any(figures.commits.errors for figures in expected.values())
+    cut = spark.newSession()
+    cut.conf.set("spark.sql.files.maxPartitionBytes", "65536")
+    analysis = analyze(cut, [played])
+    assert analysis.bounds.malformed == 0
+    assert_equal(analysis, expected)
+
+
+def test_logs_of_real_members_and_their_broker_have_the_same_figures_on_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two consumers, one of which comes later and goes again, and their coordinator; one of the logs is packed."""
+    paths = {name: tmp_path / f"{name}.jsonl" for name in ("broker", "one", "two")}
+    journals = {name: JsonLinesJournal.open(path) for name, path in paths.items()}
+    with EmbeddedBroker({"orders": 4}, journal=journals["broker"]) as broker:
+        produce(broker.bootstrap_servers, "orders", 20, partitions=4)
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        with Consumer({**conf, "client.id": "c"}, journal=journals["one"]) as one:
+            one.subscribe(["orders"])
+            assert one.consume(30, timeout=60)
+            with Consumer({**conf, "client.id": "c"}, journal=journals["two"]) as two:
+                two.subscribe(["orders"])
+                while len(one.assignment()) != 2 or len(two.assignment()) != 2:
+                    one.consume(10, timeout=0.05)
+                    two.consume(10, timeout=0.05)
+                two.commit(asynchronous=False)
+            while len(one.assignment()) != 4:
+                one.consume(10, timeout=0.05)
+        broker.wait_for_group("g", members=0)
+    for journal in journals.values():
+        journal.close()
+    expected = alone(paths.values())
+    assert expected["g"].heartbeats >= 4
+    assert expected["g"].moves >= 2
+    packed = paths["two"].with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(paths["two"].read_bytes()))
+    paths["two"].unlink()
+
+    assert_equal(analyze(spark, [str(tmp_path / "*.jsonl"), packed]), expected)
+
+
+def test_lines_that_are_no_events_are_named_and_the_rest_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """A night's logs of a cluster have a torn line somewhere; file and line say where."""
+    events = list(to_event_log(run(scenario_of("quiet", seed=1), seed=1).lines, group_id="g"))
+    lines = [event.to_json() for event in events]
+    unknown = '{"v":1,"ts_ms":1,"source":"client","event":"nonsense"}'
+    bad_time = lines[0].replace('"ts_ms":', '"ts_ms":"soon","was":')
+    torn = [*lines[:3], "INFO started", *lines[3:40], unknown, bad_time, *lines[40:], lines[5][:30]]
+    (tmp_path / "torn.jsonl").write_text("\n".join(torn), encoding="utf-8")
+    keep(tmp_path / "other.jsonl", events[:1])
+    (tmp_path / "packed.parquet").write_bytes(b"PAR1\xe3\x00\xff\n")
+    session = spark.newSession()
+    session.conf.set("spark.sql.files.maxPartitionBytes", "4096")
+    analysis = analyze(session, [tmp_path])
+    assert (analysis.bounds.malformed, analysis.bounds.events) == (5, len(lines) + 1)
+    found = sorted(analysis.malformed.collect(), key=lambda row: row["line"])
+    groups = analysis.groups.collect()
+
+    assert [(Path(row["file"]).name, row["line"]) for row in found] == [
+        ("packed.parquet", 1),
+        *(("torn.jsonl", line) for line in (4, 42, 43, len(torn))),
+    ]
+    assert "INFO started" in found[1]["problem"]
+    assert "unknown event 'nonsense'" in found[2]["problem"]
+    assert [row["group_id"] for row in groups] == ["g"]
+
+
+def test_what_is_not_there_is_told(spark: SparkSession, played: Path, tmp_path: Path) -> None:
+    """In one sentence, not in a stack of Spark's."""
+    with pytest.raises(ConfigError, match="event logs cannot be read"):
+        analyze(spark, [tmp_path / "missing"])
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(Kip848Error, match="no event of any group in 0 lines"):
+        analyze(spark, [tmp_path])
+    with pytest.raises(Kip848Error, match="no event of group 'nobody'; there is churn-7"):
+        analyze(spark, [played / "churn-007.jsonl"], group_id="nobody")
+
+
+def test_the_command_writes_tables_and_a_page(
+    spark: SparkSession,
+    played: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One command from a night's logs to something that can be mailed; the tables are for whoever asks further."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # the session of all tests goes on
+    page, tables = tmp_path / "page.html", tmp_path / "tables"
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text("INFO <b>started</b>\n", encoding="utf-8")
+    arguments = ["report", "--spark", str(played / "*-00[57].jsonl"), str(torn), "--out", str(tables)]
+    assert main([*arguments, "--html", str(page)]) == 0
+    printed = capsys.readouterr().out
+    assert "4 groups" in printed
+    assert "MALFORMED LINES: 1" in printed
+    assert f"{torn}:1: not a line of the event log: 'INFO" in printed
+
+    written = page.read_text(encoding="utf-8")
+    assert written.count("<svg") >= 3
+    assert "INFO &lt;b&gt;started" in written
+    assert not re.search(r"""(src|href)\s*=""", written), "the page loads nothing"
+    for name in TABLES:
+        assert spark.read.parquet(str(tables / name)).columns, name
+    slowest = spark.read.parquet(str(tables / "groups")).orderBy("rebalance.max_ms", ascending=False).first()
+    assert slowest is not None
+    expected = alone(played.glob("*-00[57].jsonl"))
+    assert slowest["rebalance"]["max_ms"] == max(figures.rebalance.max_ms or 0 for figures in expected.values())
+
+
+def test_the_traces_of_a_sweep_can_be_analyzed(spark: SparkSession, tmp_path: Path) -> None:
+    """Thousands of runs are asked the questions that one log is asked."""
+    runs = play_sweep(spark, Sweep("mixed", range(2), traces="all"), tmp_path / "sweep")
+    groups = analyze_sweep(runs).groups.collect()
+    counted = {row["group_id"]: row["rebalance"]["count"] for row in groups}
+    assert counted == {
+        f"mixed-{row['seed']}": len(row["rebalances"]) for row in runs.select("seed", "rebalances").collect()
+    }
+
+
+def test_the_tables_are_documented() -> None:
+    """The page says what is in each folder."""
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    assert [name for name, told in TABLES.items() if f"| `{name}` | {told} |" not in page] == []
