@@ -141,7 +141,10 @@ def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[
 def _play(work: Work, digests: bool, seeds: range) -> Batch:
     batch = Batch()
     for seed in seeds:
-        report = run(scenario_of(work.name, seed=seed, changes=work.changes), seed=seed)
+        scenario = scenario_of(work.name, seed=seed, changes=work.changes)
+        report = run(scenario, seed=seed, keep_history=digests)
+        if report.violation is not None and not digests:
+            report = run(scenario, seed=seed)  # once more, for those who want to read what happened
         counts = report.history.counts
         batch.members.append(report.scenario.members)
         batch.events.append(report.events)

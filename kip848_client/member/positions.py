@@ -44,6 +44,8 @@ _POLICY: Final = {ResetPolicy.EARLIEST: EARLIEST_TIMESTAMP, ResetPolicy.LATEST: 
 
 
 class _Stage(enum.Enum):
+    __hash__ = object.__hash__  # enum hashes in Python code
+
     NOT_READY = enum.auto()
     """The assigned callback is not over."""
     LOOK_UP = enum.auto()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
@@ -43,6 +43,7 @@ class InstalledTargets(Observer):
         self._installed: ConsumerGroupInstallAssignmentRequest | None = None
         self._before: Mapping[str, frozenset[IdPartition]] = {}
 
+    @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Note what was prepared, and what was taken."""
         match request, response:
@@ -54,6 +55,7 @@ class InstalledTargets(Observer):
                     fail("S10", f"{request.member_id} is not in what it was shown")
             case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
                 self._installed = request
+                self._before = {member_id: seen.target for member_id, seen in self._mirror.members.items()}
                 self._check_taken(request)
             case _:
                 pass
@@ -71,13 +73,10 @@ class InstalledTargets(Observer):
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare the target with what was handed in."""
-        mirror = self._mirror
         installed, self._installed = self._installed, None
-        before = self._before
-        now = {member_id: frozenset(seen.target) for member_id, seen in mirror.members.items()}
-        self._before = now
         if installed is None:
             return
+        mirror, before = self._mirror, self._before
         if mirror.target_epoch != installed.group_epoch:
             fail("S10", f"installed for {installed.group_epoch}, and the target is of {mirror.target_epoch}")
         handed_in = {
@@ -86,7 +85,8 @@ class InstalledTargets(Observer):
             )
             for member in installed.members
         }
-        for member_id, target in now.items():
+        for member_id, seen in mirror.members.items():
+            target = seen.target
             wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
             # A static member that came back under a new id has the part of its old one.
             if wanted is not None and target != wanted:

@@ -128,8 +128,8 @@ class ClientSide:
             request,
             api_version=highest if effect.max_version is None else min(highest, effect.max_version),
             timeout_ms=effect.timeout_ms,
-            on_answer=lambda response: consumer.awake(lambda: self._answered(request_id, request, response)),
-            on_failure=lambda kind, text: consumer.awake(lambda: self._unanswered(request_id, request, kind, text)),
+            on_answer=lambda response: consumer.awake(self._answered, request_id, request, response),
+            on_failure=lambda kind, text: consumer.awake(self._unanswered, request_id, request, kind, text),
         )
 
     def _answered(self, request_id: int, request: Request[Any], response: Response) -> None:

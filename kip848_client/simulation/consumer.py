@@ -214,12 +214,12 @@ class SimulatedConsumer:
 
     # ------------------------------------------------------------------------------------------------ time, randomness
 
-    def awake(self, action: Callable[[], None]) -> None:
+    def awake(self, action: Callable[..., None], *arguments: Any) -> None:
         """Run *action* now, or when the process thaws."""
         if self.world.now_ms < self._thaws_ms:
-            self.world.call_in(self._thaws_ms - self.world.now_ms, lambda: self.awake(action))
+            self.world.call_in(self._thaws_ms - self.world.now_ms, lambda: self.awake(action, *arguments))
         else:
-            action()
+            action(*arguments)
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
         """Run *action* in *delay_ms*, or when the process thaws after that."""
@@ -240,7 +240,11 @@ class SimulatedConsumer:
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
-        self.world.history.add(self.world.now_ms, self.name, what, **details)
+        history = self.world.history
+        if history.keeps:
+            history.add(self.world.now_ms, self.name, what, **details)
+        else:
+            history.count(what)
 
     # ------------------------------------------------------------------------------------------------------ the engine
 

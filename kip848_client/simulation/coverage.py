@@ -33,18 +33,16 @@ class Coverage:
 
     def member_event(self, phase: Phase, event: MemberEvent) -> None:
         """A member in *phase* is told of *event*."""
-        kind = type(event)
-        if kind is ResponseReceived:
-            assert isinstance(event, ResponseReceived)
-            cell: Cell = (phase, *_of_response(event.response))
-        elif kind is RequestFailed:
-            assert isinstance(event, RequestFailed)
-            cell = (phase, "RequestFailed", event.kind)
-        elif kind is ListenerDone:
-            assert isinstance(event, ListenerDone)
-            cell = (phase, "ListenerDone", event.error is not None)
-        else:
-            cell = (phase, kind.__name__, None)
+        match event:
+            case ResponseReceived():
+                kind, code = _of_response(event.response)
+                cell: Cell = (phase, kind, code)
+            case RequestFailed():
+                cell = (phase, "RequestFailed", event.kind)
+            case ListenerDone():
+                cell = (phase, "ListenerDone", event.error is not None)
+            case _:
+                cell = (phase, type(event).__name__, None)
         self.member[cell] = self.member.get(cell, 0) + 1
 
     def served(self, group: ConsumerGroup | None, request: Request[Any], response: Response) -> None:

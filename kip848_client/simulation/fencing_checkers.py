@@ -11,7 +11,7 @@ from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.group_checkers import SingleOwner
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -157,6 +157,7 @@ class OffsetFencing(Observer):
                     found[topic_id, index] = committed.offset
         self._committed = found
 
+    @about(OffsetCommitRequest, OffsetFetchRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Look at every partition."""
         if isinstance(request, OffsetCommitRequest):

@@ -32,7 +32,7 @@ class History:
     """
 
     def __init__(self, *, keep: bool = True) -> None:
-        self._keep = keep
+        self.keeps: Final = keep
         self._lines: list[Line] = []
         self.counts: Final[dict[str, int]] = {}
         self._rendered: tuple[str, ...] | None = None
@@ -42,7 +42,7 @@ class History:
     def add(self, at_ms: int, who: str, what: str, **details: Any) -> None:
         """Note that *who* did or met *what* (a short name, counted) at virtual time *at_ms*."""
         self.counts[what] = self.counts.get(what, 0) + 1
-        if self._keep:
+        if self.keeps:
             self._lines.append(Line(at_ms, who, what, details))
 
     def count(self, what: str) -> None:
@@ -53,7 +53,7 @@ class History:
         """Note a fact of the coordinator."""
         what = fact.event
         self.counts[what] = self.counts.get(what, 0) + 1
-        if self._keep:
+        if self.keeps:
             self._lines.append(Line(at_ms, fact.member_id or "coordinator", what, fact))
 
     @property

@@ -11,7 +11,7 @@ from kip848_client.member.events import StateChanged
 from kip848_client.member.states import FATAL, HEARTBEATING, TRANSITIONS, MemberState, Transition
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -65,11 +65,11 @@ class ListenerPairs(Observer):
         elif name == "lost" or error is None:
             self._has[consumer.name] -= set(partitions)
 
+    @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """C2: what a heartbeat says is owned leaves out nothing that the listener was given."""
-        if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.member_epoch <= 0:
-            return
-        if request.topic_partitions is None:
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch <= 0 or request.topic_partitions is None:
             return
         named = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
         kept = [tip for tip in self._has[consumer.name] if (tip.topic_id, tip.partition) not in named]
@@ -85,7 +85,7 @@ class ListenerPairs(Observer):
 
     def closed(self, consumer: SimulatedConsumer) -> None:
         """C3: nothing is left after close()."""
-        if consumer.member.view().assigned:
+        if consumer.view.assigned:
             fail("C3", f"{consumer.name} closed and owns partitions")
 
 
@@ -195,9 +195,11 @@ class LegalMoves(Observer):
         self._state: defaultdict[str, MemberState] = defaultdict(lambda: MemberState.UNJOINED)
         self._last_code: dict[str, int] = {}
 
+    @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """Remember the error that a heartbeat brought."""
-        if isinstance(response, ConsumerGroupHeartbeatResponse) and response.error_code:
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        if response.error_code:
             self._last_code[consumer.name] = response.error_code
 
     def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:

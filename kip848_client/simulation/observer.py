@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.member.events import StateChanged
@@ -70,6 +71,19 @@ class Observer:
         """Faults ended and the group came to rest."""
 
 
+HookT = TypeVar("HookT", bound=Callable[..., None])
+
+
+def about(*requests: type[Request[Any]]) -> Callable[[HookT], HookT]:
+    """Of `sent`, `answered`, `unanswered`, `stale` and `served`: listen to these requests only."""
+
+    def mark(hook: HookT) -> HookT:
+        hook.requests = frozenset(requests)  # type: ignore[attr-defined]
+        return hook
+
+    return mark
+
+
 class Observers(Observer):
     """Tells several, each only of what it listens to. Give its `after_step` to the world."""
 
@@ -77,13 +91,12 @@ class Observers(Observer):
         self._cluster: Final = cluster
         self._mirror: Final = mirror
         self._changed_views: list[SimulatedConsumer] = []
-        observers = tuple(observers)
-        for name in _HOOKS:
-            default = getattr(Observer, name)
-            hooks = tuple(
-                getattr(observer, name) for observer in observers if getattr(type(observer), name) is not default
-            )
-            setattr(self, name, _telling(hooks))
+        found: dict[str, list[Callable[..., None]]] = {name: [] for name in _HOOKS}
+        for observer in observers:
+            for name in _hooks_of(type(observer)):  # type: ignore[arg-type]  # mypy: classes are hashable
+                found[name].append(getattr(observer, name))
+        for name, hooks in found.items():
+            setattr(self, name, _telling_about(hooks) if name in _OF_REQUESTS else _telling(tuple(hooks)))
         self._tell_view_changed = self.view_changed
         self.view_changed = self._changed_views.append  # type: ignore[method-assign, assignment]
 
@@ -98,6 +111,31 @@ class Observers(Observer):
 
 
 _HOOKS: Final = tuple(name for name in vars(Observer) if not name.startswith("_"))
+_OF_REQUESTS: Final = frozenset({"sent", "answered", "unanswered", "stale", "served"})
+"""Hooks whose second argument is a request."""
+
+
+@functools.cache
+def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
+    """What observers of this class listen to."""
+    return tuple(name for name in _HOOKS if getattr(kind, name) is not getattr(Observer, name))
+
+
+def _telling_about(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """Tell each hook of the requests that it is `about`."""
+    by_kind: dict[type, tuple[Callable[..., None], ...]] = {}
+
+    def tell(who: object, request: object, *response: object) -> None:
+        kind = type(request)
+        wanted = by_kind.get(kind)
+        if wanted is None:
+            wanted = by_kind[kind] = tuple(
+                hook for hook in hooks if kind in getattr(hook, "requests", ()) or not hasattr(hook, "requests")
+            )
+        for hook in wanted:
+            hook(who, request, *response)
+
+    return tell
 
 
 def _telling(hooks: tuple[Callable[..., None], ...]) -> Callable[..., None]:

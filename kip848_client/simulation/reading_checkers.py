@@ -11,7 +11,7 @@ from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.member_checkers import Consumers
 from kip848_client.simulation.mirror import Change, Mirror
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -45,28 +45,34 @@ class ExclusiveReading(Observer):
         self._sent_since: dict[str, Request[Any]] = {}
         self._topics_version = -1
 
+    @about(ConsumerGroupHeartbeatRequest)
     def stale(self, client_id: str, request: Request[Any]) -> None:
         """An old heartbeat that says what the member owned then."""
-        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.topic_partitions is not None:
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.topic_partitions is not None:
             self._excused[request.member_id] = False
             self._sent_since.pop(request.member_id, None)
 
+    @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """The first heartbeat that leaves after an old one was served: its answer tells what became of that."""
-        if self._excused and isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_id in self._excused:
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_id in self._excused:
             self._sent_since.setdefault(request.member_id, request)
 
+    @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """A join begins another life of a member."""
-        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch == 0:
             assert isinstance(response, ConsumerGroupHeartbeatResponse)
             if not response.error_code:
                 self._joins_served[request.member_id] += 1
 
+    @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """The consumer learns of its life, or of what an old heartbeat of it did."""
-        if not isinstance(request, ConsumerGroupHeartbeatRequest):
-            return
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
         member_id, joins = request.member_id, request.member_epoch == 0
         if self._sent_since.get(member_id) is request:
             self._excused[member_id] = True
@@ -140,11 +146,10 @@ class NoRecordLost(Observer):
         found = topic_id if topic_id.int else topics.id_of(topic)
         return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
 
+    @about(OffsetFetchRequest)
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """Remember which committed offsets a consumer was told."""
-        if not isinstance(response, OffsetFetchResponse):
-            return
-        assert isinstance(request, OffsetFetchRequest)
+        assert isinstance(response, OffsetFetchResponse)
         for group in response.groups:
             for topic in group.topics:
                 for partition in topic.partitions:
@@ -177,10 +182,10 @@ class NoRecordLost(Observer):
             self._covered[partition] = stop
         self._position[consumer.name, partition] = stop
 
+    @about(OffsetCommitRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """No accepted commit is ahead of what was handed out, nor of another incarnation of its topic."""
-        if not isinstance(request, OffsetCommitRequest):
-            return
+        assert isinstance(request, OffsetCommitRequest)
         assert isinstance(response, OffsetCommitResponse)
         for asked, topic in zip(request.topics, response.topics, strict=True):
             for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
