@@ -215,6 +215,7 @@ class AsyncConsumer(AsyncCalls):
         return [] if message is None else [message]
 
     async def _read(self, read: Callable[[float], list[Message]], timeout: float | None) -> list[Message]:
+        self._thread.home.check()
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
         deadline_s = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
@@ -301,6 +302,7 @@ class AsyncConsumer(AsyncCalls):
             raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
         if self._end_if_closed():
             return
+        self._thread.home.check()
         deadline_s = time.monotonic() + timeout_s
         patience_end_s = anyio.current_time() + max(timeout_s, CLOSE_GRACE_S)  # also with no time a listener gets some
         # For a task that is cancelled already this is the clean-up; one that is cancelled from now on wants to be gone.

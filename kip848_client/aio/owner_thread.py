@@ -12,7 +12,6 @@ import contextlib
 import contextvars
 import inspect
 import math
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -22,6 +21,8 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
+from kip848_client.aio.lookout import Lookout
+from kip848_client.client.ownership import HomeProcess
 from kip848_client.errors import RequestTimeoutError
 
 ResultT = TypeVar("ResultT")
@@ -106,6 +107,7 @@ class OwnerThread:
 
     Attributes:
         name: of the thread.
+        home: the process that has it.
         nudge: ends a wait inside the current work, so that it meets `check`; called in the event loop.
     """
 
@@ -116,7 +118,8 @@ class OwnerThread:
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._running: list[_Job[Any]] = []
         self._over = False
-        self._process_id = os.getpid()
+        self.home: Final = HomeProcess()
+        self._lookout: Final = Lookout()
         self._handed_in = 0  # written by the event loop only
         self._ended = 0  # written by the thread only
 
@@ -155,9 +158,11 @@ class OwnerThread:
 
         Raises:
             RequestTimeoutError: it could not start in time. It will when it can, without its task.
+            ForkedProcessError: this is a child of the process that made the consumer; it has no such thread.
         """
-        if self._over or os.getpid() != self._process_id:
-            return work()  # it has nothing to wait for; after a fork there is no thread, and it says so itself
+        self.home.check()
+        if self._over:
+            return work()  # it has nothing to wait for
         outer = self._outer()
         job = _Job(work)
         if outer is None:
@@ -166,38 +171,41 @@ class OwnerThread:
             outer.inbox.put(job)
         failure: BaseException | None = None
         grace_end_s = math.inf
-        while not job.done:
-            try:
-                if failure is None:
-                    with anyio.CancelScope(deadline=math.inf if job.started else start_by_s) as limit:
-                        await job.moved()
-                    if limit.cancelled_caught and not job.started:
-                        job.abandon()
-                        raise RequestTimeoutError("another call of this consumer, or its listener, does not end")
-                else:
-                    with anyio.CancelScope(shield=True, deadline=grace_end_s) as grace:
-                        await job.moved()
-                    if grace.cancelled_caught:
-                        job.abandon()
-                        raise failure
-            except GeneratorExit:
-                job.cancelled = interruptible
-                job.abandon()
-                raise
-            except BaseException as error:
-                if job.abandoned:
+        with self._lookout:
+            while not job.done:
+                try:
+                    if failure is None:
+                        with anyio.CancelScope(deadline=math.inf if job.started else start_by_s) as limit:
+                            await job.moved()
+                        if limit.cancelled_caught and not job.started:
+                            job.abandon()
+                            raise RequestTimeoutError("another call of this consumer, or its listener, does not end")
+                    else:
+                        with anyio.CancelScope(shield=True, deadline=grace_end_s) as grace:
+                            await job.moved()
+                        if grace.cancelled_caught:
+                            job.abandon()
+                            raise failure
+                except GeneratorExit:
+                    job.cancelled = interruptible
+                    job.abandon()
                     raise
-                if failure is None:
-                    failure = error
-                    grace_end_s = anyio.current_time() + grace_s
-                if interruptible:
-                    job.cancelled = True
-                    self.nudge()
-                continue
-            if job.asked is not None:
-                called_out, job.asked = job.asked, None
-                end_s = min(callouts_end_s, grace_end_s)
-                failure = await self._answer(called_out, shield=failure is not None, end_s=end_s) or failure
+                except BaseException as error:
+                    if job.abandoned:
+                        raise
+                    if failure is None:
+                        grace_end_s = anyio.current_time() + grace_s
+                    if failure is None or isinstance(failure, anyio.get_cancelled_exc_class()):
+                        failure = error  # the later one came through a shield: asyncio's own, which no scope may catch
+                    if interruptible:
+                        job.cancelled = True
+                        self.nudge()
+                    continue
+                if job.asked is not None:
+                    called_out, job.asked = job.asked, None
+                    end_s = min(callouts_end_s, grace_end_s)
+                    failure = await self._answer(called_out, shield=failure is not None, end_s=end_s) or failure
+                    self.home.check()  # it may have forked
         if failure is not None:
             if job.error is None and undo is not None:
                 result = job.result

@@ -17,6 +17,7 @@ from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop, error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.drive import Key, Produce, key, keys_of
+from tests.support.waiting import SOON_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
@@ -32,7 +33,7 @@ async def test_a_cancelled_poll_loses_no_record(broker: EmbeddedBroker, produce:
                 await anyio.to_thread.run_sync(produce, "orders", 5)
 
         tasks.start_soon(write)
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 60
         while len(seen) < 800:
             assert time.monotonic() < deadline_s
             with anyio.move_on_after(0.002):
@@ -138,9 +139,7 @@ async def test_a_task_cancelled_inside_its_listener_leaves_in_order(broker: Embe
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
         await until(lambda: notes.told)
-        began_s = time.monotonic()
         tasks.cancel_scope.cancel()
-    assert time.monotonic() - began_s < 5
     assert state_of_group(broker) == "Empty"
 
 
@@ -185,16 +184,17 @@ async def test_a_commit_inside_a_listener_can_be_cancelled_alone(broker: Embedde
 async def test_a_cancelled_close_is_over_soon_and_still_leaves(broker: EmbeddedBroker, produce: Produce) -> None:
     """Whoever cancels close() has no time; the group must not wait for the session to end nevertheless."""
     produce("orders", 1)
-    consumer = new_consumer(broker)
+    consumer = new_consumer(broker, request_timeout_ms=1_000)
     await consumer.subscribe(["orders"])
     await read(consumer, 4)
     rule = broker.faults.on("OffsetCommit", drop(), group="g", times=ALWAYS)
     began_s = time.monotonic()
     with anyio.move_on_after(0.05) as limit:
-        await consumer.close(timeout_s=4)
+        await consumer.close(timeout_s=60)
     assert limit.cancelled_caught
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < SOON_S
     assert rule.hits
+    rule.cancel()
     await until(lambda: state_of_group(broker) == "Empty")
     await consumer.close()
 
@@ -218,7 +218,7 @@ async def test_a_listener_that_does_not_return_is_cancelled_when_the_time_of_clo
     began_s = time.monotonic()
     with pytest.raises(Exception, match="before the time of the call was over"):
         await consumer.close(timeout_s=0.2)
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < SOON_S
     assert notes.told == ["assigned 0 1 2 3", "revoked 0 1 2 3", "cancelled"]
     assert state_of_group(broker) == "Empty"
 
@@ -263,7 +263,9 @@ async def test_leaving_with_an_exception_closes_and_keeps_the_exception(broker: 
 
 
 PROGRAM = """
+import signal
 import sys
+import threading
 import anyio
 from kip848_client.aio import AsyncConsumer
 
@@ -277,6 +279,8 @@ async def main():
             print("assigned", flush=True)
             if sys.argv[3] == "listener":
                 await anyio.sleep_forever()
+            if sys.argv[3] == "asleep":
+                threading.Timer(0.5, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
         await consumer.subscribe(["orders"], on_assign=assigned, on_revoke=revoked)
         async for message in consumer:
             print(message.offset(), flush=True)
@@ -306,14 +310,21 @@ def test_ctrl_c_commits_and_leaves_the_group(
             if place == "poll":
                 assert process.stdout.readline() == "0\n"
             process.send_signal(signal.SIGINT)
-            try:
-                output, _ = process.communicate(timeout=5)
-            except subprocess.TimeoutExpired:
-                # A known fault, see docs/not-implemented.md: the first one may be lost; a person presses again.
-                process.send_signal(signal.SIGINT)
-                output, _ = process.communicate(timeout=15)
+            output, _ = process.communicate(timeout=90)
         finally:
             process.kill()
     assert output.endswith("revoked\ninterrupted\n")
     assert state_of_group(broker) == "Empty"
     assert committed(broker)[0] == (1 if place == "poll" else 0)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+def test_ctrl_c_that_does_not_wake_the_main_thread_is_heard(
+    broker: EmbeddedBroker, backend: str, anyio_backend: str
+) -> None:
+    """It comes while the event loop goes to sleep; here always so, as another thread gets the signal."""
+    program = [sys.executable, "-c", PROGRAM, broker.bootstrap_servers, backend, "asleep"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=90, check=True)
+    assert done.stdout == "assigned\nrevoked\ninterrupted\n"
+    assert state_of_group(broker) == "Empty"
