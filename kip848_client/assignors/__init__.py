@@ -1,19 +1,20 @@
 """Who gets which partition. Pure: an assignment is a function of the group's description alone.
 
 `SERVER_ASSIGNORS` are the algorithms that a coordinator can run; which of them it offers, and which one it prefers, is
-its configuration (``group.consumer.assignors``).
+its configuration (``group.consumer.assignors``). The names are imported when they are first used: a consumer loads this
+package for its client-side interface, and runs none of the server's algorithms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING
 
-from kip848_client.assignors.range import RangeAssignor
-from kip848_client.assignors.spec import AssignorError, GroupAssignment, GroupSpec, ServerAssignor, TopicPartitions
-from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.assignors.uniform_rack_aware import RackAwareUniformAssignor
+if TYPE_CHECKING:
+    from kip848_client.assignors.range import RangeAssignor
+    from kip848_client.assignors.server import SERVER_ASSIGNORS
+    from kip848_client.assignors.spec import AssignorError, GroupAssignment, GroupSpec, ServerAssignor, TopicPartitions
+    from kip848_client.assignors.uniform import UniformAssignor
+    from kip848_client.assignors.uniform_rack_aware import RackAwareUniformAssignor
 
 __all__ = [
     "SERVER_ASSIGNORS",
@@ -27,7 +28,30 @@ __all__ = [
     "UniformAssignor",
 ]
 
-SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType(
-    {assignor.name: assignor for assignor in (UniformAssignor(), RangeAssignor(), RackAwareUniformAssignor())}
-)
-"""Name -> assignor. The first two are Kafka's own, and the default of ``group.consumer.assignors``."""
+_HOMES = {
+    "SERVER_ASSIGNORS": "server",
+    "AssignorError": "spec",
+    "GroupAssignment": "spec",
+    "GroupSpec": "spec",
+    "RackAwareUniformAssignor": "uniform_rack_aware",
+    "RangeAssignor": "range",
+    "ServerAssignor": "spec",
+    "TopicPartitions": "spec",
+    "UniformAssignor": "uniform",
+}
+"""Name -> the module that has it."""
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kip848_client.assignors' has no attribute {name!r}")
+    import importlib  # with the first name that is used, for the same reason
+
+    value = getattr(importlib.import_module(f"kip848_client.assignors.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
