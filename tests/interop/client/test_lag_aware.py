@@ -21,7 +21,7 @@ BEATS = 20
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     """A broker with the topic ``orders`` of nine partitions."""
-    with EmbeddedBroker({"orders": PARTITIONS}, config={"group.consumer.session.timeout.ms": "5000"}) as running:
+    with EmbeddedBroker({"orders": PARTITIONS}, config={"group.consumer.session.timeout.ms": "60000"}) as running:
         yield running
 
 

@@ -38,7 +38,7 @@ PARTITIONS = 12
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     """A broker with the topic ``orders`` of twelve partitions; a member that computes has a second for it."""
-    config = {"group.consumer.session.timeout.ms": "5000", "kip848.client.assignment.timeout.ms": "1000"}
+    config = {"group.consumer.session.timeout.ms": "60000", "kip848.client.assignment.timeout.ms": "1000"}
     with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
         yield running
 

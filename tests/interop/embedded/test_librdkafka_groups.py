@@ -121,7 +121,7 @@ def test_a_member_that_vanishes_is_evicted_after_its_session_and_the_others_take
     """A killed process says no farewell; its partitions must not stay with it for ever, nor move too early."""
     script = tmp_path / "member.py"
     script.write_text(VANISHING_MEMBER)
-    config = {"group.consumer.session.timeout.ms": 500}
+    config = {"group.consumer.session.timeout.ms": 3_000}
     with EmbeddedBroker({"orders": 6}, config=config, journal=journal) as broker:
         process = subprocess.Popen([sys.executable, str(script), broker.bootstrap_servers])
         try:

@@ -48,7 +48,7 @@ def settings(broker: Broker, group_id: str) -> dict[str, str | int | bool]:
     }
 
 
-@pytest.mark.timeout(60 + 2 * ROLLING_RESTART_S)
+@pytest.mark.timeout(240 + 4 * ROLLING_RESTART_S)
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 def test_a_rolling_restart_loses_nothing_and_repeats_nothing(
     kafka_broker: Broker,
@@ -64,6 +64,8 @@ def test_a_rolling_restart_loses_nothing_and_repeats_nothing(
     has two readers, and no commit fails, although every one of them races with heartbeats that move its epoch.
     """
     topic = kafka_topic(partitions=PARTITIONS)
+    if static:  # a slot whose process starts slowly, on a machine that is busy, must not be given away meanwhile
+        administrator.configure(group_id, consumer_session_timeout_ms=60_000)
     restarts = 0
     with (
         Fleet(tmp_path, topic, settings(kafka_broker, group_id)) as fleet,
@@ -95,12 +97,12 @@ def test_a_rolling_restart_loses_nothing_and_repeats_nothing(
     assert last_epoch == first_epoch if static else last_epoch >= first_epoch + 2 * restarts
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_process_killed_with_sigkill_costs_no_committed_offset_and_no_record(
     kafka_broker: Broker, kafka_topic: CreateTopic, administrator: Administrator, group_id: str, tmp_path: Path
 ) -> None:
     """The out-of-memory killer asks nobody: after a session timeout the others go on exactly at the last commit."""
-    administrator.configure(group_id, consumer_session_timeout_ms=1000)
+    administrator.configure(group_id, consumer_session_timeout_ms=4_000)
     topic = kafka_topic(partitions=PARTITIONS)
     with (
         Fleet(tmp_path, topic, settings(kafka_broker, group_id)) as fleet,

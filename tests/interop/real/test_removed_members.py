@@ -86,14 +86,14 @@ def test_a_consumer_that_does_not_poll_in_time_leaves_and_comes_back_when_it_pol
     feed.write(topic, 10, partitions=4)
     healthy = ours("healthy").subscribe(topic)
     take_turns(healthy, until=settled(administrator, group_id, healthy), what="a stable member")
-    stuck = ours("stuck", max_poll_interval_ms=500, enable_auto_commit=False).subscribe(topic)
+    stuck = ours("stuck", max_poll_interval_ms=2_000, enable_auto_commit=False).subscribe(topic)
     take_turns(stuck, healthy, until=settled(administrator, group_id, stuck, healthy), what="two stable members")
     take_turns(stuck, healthy, until=everything_is_read(ledger, feed), what="all records")
     stuck.consumer.commit(asynchronous=False)
 
     take_turns(healthy, until=lambda: len(healthy.partitions) == 4, what="everything to the healthy one")
     epoch_outside, told_early = stuck.consumer.member_epoch, "lost" in stuck.kinds()
-    with pytest.raises(MaxPollExceededError, match=r"max\.poll\.interval\.ms is 500"):
+    with pytest.raises(MaxPollExceededError, match=r"max\.poll\.interval\.ms is 2000"):
         take_turns(stuck, until=lambda: False, what="the error")
     feed.write(topic, 10, partitions=4)
     take_turns(stuck, healthy, until=settled(administrator, group_id, stuck, healthy), what="two stable members again")
@@ -111,7 +111,7 @@ def test_a_vanished_member_costs_the_group_one_session_timeout_and_no_record(
     kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
 ) -> None:
     """A machine that loses power sends no leave; the others go on at its last commit."""
-    administrator.configure(group_id, consumer_session_timeout_ms=1000)
+    administrator.configure(group_id, consumer_session_timeout_ms=3_000)
     topic = kafka_topic(partitions=4)
     feed.write(topic, 20, partitions=4)
     vanishing = ours("vanishing", auto_commit_interval_ms=100).subscribe(topic)
@@ -135,7 +135,7 @@ def test_the_rebalance_timeout_ends_a_revocation_that_never_ends(
 ) -> None:
     """A member that stays in its listener for ever must not keep a newcomer waiting for ever."""
     topic = kafka_topic(partitions=2)
-    slow = ours("slow", max_poll_interval_ms=700).subscribe(topic)
+    slow = ours("slow", max_poll_interval_ms=2_000).subscribe(topic)
     take_turns(slow, until=lambda: len(slow.partitions) == 2, what="everything to the slow one")
     newcomer = ours("newcomer").subscribe(topic)
 

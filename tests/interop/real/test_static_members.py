@@ -51,13 +51,14 @@ def test_a_static_member_can_be_told_to_leave_for_good(
     kafka_topic: CreateTopic, ours: MakeOurs, administrator: Administrator, group_id: str
 ) -> None:
     """Scaling in is no restart: its partitions must not wait for a session timeout."""
+    administrator.configure(group_id, consumer_session_timeout_ms=60_000)
     topic = kafka_topic(partitions=4)
     first, other = ours("first", group_instance_id="one").subscribe(topic), ours("other").subscribe(topic)
     take_turns(first, other, until=settled(administrator, group_id, first, other), what="two stable members")
 
     first.consumer.close(mode=LeaveMode.LEAVE_GROUP)
 
-    take_turns(other, until=lambda: len(other.partitions) == 4, what="everything to the other one", timeout_s=5)
+    take_turns(other, until=lambda: len(other.partitions) == 4, what="everything to the other one", timeout_s=40)
     assert len(administrator.group(group_id).members) == 1
 
 
@@ -89,7 +90,7 @@ def test_a_static_member_that_crashed_can_come_back_after_its_session(
     kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
 ) -> None:
     """A crash releases nothing; when the session is over, the slot is free and the work goes on at the last commit."""
-    administrator.configure(group_id, consumer_session_timeout_ms=1000)
+    administrator.configure(group_id, consumer_session_timeout_ms=3_000)
     topic = kafka_topic(partitions=2)
     feed.write(topic, 10, partitions=2)
     crashed = ours("crashed", group_instance_id="one").subscribe(topic)
