@@ -25,6 +25,9 @@ _COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _FETCH: Final = int(ApiKey.OFFSET_FETCH)
 _FIND: Final = int(ApiKey.FIND_COORDINATOR)
 
+SESSION_CHANGE_MS: Final = 500
+"""How much shorter an administrator makes a session."""
+
 REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
     _HEARTBEAT: (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -203,6 +206,6 @@ class Actions:
         stage = self._stage
         scenario = stage.scenario
         interval_ms = rng.choice((scenario.heartbeat_interval_ms // 2, scenario.heartbeat_interval_ms))
-        session_ms = rng.choice((scenario.session_timeout_ms - 500, scenario.session_timeout_ms))
+        session_ms = rng.choice((scenario.session_timeout_ms - SESSION_CHANGE_MS, scenario.session_timeout_ms))
         stage.note("group_config_changed", interval_ms=interval_ms, session_ms=session_ms)
         stage.change_config(interval_ms=interval_ms, session_ms=session_ms)

@@ -57,14 +57,24 @@ class ToldFacts(Observer):
             return
         if old is None:
             found = _told(facts, ("member_joined",), member_id=member_id)
-        elif old.member.current is not new.member.current:
-            found = _told(facts, _MOVED_FACTS, member_id=member_id)
         else:
-            return
+            told = _told(facts, ("subscription_changed",), member_id=member_id)
+            joined = _told(facts, ("member_joined",), member_id=member_id)
+            same = _wish(old) == _wish(new)
+            if joined is None and same != (told is None):
+                fail("T1", f"{member_id} subscribes to the same: {same}; told is {told}")
+            if old.member.current is new.member.current:
+                return
+            found = _told(facts, _MOVED_FACTS, member_id=member_id)
         if found is None:
             fail("T1", f"nobody is told that {member_id} joined or moved")
         elif (found.client_id, found.member_epoch) != (new.member.metadata.client_id, new.epoch):
             fail("T1", f"{member_id} is {new.member.metadata.client_id} at {new.epoch}, told is {found}")
+
+
+def _wish(seen: Seen) -> tuple[tuple[str, ...], str | None]:
+    metadata = seen.member.metadata
+    return metadata.subscribed_topic_names, metadata.subscribed_topic_regex
 
 
 def _told(

@@ -6,16 +6,18 @@ Each looks at what changed, never at the whole group. What the coordinator answe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from kip848_client.coordinator.consumer_group import GroupState
+from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, Seen
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kip848_client.wire.schema import Request, Response
 
 _COMPARE_EVERY: Final = 8
 """Of the changes of a group, those after which the coordinator's own assertions are asked for."""
@@ -68,23 +70,34 @@ class TargetLegality(Observer):
         computed = mirror.target_epoch != self._target_epoch and self._loads == mirror.loads
         self._target_epoch, self._loads = mirror.target_epoch, mirror.loads
         group = mirror.group
-        if not computed or group is None:
-            return
-        image = self._cluster.topics.image
+        if computed and group is not None:
+            if group.target_metadata and not group.target_assignor:
+                fail(
+                    "S10", "the server computed the target, and members are told what an assignor of theirs said before"
+                )
+            by_client = bool(group.target_assignor) or any(
+                seen.member.metadata.client_assignors for seen in mirror.members.values()
+            )
+            self._look(group, complete=not by_client)
+
+    def converged(self) -> None:
+        """At rest the target fits what everybody wants now."""
+        if self._mirror.group is not None:
+            self._look(self._mirror.group, complete=True)
+
+    def _look(self, group: ConsumerGroup, *, complete: bool) -> None:
+        mirror, image = self._mirror, self._cluster.topics.image
         given: set[IdPartition] = set()
         total = 0
-        by_client = bool(group.target_assignor) or any(
-            seen.member.metadata.client_assignors for seen in mirror.members.values()
-        )
         for member_id, seen in mirror.members.items():
             given |= seen.target
             total += len(seen.target)
             wanted = set(image.ids_of(group.topics_of(seen.member.metadata)))
-            if not by_client and any(topic_id not in wanted for topic_id, _ in seen.target):
+            if complete and any(topic_id not in wanted for topic_id, _ in seen.target):
                 fail("S2", f"the target of {member_id} has partitions of topics that it does not subscribe to")
         if len(given) != total:
             fail("S2", f"targets of epoch {mirror.target_epoch} overlap")
-        if not by_client and given != (wanted_all := _partitions_of(image, group.subscribed_topics)):
+        if complete and given != (wanted_all := _partitions_of(image, group.subscribed_topics)):
             missing = sorted(map(str, wanted_all - given))
             fail("S2", f"the target of epoch {mirror.target_epoch} leaves out {missing} or gives what is not there")
 
@@ -160,6 +173,8 @@ class GroupStates(Observer):
         if group is None or not changes:
             return
         state = group.state
+        if not group.resolved_regexes.keys() <= group.regex_subscribers.keys():
+            fail("S6", f"topics are kept of patterns that nobody subscribes to: {sorted(group.resolved_regexes)}")
         if (state is GroupState.EMPTY) != (not group.members):
             fail("S6", f"the group is {state} with {len(group.members)} members")
         if state is GroupState.STABLE:
@@ -191,42 +206,92 @@ class Durability(Observer):
             fail("S9", "the log leads to other groups")
         for group_id in living.groups():
             one, two = living.snapshot(group_id), other.snapshot(group_id)
-            if one != two:
+            if one is None or one != two:
                 fail("S9", f"the log leads to another {group_id}: {one} {two}")
+            counted, counts = _derived(living.group(group_id)), _derived(other.group(group_id))
+            if counted != counts:
+                wrong = sorted(name for name in counted if counted[name] != counts[name])
+                fail("S9", f"{group_id} counts {wrong} otherwise than its log: {[counted[name] for name in wrong]}")
             if living.committed(group_id) != other.committed(group_id):
                 fail("S9", f"other offsets of {group_id}")
 
 
-class SlowRevokers(Observer):
+class Removals(Observer):
     """L3: who does not give up partitions within its rebalance timeout is removed, so that others get them.
 
-    The time starts anew when the coordinator is loaded, because timers are not in the log, and with every new step.
+    S7: and nobody is removed but who leaves, is replaced, is silent for a session, or is late with that. Time starts
+    anew when the coordinator is loaded, because timers are not in the log; that of a rebalance with every new step.
+
+    Args:
+        session_ms: the shortest session that members may have been told.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror, world: World) -> None:
+    def __init__(self, cluster: Cluster, mirror: Mirror, world: World, *, session_ms: int) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._world = world
+        self._session_ms = session_ms
         self._since: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._left: set[str] = set()
         self._loads = 0
+        self._loaded_ms = 0
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Note when a heartbeat of a member was accepted, and who says that it leaves."""
+        if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
+            assert response.member_id is not None
+            if response.member_epoch == _LEFT:
+                self._left.add(response.member_id)
+            elif response.member_epoch > 0:
+                self._heard[response.member_id] = self._world.now_ms
+
+    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
+        """Sessions start anew."""
+        self._loaded_ms = self._world.now_ms
+        self._heard.clear()
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at everybody who has something to give up."""
+        """Look at everybody who went, or has something to give up."""
         if not self._cluster.up:
             return  # nobody is there to remove anybody
         now_ms = self._world.now_ms
         if self._loads != self._mirror.loads:
             self._loads = self._mirror.loads
             self._since = {member_id: now_ms for member_id, seen in self._mirror.members.items() if seen.pending}
+            changes = ()
         for member_id, before, after in changes:
+            if after is None and before is not None:
+                self._check_removed(member_id, before)
             if after is None or not after.pending:
                 self._since.pop(member_id, None)
             elif before is None or before.member.current is not after.member.current:
                 self._since[member_id] = now_ms
+        self._left.clear()
         for member_id, since_ms in self._since.items():
             limit_ms = self._mirror.members[member_id].member.metadata.rebalance_timeout_ms
             if now_ms - since_ms > limit_ms:
                 fail("L3", f"{member_id} gave nothing up, and stays for {now_ms - since_ms - limit_ms} ms more")
+
+    def _check_removed(self, member_id: str, seen: Seen) -> None:
+        metadata, now_ms = seen.member.metadata, self._world.now_ms
+        silent_ms = now_ms - self._heard.pop(member_id, self._loaded_ms)
+        if member_id in self._left or silent_ms >= self._session_ms:
+            return
+        late_ms = now_ms - self._since.get(member_id, now_ms)
+        if member_id in self._since and late_ms >= metadata.rebalance_timeout_ms:
+            return
+        if metadata.instance_id is None or metadata.instance_id not in self._instances():
+            fail(
+                "S7",
+                f"{member_id} was removed {silent_ms} ms after its last heartbeat, {late_ms} ms after a revocation",
+            )
+
+    def _instances(self) -> set[str | None]:
+        return {seen.member.metadata.instance_id for seen in self._mirror.members.values()}
+
+
+_LEFT: Final = -1
 
 
 class OwnAssertions(Observer):
@@ -252,6 +317,14 @@ class OwnAssertions(Observer):
 
 
 _NOTHING: Final[Partitions] = frozenset()
+_PASSING: Final = frozenset({"metadata_changed", "_subscribed"})
+"""What a group keeps until somebody asks."""
+
+
+def _derived(group: ConsumerGroup | None) -> dict[str, object]:
+    """What a group keeps beside its records, so as not to count again; the same from a compacted log."""
+    kept = {name: value for name, value in vars(group).items() if name not in _PASSING} if group is not None else {}
+    return kept | {"subscribed_topics": group.subscribed_topics if group is not None else None}
 
 
 def _partitions_of(image: TopicsImage, topics: frozenset[str]) -> set[IdPartition]:

@@ -13,6 +13,7 @@ from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
+from kip848_client.simulation.actions import SESSION_CHANGE_MS
 from kip848_client.simulation.application import ApplicationLoop, UserCode
 from kip848_client.simulation.assignor_checkers import InstalledTargets
 from kip848_client.simulation.cluster import Cluster
@@ -25,9 +26,9 @@ from kip848_client.simulation.group_checkers import (
     EpochOrder,
     GroupStates,
     OwnAssertions,
+    Removals,
     RevokeFirst,
     SingleOwner,
-    SlowRevokers,
     TargetLegality,
 )
 from kip848_client.simulation.member_checkers import LegalMoves, ListenerPairs, OneHeartbeat
@@ -107,7 +108,9 @@ class Stage:
                 OneHeartbeat(),
                 LegalMoves(),
                 self.rows,
-                SlowRevokers(self.cluster, self.mirror, self.world),
+                Removals(
+                    self.cluster, self.mirror, self.world, session_ms=scenario.session_timeout_ms - SESSION_CHANGE_MS
+                ),
                 OwnAssertions(self.cluster),
                 InstalledTargets(self.mirror),
                 ToldFacts(self.cluster, self.mirror),

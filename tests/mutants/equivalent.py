@@ -12,7 +12,36 @@ from typing import Final
 from tests.mutants.generated import Mutation
 from tests.mutants.sources import short
 
-EQUIVALENT: Final[Mapping[str, str]] = {}
+_SHORT_CUT: Final = "a short cut: the long way comes to the same"
+
+EQUIVALENT: Final[Mapping[str, str]] = {
+    "coordinator/client_assignment RoundPlanner.suits: return theirs is not None and own is not None and "
+    "own.reads(theirs.written, theirs.written) => return None": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._ask_a_member: is_same or planner.suits(updated) => "
+    "is_same and planner.suits(updated)": _SHORT_CUT,
+    "coordinator/client_assignment member_gone: return => nothing": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._move_group: return => nothing": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._check_versions: metadata.client_assignors and self._offers is not None => "
+    "metadata.client_assignors or self._offers is not None": _SHORT_CUT,
+    "coordinator/consumer_group ConsumerGroup._count_metadata: change > 0 => change > 1": (
+        "a cache is emptied more often than needed"
+    ),
+    "coordinator/consumer_group ConsumerGroup._count_metadata: self._subscribed = None => nothing #2": (
+        "a pattern adds topics when it is matched, and that empties the cache as well"
+    ),
+    "coordinator/departure time_is_up: not batch.records => batch.records": (
+        "a timer is cancelled with its reason: none fires for nothing, and to cancel one twice does nothing"
+    ),
+    "coordinator/subscriptions resolution_due: if count => every one": (
+        "a pattern that nobody wants any more is matched once more, and its topics are dropped"
+    ),
+    "coordinator/target_assignment _instance_ids: instance_ids.pop(replaced.member_id, None) => nothing": (
+        "assignors look up members that subscribe; the one that was replaced is none of them"
+    ),
+    "member/assignor_notices AssignorNotices.__init__: self._target = _Target() => nothing": (
+        "it is set again before it is read: nothing was told yet"
+    ),
+}
 """Name of the mutant -> why it behaves as the original does."""
 
 SURVIVORS: Final[Mapping[str, str]] = {}
@@ -20,6 +49,8 @@ SURVIVORS: Final[Mapping[str, str]] = {}
 
 TELLING: Final[Mapping[str, str]] = {
     "member/statistics": "counts and times for metrics; nothing is decided by them",
+    "coordinator/consumer_group ConsumerGroup.check_invariants": "what the simulation asks for, to check the group",
+    "coordinator/coordinator GroupCoordinator.check_invariants": "what the simulation asks for, to check the groups",
 }
 """Modules, or functions of them, that no decision depends on -> what they are for."""
 

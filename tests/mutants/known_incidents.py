@@ -27,7 +27,7 @@ from kip848_client.member.states import Phase
 from tests.mutants.registry import Patch, mutant
 
 
-@mutant("the time to give up partitions runs on after they were given up (KAFKA-16249)", "L3", "L6", "L1", "L2", "L8")
+@mutant("the time to give up partitions runs on after they were given up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
     apply, time_is_up = GroupCoordinator.apply, departure.time_is_up
 
@@ -50,7 +50,7 @@ def _(patch: Patch) -> None:
     patch.setattr(departure, "time_is_up", fires)
 
 
-@mutant("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "L3", "L6", "L1")
+@mutant("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
     original = heartbeat._Heartbeat._arm_timers
 

@@ -74,7 +74,16 @@ def _(patch: Patch) -> None:
 
 @mutant("a heartbeat does not wait for the answer to the one before", "C4")
 def _(patch: Patch) -> None:
-    patch.setattr(Heartbeats, "in_flight", False)
+    original = Heartbeats.deadline_ms
+
+    def deadline_ms(self: Heartbeats) -> int | None:
+        in_flight, self._in_flight = self._in_flight, None
+        try:
+            return original(self)
+        finally:
+            self._in_flight = in_flight
+
+    patch.setattr(Heartbeats, "deadline_ms", deadline_ms)
 
 
 @mutant("the heartbeat after a failure repeats nothing", "C4")

@@ -1,7 +1,7 @@
 """What a mutant is played with: a list of scenarios with seeds, the same for every mutant, of which it gets the first.
 
 Most are of the scenario that draws its own numbers; one in ten is one of the scenarios with names, which take ten times
-as long, and one in ten lets members compute the assignment.
+as long, and one in five lets members compute the assignment.
 """
 
 from __future__ import annotations
@@ -56,6 +56,6 @@ def _play(number: int) -> Play:
     tens, digit = divmod(number, 10)
     if digit == 9:
         return Play(_NAMED[tens % len(_NAMED)], tens)
-    if digit == 4:
+    if digit in {4, 7}:
         return Play("mixed", number, _ASSIGNORS)
     return Play("mixed", number)
