@@ -29,7 +29,6 @@ from kip848_client.errors import Kip848Error
 from kip848_client.spark import analytics_figures as figures
 from kip848_client.spark.event_rows import event_rows, malformed_lines, read_lines
 from kip848_client.spark.lane_rows import lane_rows, with_names
-from kip848_client.spark.quiet import without_pandas_warning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -153,9 +152,8 @@ def analyze_lines(lines: DataFrame, *, group_id: str | None = None) -> Analysis:
     Raises:
         Kip848Error: there is no event of any group, or of that one.
     """
-    with without_pandas_warning():
-        events = kept(event_rows(lines))
-        return Analysis(events, _bounds(events, group_id), group_id=group_id)
+    events = kept(event_rows(lines))
+    return Analysis(events, _bounds(events, group_id), group_id=group_id)
 
 
 def _bounds(events: DataFrame, group_id: str | None) -> Bounds:

@@ -16,6 +16,7 @@ from pyspark.sql.window import Window
 from kip848_client.errors import ConfigError, ProtocolError
 from kip848_client.journal import JournalEvent, parse_line
 from kip848_client.report.lanes import HANDLERS
+from kip848_client.spark.arrow_map import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +80,7 @@ def event_rows(lines: DataFrame) -> DataFrame:
     """Parse lines (columns value, file, block) into `EVENTS_DDL`; every line becomes a row."""
     # As bytes: what is no event log need not be UTF-8 either.
     raw = lines.select(sf.col("value").cast("binary"), "file", sf.col("block").cast("long"))
-    return raw.mapInArrow(parse_batches, EVENTS_DDL)
+    return map_in_arrow(raw, parse_batches, EVENTS_DDL)
 
 
 def malformed_lines(events: DataFrame) -> DataFrame:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from kip848_client.journal import JournalEvent
 from kip848_client.report.lanes import LaneBuilder, Piece
+from kip848_client.spark.arrow_map import map_in_arrow
 from kip848_client.spark.event_rows import ArrowRows
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def lane_rows(named: DataFrame, *, start_ms: int, end_ms: int) -> DataFrame:
         .repartition("group_id")
         .sortWithinPartitions("group_id", *_ORDER)
     )
-    return ordered.select(*_READ).mapInArrow(_maker(start_ms=start_ms, end_ms=end_ms), PIECES_DDL)
+    return map_in_arrow(ordered.select(*_READ), _maker(start_ms=start_ms, end_ms=end_ms), PIECES_DDL)
 
 
 def _maker(*, start_ms: int, end_ms: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.scenario import SCENARIOS
 from kip848_client.simulation.statistics import FAULTS
 from kip848_client.simulation.variety import scenario_of
+from kip848_client.spark.arrow_map import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,10 +119,7 @@ def play_sweep(
         path = _path_of(out, seeds)
         if not (path / "_SUCCESS").exists():
             slices = min(len(seeds), 8 * spark.sparkContext.defaultParallelism)
-            with warnings.catch_warnings():
-                # PySpark 4.3 warns of pandas 3 here; nothing of it is used.
-                warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-                frame = spark.range(seeds.start, seeds.stop, 1, slices).mapInArrow(_player(sweep), _DDL)
+            frame = map_in_arrow(spark.range(seeds.start, seeds.stop, 1, slices).toDF("seed"), _player(sweep), _DDL)
             with _watched(spark, slices, _share(on_progress, done, seeds, sweep)):
                 frame.write.mode("overwrite").parquet(str(path))
         done += len(seeds)

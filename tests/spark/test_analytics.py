@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from kip848_client import Consumer
@@ -21,6 +22,7 @@ from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import run
 from kip848_client.simulation.variety import scenario_of
 from kip848_client.spark.analytics import TABLES, Analysis, analyze, analyze_sweep
+from kip848_client.spark.arrow_map import map_in_arrow
 from kip848_client.spark.sweep import Sweep, play_sweep
 from tests.spark.arrange import produce
 
@@ -244,3 +246,19 @@ def test_the_tables_are_documented() -> None:
     """The page says what is in each folder."""
     page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
     assert [name for name, told in TABLES.items() if f"| `{name}` | {told} |" not in page] == []
+
+
+def test_pandas_is_not_needed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``pip install 'kip848_client[spark]'`` brings none, and PySpark asks for it before it knows what it is for."""
+    from pyspark.sql.pandas import functions
+
+    def nothing_there() -> None:
+        raise ImportError("Pandas >= 2.2.0 must be installed")
+
+    def double(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"twice": [2 * number for number in batch.column(0).to_pylist()]})
+
+    monkeypatch.setattr(functions, "require_minimum_pandas_version", nothing_there)
+    doubled = map_in_arrow(spark.range(3).toDF("number"), double, "twice long")
+    assert [row["twice"] for row in doubled.orderBy("twice").collect()] == [0, 2, 4]
