@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_line(outcome), flush=True)
         bar.show(len(outcomes))
 
-    tried = try_all([*known, *generated], play_count=asked.plays, jobs=asked.jobs, on_outcome=note)
+    tried = try_all([*known, *generated], play_count=asked.plays, jobs=asked.jobs, fresh=asked.fresh, on_outcome=note)
     bar.end()
     of_list, of_sample = tried[: len(known)], tried[len(known) :]
     good = all(outcome.caught for outcome in of_list) and document.percent(of_sample) >= _WANTED_PERCENT
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plays", type=int, default=DEFAULT_PLAYS, help="plays at most for each mutant (%(default)s)")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="mutants with TEXT in their name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (%(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="try again what was tried with this very code")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
     parser.add_argument("--no-document", action="store_true", help=f"leave {document.PATH.name} as it is")

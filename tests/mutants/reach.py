@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from tests.mutants.generated import Mutation, blocks, functions
 from tests.mutants.plays import Play, plays
-from tests.mutants.sources import ROOT, ChangedModules, digest_of_sources, modules
+from tests.mutants.sources import CACHE, ROOT, ChangedModules, digest_of_sources, modules
 
 _MARKS: Final = "__statements_reached__"
-_CACHE: Final = ROOT / ".cache" / "mutants"
 
 Place = tuple[str, int, int]
 """Module, line and column where a statement begins."""
@@ -70,7 +69,7 @@ def reach(count: int, *, progress: Callable[[int], None] = lambda _done: None, k
     """
     if not keep:
         return _read(_ask(count, progress))
-    kept = _CACHE / f"reach-{digest_of_sources()}-{count}.json"
+    kept = CACHE / f"reach-{digest_of_sources()}-{count}.json"
     if not kept.exists():
         found = _ask(count, progress)
         kept.parent.mkdir(parents=True, exist_ok=True)

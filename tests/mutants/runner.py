@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 from tests.mutants.equivalent import reason_to_leave_out
 from tests.mutants.generated import Mutation, sample
 from tests.mutants.plays import Play, plays
 from tests.mutants.reach import Reach
-from tests.mutants.sources import ROOT
+from tests.mutants.sources import CACHE, ROOT, digest_of_sources
 from tests.mutants.worker import Verdict
 
 REACHED_BY: Final = 100
@@ -106,18 +108,55 @@ def _mutant(mutation: Mutation, found: Reach) -> Mutant:
     return Mutant(mutation.name, mutation.module, mutation.kind, found.plays_of(mutation), line=mutation.line)
 
 
+class Kept:
+    """Verdicts of earlier runs with the same code and plays, so that a run which was stopped goes on where it was."""
+
+    def __init__(self, play_count: int, *, fresh: bool) -> None:
+        written = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("known*.py")))
+        self._path = CACHE / f"verdicts-{digest_of_sources()}-{play_count}.jsonl"
+        self._list = hashlib.sha256(written).hexdigest()[:16]
+        """Digest of the bugs that are written down."""
+        self._known: dict[str, Verdict] = {}
+        if self._path.exists() and not fresh:
+            for line in self._path.read_text().splitlines():
+                key, verdict = json.loads(line)
+                self._known[key] = Verdict(**verdict)
+
+    def get(self, mutant: Mutant) -> Verdict | None:
+        """What became of it; None if it was not tried."""
+        return self._known.get(self._key(mutant))
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep one more."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps([self._key(outcome.mutant), dataclasses.asdict(outcome.verdict)]) + "\n")
+
+    def _key(self, mutant: Mutant) -> str:
+        return mutant.name if mutant.module else f"{mutant.name} {self._list}"
+
+
 def try_all(
-    mutants: Iterable[Mutant], *, play_count: int, jobs: int, on_outcome: Callable[[Outcome], None]
+    mutants: Iterable[Mutant], *, play_count: int, jobs: int, fresh: bool, on_outcome: Callable[[Outcome], None]
 ) -> list[Outcome]:
     """Try every mutant; *on_outcome* is called as they end.
+
+    Args:
+        fresh: try them again, though nothing has changed since they were tried.
 
     Returns:
         In the order of *mutants*.
     """
     every = plays(play_count)
+    kept = Kept(play_count, fresh=fresh)
 
     def one(mutant: Mutant) -> Outcome:
-        outcome = try_one(mutant, every)
+        verdict = kept.get(mutant)
+        if verdict is None:
+            outcome = try_one(mutant, every)
+            kept.add(outcome)
+        else:
+            outcome = Outcome(mutant, verdict)
         on_outcome(outcome)
         return outcome
 

@@ -18,6 +18,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "kip848_client"
+CACHE: Final = ROOT / ".cache" / "mutants"
 TARGETS: Final = ("kip848_client.member", "kip848_client.coordinator")
 
 Change = Callable[[str, ast.Module], ast.Module]
@@ -45,9 +46,9 @@ def short(module: str) -> str:
 
 
 def digest_of_sources() -> str:
-    """Digest of everything that decides how a play goes."""
+    """Digest of everything that decides how a play goes, and which plays there are."""
     found = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in [*sorted(PACKAGE.rglob("*.py")), Path(__file__).with_name("plays.py")]:
         found.update(path.relative_to(ROOT).as_posix().encode())
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
