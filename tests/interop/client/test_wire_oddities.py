@@ -287,7 +287,7 @@ LOOKUPS: list[Any] = [
 def test_a_lookup_that_leads_nowhere_is_repeated(scripted: ScriptedCoordinator, watch: Watch, answer: Any) -> None:
     scripted.start_with({"orders": [0]})
     scripted.script(FIND, answer)
-    member = watch(request_timeout_ms=300).subscribe().drive_to("join", "assigned orders-0")
+    member = watch(request_timeout_ms=1_000).subscribe().drive_to("join", "assigned orders-0")
     assert member.consumer.state is not MemberState.FATAL
 
 

@@ -171,7 +171,7 @@ def test_a_topic_that_was_created_again_is_another_one(
 
 def test_heartbeats_go_on_quietly_during_a_run(scripted: ScriptedCoordinator, member: Watched) -> None:
     begin = len(scripted.story)
-    member.hooks["revoked"] = lambda _: time.sleep(0.3)
+    member.hooks["revoked"] = lambda _: wait_until(lambda: scripted.story[begin:].count("heartbeat 2") >= 3)
     scripted.give({"orders": [1]})
     member.drive_to("report 2 orders-1")
     during = scripted.story[begin : scripted.story.index("report 2 orders-1")]

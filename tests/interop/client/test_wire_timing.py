@@ -141,7 +141,7 @@ def test_after_a_time_out_the_next_heartbeat_is_full_and_late_answers_count_noth
     scripted: ScriptedCoordinator, watch: Watch
 ) -> None:
     scripted.start_with({"orders": [0]})
-    member = watch(request_timeout_ms=200).subscribe().drive_to("report 1 orders-0", "heartbeat 1")
+    member = watch(request_timeout_ms=1_000).subscribe().drive_to("report 1 orders-0", "heartbeat 1")
     scripted.script(HEARTBEAT, HOLD)
     _, again = after(scripted, member, 2)
     assert is_full(again)
