@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
     CommitFailedError,
+    ConfigError,
     ConnectionLostError,
     FencedError,
     Kip848Error,
@@ -29,6 +31,7 @@ from kip848_client.errors import (
     MaxPollExceededError,
     RequestTimeoutError,
 )
+from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
@@ -77,7 +80,10 @@ class Membership:
         self._closing = False
         self._failure: Kip848Error | None = None
         self._next_commit_s = 0.0
-        self._member: GroupMember = build_group_member(config, records=_NoRecords(self._begin_reading))
+        self._journal = _open_journal(options.event_log)
+        self._member: GroupMember = build_group_member(
+            config, records=_NoRecords(self._begin_reading), journal=self._journal
+        )
         self._thread = threading.Thread(target=self._run, name="kip848-spark-member", daemon=True)
         self._thread.start()
 
@@ -197,6 +203,8 @@ class Membership:
             left = self._member.close(timeout_ms=LEAVE_TIMEOUT_MS, mode=LeaveMode.DEFAULT, release=lambda: None)
             for raised in left:
                 _log.info("while leaving the group: %s", raised)
+            if self._journal is not None:
+                self._journal.close()
 
     def _take_part(self) -> None:
         try:
@@ -344,6 +352,15 @@ class Membership:
         if unknown:
             counts = self._log.partition_counts(unknown) if fresh else {}
             self._counts.update({topic: counts.get(topic, 0) for topic in unknown})
+
+
+def _open_journal(path: str | None) -> JsonLinesJournal | None:
+    if path is None:
+        return None
+    try:
+        return JsonLinesJournal.open(Path(path))
+    except OSError as error:
+        raise ConfigError(f"eventLog={path} cannot be written: {error.strerror}") from error
 
 
 def passing(error: Kip848Error) -> bool:

@@ -47,6 +47,7 @@ class SourceOptions:
         poll_timeout_ms: how long a task waits for a record that must come.
         retries, retry_interval_ms: for looking up offsets.
         first_assignment_ms: how long the first trigger waits for partitions.
+        event_log: file on the driver's machine that the member's events are appended to.
     """
 
     client: Mapping[str, str] = field(repr=False)
@@ -67,6 +68,7 @@ class SourceOptions:
     retries: int
     retry_interval_ms: int
     first_assignment_ms: int
+    event_log: str | None
 
     @property
     def group_id(self) -> str | None:
@@ -102,13 +104,20 @@ _OTHERS: Final = (
     "group.id",
     "bootstrap.servers",
     "firstAssignmentTimeout",
+    "eventLog",
 )
 KNOWN: Final[Mapping[str, str]] = {
     name.lower(): name for name in (*_SELECTION, *_STARTING, *_ENDING, *_OTHERS, "groupIdPrefix", "path")
 }
 """Lower case -> the name as people write it."""
 
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "firstAssignmentTimeout")
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "firstAssignmentTimeout",
+    "eventLog",
+)
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
@@ -135,6 +144,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         starting = Edge.COMMITTED if streaming else Edge.EARLIEST
     ending = None if streaming else (_place(reader, _ENDING, default=Edge.LATEST) or Edge.LATEST)
     _check_places(starting, ending, assigned)
+    if assigned:
+        reader.refuse(("eventLog",), "does not go with assign: there is no member that could write it")
     client = client_config(
         reader.kafka,
         reset=reader.word("auto.offset.reset", ("latest", "earliest", "none"), default="latest"),
@@ -176,6 +187,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         retries=_or(reader.number("fetchOffset.numRetries", low=0), 3),
         retry_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs", low=0), 10),
         first_assignment_ms=reader.duration_ms("firstAssignmentTimeout", default=10_000),
+        event_log=reader.text("eventLog"),
     )
 
 

@@ -173,6 +173,7 @@ class Stream:
             restored = StreamOffset.from_json(start)
             kind = FixedPartitions if self._options.assigned else Membership
             self._source = kind(self._options, restored, self._log)
+            self._warn_if_patient(self._source)
             self._source.await_assignment(self._options.first_assignment_ms / 1_000)
         if self._bounded and self._stop_at is None:
             topics = {partition.topic for partition in self._source.readable()} | self._options.subscription.topics
@@ -250,6 +251,18 @@ class Stream:
         _log.warning("records are gone: %s; going on, because failOnDataLoss is off", told)
         source.rewind(lost)
         return {**positions, **lost}
+
+    def _warn_if_patient(self, source: Ownership) -> None:
+        """At the start: what may hold a batch for longer than the group waits. The triggers' interval is not told."""
+        limit_ms = source.rebalance_timeout_ms
+        if limit_ms is not None and self._options.poll_timeout_ms >= limit_ms:
+            _log.warning(
+                "a task may wait %.0f s for a record (kafkaConsumer.pollTimeoutMs), and the group removes this query "
+                "when a revocation takes %.0f s (kafka.max.poll.interval.ms): the interval between triggers, the time "
+                "of a batch and that wait together must stay below; lower the one, or raise the other",
+                self._options.poll_timeout_ms / 1_000,
+                limit_ms / 1_000,
+            )
 
     def _warn_if_rare(self, source: Ownership) -> None:
         """A revocation waits from trigger to trigger: say so before the group loses patience."""

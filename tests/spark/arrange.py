@@ -33,9 +33,10 @@ def produce(
     first: int = 0,
     timestamp_ms: int = 0,
     headers: list[tuple[str, str | bytes | None]] | None = None,
+    secured: Mapping[str, str] | None = None,
 ) -> None:
     """Produce *count* records to each of the first *partitions* partitions; values are ``partition:number``."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "logger": _silent})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "logger": _silent, **(secured or {})})
     failures: list[object] = []
     for partition in range(partitions):
         for number in range(first, first + count):

@@ -199,3 +199,11 @@ def test_the_guide_names_every_option() -> None:
     known = set(KNOWN.values()) - {"path", "group.id", "bootstrap.servers"}
 
     assert sorted(name for name in known if f"`{name}`" not in guide) == []
+
+
+def test_an_event_log_needs_a_member_that_writes_it() -> None:
+    """A file that stays empty would be looked for in the wrong place."""
+    with pytest.raises(ConfigError, match="eventLog applies to streams only"):
+        parse_options({"bootstrap.servers": "h:1", "subscribe": "a", "eventLog": "log"}, streaming=False)
+    with pytest.raises(ConfigError, match="eventLog does not go with assign"):
+        parse_options({"bootstrap.servers": "h:1", "assign": '{"a":[0]}', "eventLog": "log"}, streaming=True)

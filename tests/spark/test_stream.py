@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
-from kip848_client.errors import ConfigError, NoOffsetForPartitionError
+from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client.cli import main
+from kip848_client.errors import AuthenticationError, ConfigError, NoOffsetForPartitionError
+from kip848_client.journal import read_journal
 from kip848_client.spark.data_loss import DataLossError
 from kip848_client.spark.stream import Stream
+from tests.security.certificates import Authority
 from tests.spark.arrange import GROUP, committed, consumed, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
 
@@ -409,3 +413,63 @@ def test_fixed_partitions_that_go_are_noticed(broker: EmbeddedBroker, address: s
         with pytest.raises(DataLossError, match="orders-1, orders-3 cannot be read any more"):
             strict.plan()
         assert not lenient.plan()
+
+
+def test_tls_and_passwords_reach_both_the_member_and_the_tasks(tmp_path: Path) -> None:
+    """Clusters that matter have both; options are Spark's, with ``kafka.`` before each."""
+    authority = Authority(tmp_path)
+    server = authority.issue("server", "localhost", "127.0.0.1")
+    tls = BrokerTls(server.certificate, server.key)
+    sasl = BrokerSasl({"alice": "secret"}, ("SCRAM-SHA-256",))
+    with EmbeddedBroker({"orders": 2}, tls=tls, sasl=sasl) as broker:
+        secured = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority.ca_file),
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "secret",
+        }
+        produce(broker.bootstrap_servers, "orders", 30, partitions=2, secured=secured)
+        chosen = {f"kafka.{name}": text for name, text in secured.items()}
+        with driving(broker.bootstrap_servers, chosen, maxOffsetsPerTrigger=20) as driver:
+            driver.run(60)
+            wait_until(lambda: committed(broker) == {0: 30, 1: 30})
+        wrong = {**chosen, "kafka.sasl.password": "wrong"}
+        with driving(broker.bootstrap_servers, wrong) as refused, pytest.raises(AuthenticationError):
+            refused.run(60)
+
+    assert driver.rows == everything(30, partitions=2)
+
+
+def test_the_member_writes_an_event_log(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What happened in the group is seen from the query's side, too, beside the logs of others."""
+    path = tmp_path / "query.jsonl"
+    with driving(address, eventLog=path) as driver:
+        driver.run(400)
+        wait_until(lambda: any(event.event == "commit_done" for event in read_journal(path)))
+    seen = [event.event for event in read_journal(path)]
+
+    assert {"heartbeat_sent", "partitions_assigned", "fetching_started", "commit_done"} <= set(seen)
+    assert seen[-1] == "left_group"
+    assert main(["report", str(path)]) == 0
+    assert f"group {GROUP}: 1 members, 4 partitions" in capsys.readouterr().out
+
+
+def test_an_event_log_that_cannot_be_written_is_told_before_anything_is_joined(
+    broker: EmbeddedBroker, address: str, tmp_path: Path
+) -> None:
+    """A folder that is missing on the driver's machine."""
+    with driving(address, eventLog=tmp_path / "missing" / "log.jsonl") as driver:
+        with pytest.raises(ConfigError, match=r"eventLog=.*missing/log\.jsonl cannot be written: No such file"):
+            driver.plan()
+    assert broker.group(GROUP) is None
+
+
+@pytest.mark.parametrize(("patience", "warned"), [("120000", True), ("120001", False)])
+def test_a_task_that_may_wait_for_longer_than_the_group_is_warned_of_at_the_start(
+    address: str, patience: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the first revocation takes too long, and the query is removed."""
+    with driving(address, {"kafka.max.poll.interval.ms": patience}) as driver:
+        driver.plan()
+    assert ("lower the one, or raise the other" in caplog.text) is warned
