@@ -158,7 +158,9 @@ class ApplicationLoop:
         """Commit by hand what was handed out."""
         if self.consumed:
             consumer = self._consumer
-            consumer.step(CommitRequested(consumer.next_call(), dict(self.consumed), CommitKind.ASYNC, None))
+            commit_id = consumer.next_call()
+            consumer.commits_asked[commit_id] = self._world.now_ms
+            consumer.step(CommitRequested(commit_id, dict(self.consumed), CommitKind.ASYNC, None))
 
     def pump(self) -> None:
         """Inside poll() or close(): listeners first, then what the group wants, then records."""

@@ -106,6 +106,8 @@ class SimulatedConsumer:
         self.failed = False
         """The member is FATAL."""
         self._call_id = 0
+        self.commits_asked: Final[dict[int, int]] = {}
+        """Commits that were not answered yet -> when the application asked for them, in virtual time."""
         self._leave_id: int | None = None
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
@@ -321,7 +323,8 @@ class SimulatedConsumer:
                 self.application.hold(partitions)
             case StopFetching(partitions):
                 self.application.let_go(partitions)
-            case CommitDone(_, _, error):
+            case CommitDone(commit_id, _, error):
+                self.commits_asked.pop(commit_id, None)
                 if error is None:
                     self.note("commit_done")
                 else:

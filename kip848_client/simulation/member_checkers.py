@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.schema import Request, Response
 
@@ -215,3 +216,32 @@ class LegalMoves(Observer):
 
 
 _MOVES: Final = frozenset(TRANSITIONS)
+
+
+class BoundedWork(Observer):
+    """C8: every commit that the application asks for is answered, and nobody asks for the coordinator in a loop."""
+
+    def __init__(self, consumers: Consumers) -> None:
+        self._consumers = consumers
+        self._lookups: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_LOOKUPS_MAX))
+
+    @about(FindCoordinatorRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Count lookups."""
+        lookups, now_ms = self._lookups[consumer.name], consumer.world.now_ms
+        if len(lookups) == _LOOKUPS_MAX and now_ms - lookups[0] < _SECOND_MS:
+            fail("C8", f"{consumer.name} looked for the coordinator {_LOOKUPS_MAX} times within a second")
+        lookups.append(now_ms)
+
+    def converged(self) -> None:
+        """Look for commits that nobody heard of again."""
+        for consumer in self._consumers():
+            for commit_id, asked_ms in consumer.commits_asked.items():
+                waits_ms = consumer.world.now_ms - asked_ms
+                if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:
+                    fail("C8", f"{consumer.name} asked for commit {commit_id} {waits_ms} ms ago and heard nothing")
+
+
+_SECOND_MS: Final = 1_000
+_LOOKUPS_MAX: Final = 20
+"""Lookups of the coordinator within a second of virtual time at most: the first retries come after a tenth of one."""

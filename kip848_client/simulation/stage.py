@@ -31,7 +31,7 @@ from kip848_client.simulation.group_checkers import (
     SingleOwner,
     TargetLegality,
 )
-from kip848_client.simulation.member_checkers import LegalMoves, ListenerPairs, OneHeartbeat
+from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observers
@@ -107,6 +107,7 @@ class Stage:
                 ListenerPairs(),
                 OneHeartbeat(),
                 LegalMoves(),
+                BoundedWork(lambda: self.consumers),
                 self.rows,
                 Removals(
                     self.cluster, self.mirror, self.world, session_ms=scenario.session_timeout_ms - SESSION_CHANGE_MS

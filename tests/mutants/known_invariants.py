@@ -10,6 +10,7 @@ from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
 from kip848_client.coordinator.timers import TimerKind
+from kip848_client.member.commits import Commits
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.leaving import Leaving
@@ -194,3 +195,8 @@ def _(patch: Patch) -> None:
             original(self, event, **named)
 
     patch.setattr(Batch, "happened", happened)
+
+
+@mutant("nobody hears of a commit again that the application asked for", "C8")
+def _(patch: Patch) -> None:
+    patch.setattr(Commits, "request", lambda self, event: None)
