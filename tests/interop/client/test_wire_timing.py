@@ -62,8 +62,7 @@ def test_a_late_answer_does_not_delay_the_next_heartbeat(scripted: ScriptedCoord
     seen = len(scripted.heartbeats)
     scripted.always(HEARTBEAT, HOLD)
     scripted.held(HEARTBEAT).answer(scripted.heartbeat(held))
-    after(scripted, member, 1)
-    member.drive_for(0.1)
+    member.drive(lambda: len(scripted.heartbeats) > seen).drive_for(0.1)
     assert len(scripted.heartbeats) == seen + 1
 
 
