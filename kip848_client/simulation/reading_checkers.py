@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from kip848_client.errors import ErrorCode
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.member_checkers import Consumers
-from kip848_client.simulation.mirror import Change, Mirror
+from kip848_client.simulation.mirror import Change, Mirror, Partitions
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
+from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -26,58 +28,76 @@ class ExclusiveReading(Observer):
     """C1: a consumer reads only what the coordinator counts as its own, unless the coordinator has removed it.
 
     Together with S1 no partition is read by two consumers that are both in the group. One that was cut off may go on
-    reading until it hears of its removal; its commits are refused (S11).
+    reading what it had until it hears of its removal, and not a record longer; its commits are refused (S11).
 
     One hole belongs to the protocol: a heartbeat has no sequence number, so an old one of the same epoch that arrives
     late (its sender gave it up, and sent another on a new connection) is taken as what the member owns now, and may
-    acknowledge a revocation that has not happened. The member is excused until both sides agree again. So it is after
-    the coordinator forgot something that was not durable.
+    acknowledge a revocation that has not happened. What is excused is exactly that: the partitions that the coordinator
+    took from a member in the step in which it served such a heartbeat, until the member has heard the answer to a
+    heartbeat that it sent since, or joins anew, or is given them again.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror, consumers: Consumers) -> None:
+    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, consumers: Consumers) -> None:
+        self._world = world
         self._cluster = cluster
         self._mirror = mirror
         self._consumers = consumers
-        self._joins_served: defaultdict[str, int] = defaultdict(int)
-        self._joins_answered: defaultdict[str, int] = defaultdict(int)
-        self._excused: dict[str, bool] = {}
-        """Member -> whether it has heard the answer to a heartbeat that it sent since."""
-        self._sent_since: dict[str, Request[Any]] = {}
+        self._excused: dict[str, Partitions] = {}
+        """Member -> partitions that it may still read, though they are not its own any more."""
+        self._stale: tuple[str, int] = ("", -1)
+        """The member of which an old heartbeat was served last, and in which step."""
+        self._served: defaultdict[str, int] = defaultdict(int)
+        self._sent_since: dict[str, tuple[Request[Any], int]] = {}
+        """Member -> the heartbeat that it sent since it is excused, and how many of it were served before."""
+        self._last_sent: dict[str, Request[Any]] = {}
+        self._told: set[str] = set()
+        """Consumers that heard of their removal, and have not joined since."""
         self._topics_version = -1
 
     @about(ConsumerGroupHeartbeatRequest)
     def stale(self, client_id: str, request: Request[Any]) -> None:
-        """An old heartbeat that says what the member owned then."""
+        """An old heartbeat, that says what the member owned then, is about to be served."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        if request.topic_partitions is not None:
-            self._excused[request.member_id] = False
-            self._sent_since.pop(request.member_id, None)
+        self._stale = (request.member_id, self._world.steps)
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
-        """The first heartbeat that leaves after an old one was served: its answer tells what became of that."""
+        """The answer to what leaves now tells its sender what became of what it reads."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        if request.member_id in self._excused:
-            self._sent_since.setdefault(request.member_id, request)
+        member_id = request.member_id
+        self._last_sent[consumer.name] = request
+        if request.member_epoch == 0:
+            self._told.discard(consumer.name)
+            self._excused.pop(member_id, None)
+        if member_id in self._excused:
+            self._sent_since[member_id] = (request, self._served[member_id])
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """A join begins another life of a member."""
+        """The coordinator itself answered, and not somebody who believes to be it."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        if request.member_epoch == 0:
-            assert isinstance(response, ConsumerGroupHeartbeatResponse)
-            if not response.error_code:
-                self._joins_served[request.member_id] += 1
+        if self._stale != (request.member_id, self._world.steps):
+            self._served[request.member_id] += 1
 
     @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
-        """The consumer learns of its life, or of what an old heartbeat of it did."""
+        """The consumer learns that it was removed, or what is its own."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        member_id, joins = request.member_id, request.member_epoch == 0
-        if self._sent_since.get(member_id) is request:
-            self._excused[member_id] = True
-        if joins:
-            self._joins_answered[member_id] = self._joins_served[member_id]
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        member_id = request.member_id
+        if response.error_code in _REMOVED and self._last_sent.get(consumer.name) is request:
+            self._told.add(consumer.name)
+        if member_id in self._sent_since:
+            awaited, served = self._sent_since[member_id]
+            if awaited is request:
+                del self._sent_since[member_id]
+                if not response.error_code and self._served[member_id] > served:
+                    self._excused.pop(member_id, None)
+
+    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
+        """Whoever heard of its removal reads nothing more."""
+        if self._told and consumer.name in self._told:
+            fail("C1", f"{consumer.name} was told that it was removed, and reads {partition} {offsets}")
 
     def view_changed(self, consumer: SimulatedConsumer) -> None:
         """Compare what is readable with what the coordinator counts."""
@@ -85,6 +105,13 @@ class ExclusiveReading(Observer):
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare for those whose part changed; for all if topics did."""
+        stale = self._stale[0] if self._stale[1] == self._world.steps else None
+        for member_id, before, after in changes:
+            if before is not None and (after is None or member_id == stale):
+                taken = before.held - after.held if after is not None else before.held
+                if taken:
+                    self._excused[member_id] = self._excused.get(member_id, _NOTHING) | taken
+                    self._sent_since.pop(member_id, None)
         version = self._cluster.topics.image.version
         if version != self._topics_version:
             self._topics_version = version
@@ -98,32 +125,29 @@ class ExclusiveReading(Observer):
                 self._look(consumer)
 
     def _look(self, consumer: SimulatedConsumer) -> None:
-        if consumer.closed:
-            return
         view = consumer.view
         member_id = view.member_id
         seen = self._mirror.members.get(member_id)
-        if seen is None or view.member_epoch not in (seen.epoch, seen.previous_epoch):
+        if consumer.closed or seen is None:
             return
-        if self._joins_served[member_id] != self._joins_answered[member_id]:
-            return
-        unheld = view.readable - self._mirror.names(seen.held) if view.readable else view.readable
-        if not unheld:
-            if self._excused.get(member_id) and consumer.member.snapshot().target <= seen.held:
-                del self._excused[member_id]
-                self._sent_since.pop(member_id, None)
-        elif member_id not in self._excused:
-            names = self._cluster.topics.image.by_name
-            unheld = frozenset(partition for partition in unheld if partition.topic in names)
-            if unheld and self._of_living_topics(consumer, unheld):
-                fail("C1", f"{consumer.name} reads {sorted(map(str, unheld))}, which are not its own")
+        held, living = seen.held, self._cluster.topics.image.by_id
+        excused = self._excused.get(member_id, _NOTHING)
+        if excused:
+            self._excused[member_id] = excused = excused - held
+        read = [
+            f"{topic}-{index}"
+            for topic, index, topic_id in view.assigned
+            if (topic_id, index) not in held
+            and (topic, index) in view.readable
+            and topic_id in living
+            and (topic_id, index) not in excused
+        ]
+        if read:
+            fail("C1", f"{consumer.name} reads {sorted(read)}; the coordinator does not count them as its own")
 
-    def _of_living_topics(self, consumer: SimulatedConsumer, partitions: frozenset[Any]) -> bool:
-        """Whether any of these is of a topic that exists, and not of one that was deleted and created again."""
-        id_of = self._cluster.topics.id_of
-        return any(
-            tip.topic_partition in partitions and id_of(tip.topic) == tip.topic_id for tip in consumer.view.assigned
-        )
+
+_NOTHING: Final[Partitions] = frozenset()
+_REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 class NoRecordLost(Observer):

@@ -103,7 +103,7 @@ class Stage:
                 HeartbeatFencing(self.cluster, self.mirror, owners, self.coverage, max_size=scenario.group_max_size),
                 Durability(self.cluster),
                 OffsetFencing(self.cluster, self.mirror),
-                ExclusiveReading(self.cluster, self.mirror, lambda: self.consumers),
+                ExclusiveReading(self.world, self.cluster, self.mirror, lambda: self.consumers),
                 ListenerPairs(),
                 OneHeartbeat(),
                 LegalMoves(),

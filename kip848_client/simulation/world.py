@@ -47,6 +47,8 @@ class World:
         """Something changed that can be seen from outside."""
         self.events = 0
         """Messages delivered, timers that were due, and actions of applications, administrators and faults."""
+        self.steps = 0
+        """Actions, counted or not."""
         self._stopped = False
         self._heap: list[Timer] = []
         self._number = 0
@@ -85,6 +87,7 @@ class World:
             if action is None:
                 continue
             self.now_ms = due_ms
+            self.steps += 1
             action()
             if self.dirty:
                 self.dirty = False

@@ -1,0 +1,173 @@
+"""C1 sees every kind of double reading by itself, and excuses what the protocol cannot prevent and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from kip848_client.coordinator import current_assignment
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.membership import Membership
+from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.simulation import MIXED, run
+from kip848_client.simulation.member_checkers import LegalMoves, ListenerPairs, OneHeartbeat
+from kip848_client.simulation.mirror import Change, Partitions
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.play import _Play
+from kip848_client.simulation.reading_checkers import ExclusiveReading
+from kip848_client.simulation.scenario import QUIET
+from kip848_client.simulation.stage import Stage
+from kip848_client.simulation.violation import InvariantViolation
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+SEEDS: Final = 25
+MEMBER: Final = "member-1"
+Bug = Callable[[pytest.MonkeyPatch], object]
+
+
+def ignores_its_removal(patch: pytest.MonkeyPatch) -> None:
+    """It was told that it is no member, and goes on."""
+    patch.setattr(Membership, "_fenced", lambda self: None)
+
+
+def keeps_what_it_gave_up(patch: pytest.MonkeyPatch) -> None:
+    """It acknowledges the smaller assignment, and reads the partitions on."""
+
+    def revoke(self: Reconciler, run: Run) -> None:
+        self.held_back -= run.revoked
+        self._positions.release(run.revoked)
+        self._assign(run)
+
+    patch.setattr(Reconciler, "_revoke", revoke)
+
+
+def takes_while_a_list_without_them_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
+    """An old list that arrives gives away what it has taken since."""
+    patch.setattr(Heartbeats, "telling_partitions", False)
+
+
+def gives_away_before_the_owner_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """The coordinator does not wait."""
+    patch.setattr(current_assignment, "_owns_any", lambda owned, partitions: False)
+
+
+@pytest.mark.parametrize(
+    ("bug", "first_seed"),
+    [
+        (ignores_its_removal, 14),
+        (keeps_what_it_gave_up, 0),
+        (takes_while_a_list_without_them_is_on_its_way, 39),
+        (gives_away_before_the_owner_confirmed, 0),
+    ],
+)
+def test_reading_what_is_not_ones_own_is_seen(bug: Bug, first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the checkers of callbacks and heartbeats, which may see the same bug earlier."""
+    bug(monkeypatch)
+    for checker in (ListenerPairs, OneHeartbeat, LegalMoves):
+        for hook in set(vars(checker)) & set(vars(Observer)) - {"__init__", "__doc__", "__module__"}:
+            monkeypatch.setattr(checker, hook, getattr(Observer, hook))
+    found = set()
+    for seed in range(first_seed, first_seed + SEEDS):
+        violation = run(MIXED, seed=seed, keep_history=False).violation
+        found.add(violation.invariant if violation is not None else None)
+        if "C1" in found:
+            return
+    pytest.fail(f"{SEEDS} seeds, and C1 did not notice; found {found}")
+
+
+class Scene:
+    """A group at rest, and the checker."""
+
+    def __init__(self) -> None:
+        self.stage = Stage(QUIET, seed=1, keep_history=False)
+        _Play(self.stage).safety()
+        self.consumer = next(one for one in self.stage.living() if one.view.member_id == MEMBER)
+        self.checker = ExclusiveReading(
+            self.stage.world, self.stage.cluster, self.stage.mirror, lambda: self.stage.consumers
+        )
+        self.seen = self.stage.mirror.members[MEMBER]
+        assert self.seen.held
+        assert self.consumer.readable
+
+    def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        """One that the consumer sent."""
+        return ConsumerGroupHeartbeatRequest(
+            group_id="simulated", member_id=MEMBER, member_epoch=self.seen.epoch, topic_partitions=()
+        )
+
+    def take_away(self, held: Partitions = frozenset()) -> None:
+        """The coordinator counts less as the member's own, in this step."""
+        after = self.seen._replace(assigned=held, held=held)
+        self.stage.mirror.members[MEMBER] = after
+        self.checker.group_changed([Change(MEMBER, self.seen, after)])
+        self.seen = after
+
+
+def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_an_answer_is_heard() -> None:
+    """The protocol cannot tell an old heartbeat from a new one; the next answer tells the member."""
+    scene = Scene()
+    checker, consumer = scene.checker, scene.consumer
+    checker.stale("", scene.heartbeat())
+    scene.take_away()
+    scene.stage.world.steps += 1
+    checker.view_changed(consumer)
+    request = scene.heartbeat()
+    checker.sent(consumer, request)
+    checker.served("", request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
+    checker.answered(consumer, request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
+    with pytest.raises(InvariantViolation, match="C1"):
+        checker.view_changed(consumer)
+
+
+def test_an_answer_of_somebody_who_is_the_coordinator_no_more_ends_no_excuse() -> None:
+    """It does not know what the member lost."""
+    scene = Scene()
+    scene.checker.stale("", scene.heartbeat())
+    scene.take_away()
+    request = scene.heartbeat()
+    scene.checker.sent(scene.consumer, request)
+    scene.checker.answered(scene.consumer, request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
+    scene.checker.view_changed(scene.consumer)
+    assert scene.checker._excused[MEMBER]
+
+
+def test_what_is_given_away_in_another_step_is_not_excused() -> None:
+    """An old heartbeat that did nothing is no excuse for what happens later."""
+    scene = Scene()
+    scene.checker.stale("", scene.heartbeat())
+    scene.stage.world.steps += 1
+    with pytest.raises(InvariantViolation, match="C1"):
+        scene.take_away()
+
+
+def test_the_excuse_is_for_the_partitions_that_were_given_away_and_for_no_other() -> None:
+    """A member that lost one partition so may not read another one that is not its own."""
+    scene = Scene()
+    one, *others = sorted(scene.seen.held)
+    assert others
+    scene.checker.stale("", scene.heartbeat())
+    scene.take_away(frozenset(others))
+    scene.stage.world.steps += 1
+    with pytest.raises(InvariantViolation, match="C1"):
+        scene.take_away()
+    assert scene.checker._excused[MEMBER] == {one}
+
+
+def test_a_removed_member_reads_until_it_hears_of_it_and_no_longer() -> None:
+    """Its commits are refused from the removal on; its records stop when it knows."""
+    scene = Scene()
+    checker, consumer = scene.checker, scene.consumer
+    del scene.stage.mirror.members[MEMBER]
+    checker.group_changed([Change(MEMBER, scene.seen, None)])
+    tip = sorted(consumer.view.assigned)[0]
+    checker.handed_out(consumer, tip, range(1))
+    request = scene.heartbeat()
+    checker.sent(consumer, request)
+    checker.answered(consumer, request, ConsumerGroupHeartbeatResponse(error_code=25))
+    with pytest.raises(InvariantViolation, match="C1"):
+        checker.handed_out(consumer, tip, range(1, 2))
