@@ -81,9 +81,13 @@ class TargetLegality(Observer):
             self._look(group, complete=not by_client)
 
     def converged(self) -> None:
-        """At rest the target fits what everybody wants now."""
-        if self._mirror.group is not None:
-            self._look(self._mirror.group, complete=True)
+        """At rest the target fits what everybody wants now; S10: and it is of the members' assignor, if all have it."""
+        group, members = self._mirror.group, self._mirror.members.values()
+        if group is None:
+            return
+        self._look(group, complete=True)
+        if members and all(seen.member.metadata.client_assignors for seen in members) and not group.target_assignor:
+            fail("S10", "every member has an assignor, and the server computed the target")
 
     def _look(self, group: ConsumerGroup, *, complete: bool) -> None:
         mirror, image = self._mirror, self._cluster.topics.image

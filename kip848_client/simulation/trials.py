@@ -91,6 +91,21 @@ class Trials:
                 self._demand("L8", settle_ms, epochs=0)
             case _:
                 assert_never(trial)
+        self._reassign(settle_ms)
+
+    def _reassign(self, limit_ms: int) -> None:
+        """A3: a member of a group that computes its target itself asks for another one, and it is computed."""
+        stage = self._stage
+        living = stage.living()
+        if not living or not all(seen.member.metadata.client_assignors for seen in stage.mirror.members.values()):
+            return
+        before = stage.mirror.group_epoch
+        living[0].assignor.request_reassignment()
+        limit_ms += living[0].config.assignor_timeout_ms
+        stage.world.run_until(stage.world.now_ms + limit_ms)
+        if stage.mirror.group_epoch == before:
+            fail("A3", f"{living[0].name} asked for another target, and none was computed within {limit_ms} ms")
+        self._demand("A3", limit_ms, epochs=2)
 
     def _demand(self, invariant: str, limit_ms: int, *, epochs: int) -> None:
         stage = self._stage
