@@ -175,7 +175,7 @@ def test_lines_that_are_no_events_are_named_and_the_rest_is_counted(spark: Spark
     keep(tmp_path / "other.jsonl", events[:1])
     (tmp_path / "packed.parquet").write_bytes(b"PAR1\xe3\x00\xff\n")
     session = spark.newSession()
-    session.conf.set("spark.sql.files.maxPartitionBytes", "4096")
+    session.conf.set("spark.sql.files.maxPartitionBytes", "65536")
     analysis = analyze(session, [tmp_path])
     assert (analysis.bounds.malformed, analysis.bounds.events) == (5, len(lines) + 1)
     found = sorted(analysis.malformed.collect(), key=lambda row: row["line"])
