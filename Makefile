@@ -65,9 +65,9 @@ SIMULATED_SEEDS ?= 15000
 simulate: venv
 	@$(VENV)/bin/kip848 simulate --seeds 0:$(SIMULATED_SEEDS)
 	@for shuffle in 1 2; do \
-		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:300 --digest --json \
+		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:600 --digest --json \
 			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \
-	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 300 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
+	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 600 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
 
 # MUTANTS="--only member/heartbeat" tries some of them; the result of a whole run is kept in docs/mutants.md.
 mutants: venv
