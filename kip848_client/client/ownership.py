@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import weakref
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import ClassVar, Final
 
 from kip848_client.errors import ForkedProcessError, IllegalStateError
@@ -50,24 +51,32 @@ class OneThread:
     """Entered by every call of a consumer. The same thread may enter again (from a listener); another one may not.
 
     Nobody waits: two threads inside one consumer are a mistake in the program, and are told so.
+
+    A KeyboardInterrupt may come between any two steps here. Whatever it leaves behind, the thread that got it can enter
+    and leave again, and everything is in order after that: the consumer has still to be closed.
     """
 
+    owner: int | None = None
+    """Thread that is inside, or None; `FORKED` for ever in a child process of the one that made the consumer."""
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._depth = 0
-        self.owner: int | None = None
-        """Thread that is inside, or None; `FORKED` for ever in a child process of the one that made the consumer."""
+        self._outermost: FrameType | None = None
+        """Where the thread that is inside entered first."""
 
     def __enter__(self) -> None:
-        if self.owner == FORKED:
-            raise forked_process_error()
         me = threading.get_ident()
-        if self.owner != me:
-            if not self._lock.acquire(blocking=False):
-                raise IllegalStateError(
-                    "two threads are inside one consumer; give each thread a consumer, or calls a lock of your own"
-                )
-            self.owner = me
+        holder = self.__dict__.setdefault("owner", me)  # looks and takes in one step, without a lock to be left locked
+        if holder == FORKED:
+            raise forked_process_error()
+        if holder != me:
+            raise IllegalStateError(
+                "two threads are inside one consumer; give each thread a consumer, or calls a lock of your own"
+            )
+        caller = sys._getframe(1)
+        if not self._depth or not _is_inside(caller, self._outermost):  # or it was interrupted on its way out
+            self._depth = 0
+            self._outermost = caller
         self._depth += 1
 
     def __exit__(
@@ -75,8 +84,15 @@ class OneThread:
     ) -> None:
         self._depth -= 1
         if self._depth == 0 and self.owner != FORKED:  # a child that was forked inside a call leaves it as well
-            self.owner = None
-            self._lock.release()
+            self._outermost = None
+            self.__dict__.pop("owner", None)
+
+
+def _is_inside(frame: FrameType | None, outermost: FrameType | None) -> bool:
+    """Whether *frame* is *outermost*, or was called by it, through others or not."""
+    while frame is not None and frame is not outermost:
+        frame = frame.f_back
+    return frame is not None
 
 
 class ForkGuard:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -220,6 +225,60 @@ def test_one_thread_may_enter_twice_and_another_may_not() -> None:
 
     assert len(refused) == 1
     assert "two threads" in refused[0]
+
+
+def test_ctrl_c_between_any_two_steps_of_entering_and_leaving_locks_nobody_out() -> None:
+    """A KeyboardInterrupt comes wherever the thread is; close() must still be possible, from any thread."""
+    gate, interrupted = OneThread(), 0
+
+    def call() -> None:
+        with gate:
+            with gate:
+                pass
+
+    for step in itertools.count(1):
+        if not interrupts_at(step, call):
+            break
+        interrupted += 1
+        entered: list[int] = []
+
+        def close(entered: list[int] = entered) -> None:
+            with gate, gate:
+                entered.append(threading.get_ident())
+
+        close()
+        thread = threading.Thread(target=close)
+        thread.start()
+        thread.join()
+        assert len(set(entered)) == 2
+        assert gate.owner is None
+    assert interrupted > 50
+
+
+def interrupts_at(step: int, call: Callable[[], object]) -> bool:
+    """Raise KeyboardInterrupt before the given instruction that *call* runs in `ownership`; whether it came so far."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_globals.get("__name__") != "kip848_client.client.ownership":
+            return trace
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 # ------------------------------------------------------------------------------------------------------- translation

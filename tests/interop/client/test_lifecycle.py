@@ -149,7 +149,7 @@ def test_after_fork_the_prefetch_buffer_is_not_handed_out_twice(
     consumer.raw._gate.owner = -1  # what the hook after fork() does in the child
     with pytest.raises(ForkedProcessError):
         consumer.raw.poll(0)
-    consumer.raw._gate.owner = None
+    del consumer.raw._gate.owner
 
     assert consumer.raw.poll(0) is not None
 
