@@ -274,7 +274,7 @@ def test_spans_cross_to_the_event_loop_and_back(broker: EmbeddedBroker, seen: Se
 
 PROGRAM = """
 import sys
-from kip848_client import Consumer
+from kip848_client import Consumer, TopicPartition
 conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "log_level": 0}
 with Consumer(conf) as consumer:
     from opentelemetry import metrics, trace
@@ -293,6 +293,7 @@ with Consumer(conf) as consumer:
         another.subscribe(["orders"])
         while not consumer.assignment() or not another.assignment():
             consumer.poll(0.02), another.poll(0.02)
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
         data = reader.get_metrics_data()
 names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
 print(sorted(name for name in names if "assigned" in name))
