@@ -7,6 +7,7 @@ from typing import Any
 from kip848_client.coordinator import install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls
 from kip848_client.member.assignor_notices import AssignorNotices
+from kip848_client.member.assignor_round import AssignorRound
 from tests.mutants.registry import MUTANTS, Mutant, Patch
 
 ASSIGNORS = "assignors"
@@ -83,3 +84,18 @@ def _abandons_for_good(patch: Patch) -> None:
 
 
 _add("a member whose assignor hung once never computes again", "L1", "L2", "L5", "L8", "L10", put=_abandons_for_good)
+
+
+def _asks_once(patch: Patch) -> None:
+    def answered(self: Any, response: Any) -> None:
+        reason = self._reason
+        honest(self, response)
+        if reason is not None:
+            self._reason = reason
+            self._advertise()
+
+    honest = AssignorRound.answered
+    patch.setattr(AssignorRound, "answered", answered)
+
+
+_add("a member that asked for another target once cannot ask again", "A3", put=_asks_once)
