@@ -262,7 +262,9 @@ class Removals(Observer):
         now_ms = self._world.now_ms
         if self._loads != self._mirror.loads:
             self._loads = self._mirror.loads
-            self._since = {member_id: now_ms for member_id, seen in self._mirror.members.items() if seen.pending}
+            # Timers were armed by the load, which may have been between two steps: faults end there.
+            since_ms = self._loaded_ms
+            self._since = {member_id: since_ms for member_id, seen in self._mirror.members.items() if seen.pending}
             changes = ()
         for member_id, before, after in changes:
             if after is None and before is not None:
