@@ -97,7 +97,7 @@ class Trials:
         """A3: a member of a group that computes its target itself asks for another one, and it is computed."""
         stage = self._stage
         living = stage.living()
-        if not living or not all(seen.member.metadata.client_assignors for seen in stage.mirror.members.values()):
+        if not living or not all(consumer.config.client_assignors for consumer in living):
             return
         before = stage.mirror.group_epoch
         living[0].assignor.request_reassignment()

@@ -38,13 +38,54 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/target_assignment _instance_ids: instance_ids.pop(replaced.member_id, None) => nothing": (
         "assignors look up members that subscribe; the one that was replaced is none of them"
     ),
+    "member/commits Commits.advance: return => nothing": _SHORT_CUT,
     "member/assignor_notices AssignorNotices.__init__: self._target = _Target() => nothing": (
         "it is set again before it is read: nothing was told yet"
     ),
 }
 """Name of the mutant -> why it behaves as the original does."""
 
-SURVIVORS: Final[Mapping[str, str]] = {}
+_NEXT_HEARTBEAT: Final = (
+    "the next heartbeat of anybody starts a round anew; only time is lost, and who was tried already"
+)
+_INVALID: Final = "requests that break the protocol are not played (`tests/coordinator`)"
+_LIMITS: Final = "the limits of a whole broker are not reached (`tests/coordinator`)"
+
+SURVIVORS: Final[Mapping[str, str]] = {
+    "coordinator/client_assignment RoundPlanner.move_on: choice is None => choice is not None": _NEXT_HEARTBEAT,
+    "coordinator/client_assignment RoundPlanner.move_on: leaves => not (leaves)": _NEXT_HEARTBEAT,
+    "coordinator/client_assignment member_gone: choice is None => choice is not None": _NEXT_HEARTBEAT,
+    "coordinator/client_assignors asks_for_a_target: True => False": (
+        "nobody changes the number of its assignors while it is a member"
+    ),
+    "coordinator/client_assignors asks_for_a_target: before != after and (not (after.reason == 0 and "
+    "replace(before, reason=0) == after)) => before != after or not (after.reason == 0 and "
+    "replace(before, reason=0) == after)": "one target more than needed, where something else changed as well",
+    "coordinator/coordinator GroupCoordinator._apply: state.regex_check_due.discard(group_id) => nothing": (
+        "patterns are matched more often than needed, with the same outcome"
+    ),
+    "coordinator/heartbeat _Heartbeat._ask_a_member: self._group_epoch > group.group_epoch => "
+    "self._group_epoch <= group.group_epoch": "another member is asked first; no order is demanded",
+    "coordinator/heartbeat_answer extended_assignment: partition not in held => partition in held": (
+        "what an assignor hears of partitions that are still to come is not compared (`tests/coordinator`)"
+    ),
+    "coordinator/heartbeat_validation validate_heartbeat: api_version >= 1 => api_version < 1": _INVALID,
+    "coordinator/heartbeat_validation validate_heartbeat: _validate_join(message) => nothing": _INVALID,
+    "coordinator/offset_fetch _check_member: group.member_epoch < 0 => group.member_epoch <= 0": _INVALID,
+    "coordinator/install_assignment handle_install: _write(group, batch, _target_kept(group, error=message.error, "
+    "assignor=flying.assignor_name)) => nothing": (
+        "what members hear of an assignor's error is not compared (`tests/coordinator`)"
+    ),
+    "coordinator/membership find_member: known is None => known is not None #2": _LIMITS,
+    "coordinator/membership find_member: known is None and message.member_epoch == JOIN_EPOCH and "
+    "(message.instance_id not in group.static_members) => not (known is None and message.member_epoch == JOIN_EPOCH "
+    "and (message.instance_id not in group.static_members))": _LIMITS,
+    "coordinator/offset_commit _commit_partition: request.wall_ms + retention_ms => request.wall_ms - retention_ms": (
+        "offsets do not expire in a simulation (`tests/coordinator`)"
+    ),
+    "coordinator/target_assignment _rack_ids: member.metadata.rack_id is None and replaced is None => "
+    "not (member.metadata.rack_id is None and replaced is None)": "a simulation has no racks (`tests/assignors`)",
+}
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
 
 TELLING: Final[Mapping[str, str]] = {
