@@ -33,8 +33,9 @@ class ExclusiveReading(Observer):
     One hole belongs to the protocol: a heartbeat has no sequence number, so an old one of the same epoch that arrives
     late (its sender gave it up, and sent another on a new connection) is taken as what the member owns now, and may
     acknowledge a revocation that has not happened. What is excused is exactly that: the partitions that the coordinator
-    took from a member in the step in which it served such a heartbeat, until the member has heard the answer to a
-    heartbeat that it sent since, or joins anew, or is given them again.
+    took from a member in the step in which it served such a heartbeat, until the member has heard an assignment in the
+    answer to a heartbeat that it sent since, or joins anew, or is given them again. (An answer without an assignment
+    tells nothing, and only a full heartbeat is answered with one that did not change.)
     """
 
     def __init__(self, world: World, cluster: Cluster, mirror: Mirror, consumers: Consumers) -> None:
@@ -91,7 +92,7 @@ class ExclusiveReading(Observer):
             awaited, served = self._sent_since[member_id]
             if awaited is request:
                 del self._sent_since[member_id]
-                if not response.error_code and self._served[member_id] > served:
+                if response.assignment is not None and self._served[member_id] > served:
                     self._excused.pop(member_id, None)
 
     def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:

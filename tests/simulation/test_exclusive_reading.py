@@ -21,12 +21,14 @@ from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
 SEEDS: Final = 25
 MEMBER: Final = "member-1"
+ASSIGNING: Final = ConsumerGroupHeartbeatResponse(member_epoch=1, assignment=Assignment())
 Bug = Callable[[pytest.MonkeyPatch], object]
 
 
@@ -108,8 +110,8 @@ class Scene:
         self.seen = after
 
 
-def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_an_answer_is_heard() -> None:
-    """The protocol cannot tell an old heartbeat from a new one; the next answer tells the member."""
+def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_an_assignment_is_heard() -> None:
+    """The protocol cannot tell an old heartbeat from a new one; the next answer with an assignment tells the member."""
     scene = Scene()
     checker, consumer = scene.checker, scene.consumer
     checker.stale("", scene.heartbeat())
@@ -120,6 +122,10 @@ def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_an_answer_is_hea
     checker.sent(consumer, request)
     checker.served("", request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
     checker.answered(consumer, request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
+    checker.view_changed(consumer)
+    checker.sent(consumer, request)
+    checker.served("", request, ASSIGNING)
+    checker.answered(consumer, request, ASSIGNING)
     with pytest.raises(InvariantViolation, match="C1"):
         checker.view_changed(consumer)
 
@@ -131,7 +137,7 @@ def test_an_answer_of_somebody_who_is_the_coordinator_no_more_ends_no_excuse() -
     scene.take_away()
     request = scene.heartbeat()
     scene.checker.sent(scene.consumer, request)
-    scene.checker.answered(scene.consumer, request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
+    scene.checker.answered(scene.consumer, request, ASSIGNING)
     scene.checker.view_changed(scene.consumer)
     assert scene.checker._excused[MEMBER]
 
