@@ -44,11 +44,12 @@ def rebalances(pieces: DataFrame) -> DataFrame:
         "text",
         sf.when(sf.col("kind") == "epoch", sf.lit(_BUMP)).otherwise(sf.lit(_REST)).alias("point"),
     )
-    # A bump belongs to the first rest at its time or after it.
+    # A bump belongs to the first rest at its time or after it. From the end backwards, because Spark computes a frame
+    # that grows once, and one that shrinks anew for every row.
     onwards = (
         Window.partitionBy("group_id")
-        .orderBy("start_ms", "point", "seq")
-        .rowsBetween(Window.currentRow, Window.unboundedFollowing)
+        .orderBy(sf.desc("start_ms"), sf.desc("point"), sf.desc("seq"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     rest = sf.min(sf.when(sf.col("point") == _REST, sf.col("start_ms"))).over(onwards)
     return (

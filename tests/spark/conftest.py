@@ -18,6 +18,8 @@ _QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    # A busy machine takes longer than the default of fifteen seconds.
+    "spark.python.authenticate.socketTimeout": "600s",
     "spark.sql.streaming.stopTimeout": "240000",
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 240.0
 """A cold JVM on a busy machine takes a minute for its first batch."""
 
-_STARTS_MAX: Final = 3
+_STARTS_MAX: Final = 20
 _TOO_SLOW: Final = "failed to connect back"
 """Spark gives each Python process ten seconds to start, which cannot be changed. Nothing was read by then."""
 
@@ -56,27 +56,32 @@ class Sink:
 
 
 def start(
-    spark: SparkSession, address: str, checkpoint: Path, sink: Sink, changed: dict[str, object] | None = None
+    spark: SparkSession,
+    address: str,
+    checkpoint: Path,
+    sink: Sink,
+    changed: dict[str, object] | None = None,
+    *,
+    came: Callable[[], object] | None = None,
 ) -> StreamingQuery:
-    """Start a query over ``orders`` in the tests' group, and wait until it has read its first batch, or has failed."""
+    """Start a query over ``orders`` in the tests' group, and wait until it *came*: to its first batch, if not told.
+
+    A query that failed is returned, too.
+    """
     frame = spark.readStream.format("kip848").options(**_texts(options(address, changed))).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    return begin(writer, lambda: sink.calls)
+    calls = sink.calls
+    return begin(writer, came or (lambda: sink.calls > calls))
 
 
-def begin(writer: DataStreamWriter, batches: Callable[[], int]) -> StreamingQuery:
-    """Start a query; once more if the machine is too slow for Spark.
-
-    Args:
-        batches: how many batches were begun; there must be something to read.
-    """
-    before = batches()
+def begin(writer: DataStreamWriter, came: Callable[[], object]) -> StreamingQuery:
+    """Start a query, again and again if the machine is too slow for Spark, until it *came* so far or failed."""
     for _ in range(_STARTS_MAX):
         query = writer.start()
-        wait_until(lambda query=query: batches() > before or not query.isActive, DEADLINE_S, "a first batch")  # type: ignore[misc]
+        wait_until(lambda query=query: came() or not query.isActive, DEADLINE_S, "the query")  # type: ignore[misc]
         if _TOO_SLOW not in str(query.exception()):
-            break
-    return query
+            return query
+    raise AssertionError(f"Spark could not start its Python processes in {_STARTS_MAX} attempts")
 
 
 def stop(query: StreamingQuery) -> None:

@@ -130,7 +130,10 @@ def test_two_queries_share_the_partitions_of_one_group(
     """A second application takes half of the work."""
     one, two = Sink(), Sink()
     first = start(spark, address, tmp_path / "1", one, {"maxOffsetsPerTrigger": 100})
-    second = start(spark, address, tmp_path / "2", two, {"maxOffsetsPerTrigger": 100})
+    second = start(
+        spark, address, tmp_path / "2", two, {"maxOffsetsPerTrigger": 100},
+        came=lambda: len(broker.wait_for_group(GROUP).members) == 2,
+    )  # fmt: skip
     broker.wait_for(
         GROUP,
         lambda group: [len(m.assigned) for m in group.members] == [2, 2] and group.state == "Stable",
@@ -196,7 +199,7 @@ def test_available_now_reads_two_sources_ends_by_itself_and_leaves(
     ]
     writer = frames[0].union(frames[1]).writeStream.format("parquet").option("path", str(tmp_path / "rows"))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    query = begin(writer, lambda: len(list(tmp_path.glob("checkpoint/offsets/[0-9]*"))))
+    query = begin(writer, lambda: list(tmp_path.glob("checkpoint/commits/[0-9]*")))
     assert query.awaitTermination(int(DEADLINE_S))
     assert query.exception() is None
     assert all_left(broker, journal)
