@@ -146,6 +146,7 @@ class OffsetFencing(Observer):
         self._mirror = mirror
         self._committed: dict[IdPartition, int] = {}
         """By the accepted commits; a load brings what was durable."""
+        self._stale: Request[Any] | None = None
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """Commits that were not durable are gone: nobody was told that they were accepted."""
@@ -156,6 +157,11 @@ class OffsetFencing(Observer):
                 if topic_id is not None:
                     found[topic_id, index] = committed.offset
         self._committed = found
+
+    @about(OffsetCommitRequest)
+    def stale(self, client_id: str, request: Request[Any]) -> None:
+        """It may overwrite what its sender committed since."""
+        self._stale = request
 
     @about(OffsetCommitRequest, OffsetFetchRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
@@ -168,6 +174,7 @@ class OffsetFencing(Observer):
             self._fetching(client_id, response)
 
     def _committing(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+        stale, self._stale = self._stale, None
         seen = self._mirror.members.get(request.member_id)
         epoch = request.generation_id_or_member_epoch
         for asked, topic in zip(request.topics, response.topics, strict=True):
@@ -191,6 +198,8 @@ class OffsetFencing(Observer):
                         )
                 if topic_id is not None:
                     self._committed[topic_id, wanted.partition_index] = wanted.committed_offset
+                    remember = self._mirror.rewound.add if request is stale else self._mirror.rewound.discard
+                    remember((topic_id, wanted.partition_index))
 
     def _fetching(self, client_id: str, response: OffsetFetchResponse) -> None:
         for group in response.groups:

@@ -69,6 +69,9 @@ class Mirror:
         self.version = -1
         """`Cluster.version` at the last look."""
         self.loads = 0
+        self.rewound: set[IdPartition] = set()
+        """Whose committed offset was written by a commit that its sender had given up, or by a copy: the last word of
+        nobody. Kafka has nothing that would refuse it."""
 
     @property
     def group(self) -> ConsumerGroup | None:
