@@ -177,7 +177,9 @@ class _Finder:
             yield from self._conditions(statement)
             for inner in blocks(statement):
                 yield from self._block(inner)
-            for _, value in ast.iter_fields(statement):
+            for field, value in ast.iter_fields(statement):
+                if field == "annotation":
+                    continue
                 for child in value if isinstance(value, list) else [value]:
                     if isinstance(child, ast.expr):
                         yield from self._expression(statement, child, statement)
@@ -217,10 +219,9 @@ class _Finder:
         return _Site(self._function, statement, "negated", _text(value), f"not ({_text(value)})", apply)
 
     def _expression(self, statement: ast.stmt, node: ast.expr, parent: ast.AST) -> Iterator[_Site]:
-        if isinstance(node, ast.JoinedStr | ast.Lambda) and isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr):
             return  # text for people
-        make = self._change(statement, node, parent)
-        yield from make
+        yield from self._change(statement, node, parent)
         if isinstance(node, ast.IfExp) and not _flips(node.test):
             yield self._negation(statement, node, "test")
         for child in ast.iter_child_nodes(node):
