@@ -133,8 +133,8 @@ def test_a_large_record_is_read_whole(broker: EmbeddedBroker, reader: Consumer) 
 def test_an_append_wakes_the_parked_fetch(broker: EmbeddedBroker, reader: Consumer) -> None:
     """Without it a record waits for the end of somebody's long poll: half a second with librdkafka's defaults."""
     producer = a_producer(broker)
-    reader.incremental_assign([TopicPartition("orders", 0, 0)])
     mark = broker.requests.mark()
+    reader.incremental_assign([TopicPartition("orders", 0, 0)])
     for number in range(3):
         broker.wait_for_request("Fetch", since=mark, when=lambda logged: logged.outcome == "waiting")
         mark = broker.requests.mark()
