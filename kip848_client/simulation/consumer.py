@@ -113,6 +113,8 @@ class SimulatedConsumer:
         self._tick: Timer | None = None
         self._tick_ms = 0
         self._thaws_ms = 0
+        self.held_up_until_ms = 0
+        """Until when something may wait that came while it stood still: another freeze may have ended before."""
         self.network: Final = ClientSide(
             self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
         )
@@ -179,6 +181,7 @@ class SimulatedConsumer:
         """The process stands still; its clock does not."""
         self.note("frozen", ms=for_ms)
         self._thaws_ms = self.world.now_ms + for_ms
+        self.held_up_until_ms = max(self.held_up_until_ms, self._thaws_ms)
 
     # --------------------------------------------------------------------------------------------- what it is, to users
 

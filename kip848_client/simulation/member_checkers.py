@@ -237,7 +237,7 @@ class BoundedWork(Observer):
         """Look for commits that nobody heard of again."""
         for consumer in self._consumers():
             for commit_id, asked_ms in consumer.commits_asked.items():
-                waits_ms = consumer.world.now_ms - asked_ms
+                waits_ms = consumer.world.now_ms - max(asked_ms, consumer.held_up_until_ms)
                 if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:
                     fail("C8", f"{consumer.name} asked for commit {commit_id} {waits_ms} ms ago and heard nothing")
 

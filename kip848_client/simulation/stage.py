@@ -251,6 +251,13 @@ class Stage:
                 return False  # what it sent while there were faults may still be lost
             if seen.held != seen.target or len(view.readable) != len(seen.target):
                 return False
+        held = {partition for seen in members.values() for partition in seen.held}
+        if held != {
+            (topic.topic_id, index)
+            for topic in self.cluster.topics.image.topics
+            for index in range(topic.partition_count)
+        }:
+            return False  # a topic that was created again has the name of the one that they still have
         wanted = set(self.cluster.topics.end_offsets)
         read = {partition for consumer in living for partition in consumer.readable}
         group = self.mirror.group

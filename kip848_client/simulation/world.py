@@ -82,6 +82,9 @@ class World:
         """
         heap, after_step = self._heap, self.after_step
         self._stopped = False
+        if self.dirty:  # what was changed between two calls, as healing does, is no part of the next action
+            self.dirty = False
+            after_step()
         while heap and heap[0][0] <= at_ms:
             due_ms, _, action = heappop(heap)
             if action is None:
