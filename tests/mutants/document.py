@@ -90,6 +90,8 @@ def render(known: Sequence[Outcome], generated: Sequence[Outcome], targets: Targ
         "",
         "### Generated mutants that survived",
         "",
+        "Each is a hole, in what is checked or in what is played; 95 % caught is the goal.",
+        "",
         *_survivors(generated),
         "",
         "### Generated mutants, by kind",

@@ -39,6 +39,10 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "assignors look up members that subscribe; the one that was replaced is none of them"
     ),
     "member/commits Commits.advance: return => nothing": _SHORT_CUT,
+    "member/leaving Leaving.advance: return => nothing": _SHORT_CUT,
+    "member/member Member._readable: self._last_readable = (context.owned, blocked, readable) => nothing": (
+        "the same set is made again; views are compared by value"
+    ),
     "member/assignor_notices AssignorNotices.__init__: self._target = _Target() => nothing": (
         "it is set again before it is read: nothing was told yet"
     ),
