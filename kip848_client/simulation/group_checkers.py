@@ -240,6 +240,8 @@ class Removals(Observer):
         self._left: set[str] = set()
         self._loads = 0
         self._loaded_ms = 0
+        self._as_loaded: dict[str, object] = {}
+        """What the load found of every member."""
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Note when a heartbeat of a member was accepted, and who says that it leaves."""
@@ -254,6 +256,8 @@ class Removals(Observer):
         """Sessions start anew."""
         self._loaded_ms = self._world.now_ms
         self._heard.clear()
+        group = after.group(self._mirror.group_id)
+        self._as_loaded = {} if group is None else {name: member.current for name, member in group.members.items()}
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Look at everybody who went, or has something to give up."""
@@ -262,9 +266,12 @@ class Removals(Observer):
         now_ms = self._world.now_ms
         if self._loads != self._mirror.loads:
             self._loads = self._mirror.loads
-            # Timers were armed by the load, which may have been between two steps: faults end there.
-            since_ms = self._loaded_ms
-            self._since = {member_id: since_ms for member_id, seen in self._mirror.members.items() if seen.pending}
+            # Timers were armed by the load, which may have been between two steps: faults end there. Or by this step.
+            self._since = {
+                member_id: self._loaded_ms if self._as_loaded.get(member_id) is seen.member.current else now_ms
+                for member_id, seen in self._mirror.members.items()
+                if seen.pending
+            }
             changes = ()
         for member_id, before, after in changes:
             if after is None and before is not None:
