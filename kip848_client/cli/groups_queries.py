@@ -19,7 +19,7 @@ from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip84
 from kip848_client.model import BrokerNode, TopicPartition
 from kip848_client.wire.connection import Connection, open_connection
 from kip848_client.wire.messages import consumer_group_describe as described
-from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
@@ -162,9 +162,7 @@ class Cluster:
         Raises:
             BrokerError: there is no such group, it is of another type, or reading it is not allowed.
         """
-        coordinator = await self._coordinator(group_id)
-        answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
-        (group,) = answer.groups
+        coordinator, group = await self._described(group_id)
         _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
         members = tuple(sorted(map(_member, group.members), key=lambda member: (member.client_id, member.member_id)))
         return GroupDescription(
@@ -183,9 +181,7 @@ class Cluster:
         Raises:
             BrokerError: there is no such group, and no offsets of it, or reading it is not allowed.
         """
-        coordinator = await self._coordinator(group_id)
-        answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
-        (group,) = answer.groups
+        coordinator, group = await self._described(group_id)
         if group.error_code not in {0, ErrorCode.GROUP_ID_NOT_FOUND}:
             _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
         members = tuple(map(_member, group.members))
@@ -251,6 +247,13 @@ class Cluster:
                     if not partition_answer.error_code:
                         ends[TopicPartition(topic.name, partition_answer.partition_index)] = partition_answer.offset
         return ends
+
+    async def _described(self, group_id: str) -> tuple[Connection, DescribedGroup]:
+        """The group's coordinator, and what it says of the group; its error code is not looked at."""
+        coordinator = await self._coordinator(group_id)
+        answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
+        (group,) = answer.groups
+        return coordinator, group
 
     async def _coordinator(self, group_id: str) -> Connection:
         for attempt in range(COORDINATOR_RETRIES):

@@ -33,7 +33,7 @@ from tests.interop.client.scripted import (
     without_heartbeats,
 )
 from tests.interop.client.watched import Watched
-from tests.support.waiting import SOON_S, wait_until
+from tests.support.waiting import SOON_S, assert_stays, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -66,8 +66,7 @@ def test_a_refusal_that_comes_after_unsubscribe_changes_nothing(
     held = hold_one(scripted, member)
     member.consumer.unsubscribe()
     held.answer(late)
-    time.sleep(0.05)
-    assert member.consumer.state is MemberState.UNJOINED
+    assert_stays(lambda: member.consumer.state is MemberState.UNJOINED, 0.05)
     member.subscribe().drive_to("leave -1", "join", "assigned orders-0")
     assert member.errors == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
 from tests.interop.client.scripted import COMMIT, FETCH, HEARTBEAT, HOLD, Parts, ScriptedCoordinator, without_heartbeats
 from tests.interop.client.watched import Watched
-from tests.support.waiting import wait_until
+from tests.support.waiting import outlast, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -250,7 +249,7 @@ def test_nothing_is_fetched_or_looked_up_before_the_assigned_callback_returned(
     asked: list[int] = []
 
     def slow(_: Any) -> None:
-        time.sleep(0.2)
+        outlast(0.2)
         asked.append(len(scripted.of(FETCH)))
 
     before = len(scripted.of(FETCH))
@@ -305,7 +304,7 @@ def fence_and_wait(scripted: ScriptedCoordinator) -> None:
     scripted.script(HEARTBEAT, 110)
     seen = len(scripted.heartbeats)
     wait_until(lambda: len(scripted.heartbeats) > seen)
-    time.sleep(0.05)
+    outlast(0.05)  # the application is busy while the background learns of it
 
 
 PARTS: list[Parts] = [{"orders": [0]}, {"orders": [0, 1]}, {"orders": [1, 2]}, {}, {"orders": [0, 1, 2, 3]}]

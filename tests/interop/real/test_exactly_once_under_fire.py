@@ -86,7 +86,7 @@ class Workers:
         self.running[name] = self.running.pop(name)  # it is the next one's turn
 
     def _members(self) -> set[str]:
-        time.sleep(ASK_EVERY_S)
+        time.sleep(ASK_EVERY_S)  # between two questions, so that asking is not the load
         return {member.client_id for member in self._administrator.group(self._group_id).members}
 
     def check(self) -> None:
@@ -182,7 +182,7 @@ def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_kil
     orders = Orders(servers, source)
 
     def done() -> int:
-        time.sleep(ASK_EVERY_S)
+        time.sleep(ASK_EVERY_S)  # between two questions, so that asking is not the load
         return sum(administrator.committed(group_id, places).values())
 
     with workers_of(administrator, source, sink, group_id, tmp_path) as workers:
