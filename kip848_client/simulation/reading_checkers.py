@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kip848_client.errors import ErrorCode
@@ -11,7 +12,7 @@ from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.member_checkers import Consumers
-from kip848_client.simulation.mirror import Change, Mirror, Partitions
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
@@ -35,7 +36,8 @@ class ExclusiveReading(Observer):
     acknowledge a revocation that has not happened. What is excused is exactly that: the partitions that the coordinator
     took from a member in the step in which it served such a heartbeat, until the member has heard an assignment in the
     answer to a heartbeat that it sent since, or joins anew, or is given them again. (An answer without an assignment
-    tells nothing, and only a full heartbeat is answered with one that did not change.)
+    tells nothing, and only a full heartbeat is answered with one that did not change.) Having heard it, the member
+    gives them up as it does any others: it stops reading them within its rebalance timeout, and does not begin again.
     """
 
     def __init__(self, world: World, cluster: Cluster, mirror: Mirror, consumers: Consumers) -> None:
@@ -45,6 +47,8 @@ class ExclusiveReading(Observer):
         self._consumers = consumers
         self._excused: dict[str, Partitions] = {}
         """Member -> partitions that it may still read, though they are not its own any more."""
+        self._given_up: dict[str, dict[IdPartition, _GivingUp]] = {}
+        """Member -> the same, once it knows of it."""
         self._stale: tuple[str, int] = ("", -1)
         """The member of which an old heartbeat was served last, and in which step."""
         self._served: defaultdict[str, int] = defaultdict(int)
@@ -70,6 +74,7 @@ class ExclusiveReading(Observer):
         if request.member_epoch == 0:
             self._told.discard(consumer.name)
             self._excused.pop(member_id, None)
+            self._given_up.pop(member_id, None)
         if member_id in self._excused:
             self._sent_since[member_id] = (request, self._served[member_id])
 
@@ -93,12 +98,16 @@ class ExclusiveReading(Observer):
             if awaited is request:
                 del self._sent_since[member_id]
                 if response.assignment is not None and self._served[member_id] > served:
-                    self._excused.pop(member_id, None)
+                    for partition in self._excused.pop(member_id, _NOTHING):
+                        known = self._given_up.setdefault(member_id, {})
+                        known.setdefault(partition, _GivingUp(self._world.now_ms))
 
     def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
-        """Whoever heard of its removal reads nothing more."""
+        """Whoever heard of its removal reads nothing more; whoever heard that a partition was taken, not for long."""
         if self._told and consumer.name in self._told:
             fail("C1", f"{consumer.name} was told that it was removed, and reads {partition} {offsets}")
+        if self._given_up and consumer.view.member_id in self._given_up:
+            self._look(consumer)
 
     def view_changed(self, consumer: SimulatedConsumer) -> None:
         """Compare what is readable with what the coordinator counts."""
@@ -135,6 +144,8 @@ class ExclusiveReading(Observer):
         excused = self._excused.get(member_id, _NOTHING)
         if excused:
             self._excused[member_id] = excused = excused - held
+        if member_id in self._given_up:
+            excused |= self._being_given_up(consumer, held)
         read = [
             f"{topic}-{index}"
             for topic, index, topic_id in view.assigned
@@ -146,8 +157,35 @@ class ExclusiveReading(Observer):
         if read:
             fail("C1", f"{consumer.name} reads {sorted(read)}; the coordinator does not count them as its own")
 
+    def _being_given_up(self, consumer: SimulatedConsumer, held: Partitions) -> Partitions:
+        """What the member has, though it heard that it was taken away: until it stopped reading it, or should have."""
+        view = consumer.view
+        known = self._given_up[view.member_id]
+        has = {(topic_id, index): (topic, index) for topic, index, topic_id in view.assigned}
+        # What it heard while it stood still it hears afterwards; its clock may be slow.
+        allowed_ms = int(consumer.config.rebalance_timeout_ms * _SLOW_CLOCK) + _SECOND_MS
+        for partition, giving_up in list(known.items()):
+            reads = has.get(partition) in view.readable
+            late = self._world.now_ms > max(giving_up.since_ms, consumer.held_up_until_ms) + allowed_ms
+            if partition in held or partition not in has or late or (giving_up.was_read and not reads):
+                del known[partition]
+            giving_up.was_read = reads
+        if not known:
+            del self._given_up[view.member_id]
+        return frozenset(known)
+
+
+@dataclass(slots=True)
+class _GivingUp:
+    """A partition that its member knows to be somebody else's."""
+
+    since_ms: int
+    was_read: bool = False
+
 
 _NOTHING: Final[Partitions] = frozenset()
+_SLOW_CLOCK: Final = 1.1
+_SECOND_MS: Final = 1_000
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 

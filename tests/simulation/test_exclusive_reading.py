@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from kip848_client.coordinator import current_assignment
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.membership import Membership
 from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.model import TopicPartition
 from kip848_client.simulation import MIXED, run
 from kip848_client.simulation.member_checkers import LegalMoves, ListenerPairs, OneHeartbeat
 from kip848_client.simulation.mirror import Change, Partitions
@@ -109,25 +111,67 @@ class Scene:
         self.checker.group_changed([Change(MEMBER, self.seen, after)])
         self.seen = after
 
+    def hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """The consumer asks, and is answered by the coordinator."""
+        request = self.heartbeat()
+        self.checker.sent(self.consumer, request)
+        self.checker.served("", request, response)
+        self.checker.answered(self.consumer, request, response)
 
-def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_an_assignment_is_heard() -> None:
-    """The protocol cannot tell an old heartbeat from a new one; the next answer with an assignment tells the member."""
+    def read(self, readable: frozenset[TopicPartition]) -> None:
+        """The consumer reads these now."""
+        self.consumer.view = replace(self.consumer.view, readable=readable)
+        self.checker.view_changed(self.consumer)
+
+
+def overtaken() -> Scene:
+    """An old heartbeat of a consumer has given away all that it reads, and it has heard of it."""
     scene = Scene()
-    checker, consumer = scene.checker, scene.consumer
-    checker.stale("", scene.heartbeat())
+    scene.checker.stale("", scene.heartbeat())
     scene.take_away()
     scene.stage.world.steps += 1
-    checker.view_changed(consumer)
-    request = scene.heartbeat()
-    checker.sent(consumer, request)
-    checker.served("", request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
-    checker.answered(consumer, request, ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
-    checker.view_changed(consumer)
-    checker.sent(consumer, request)
-    checker.served("", request, ASSIGNING)
-    checker.answered(consumer, request, ASSIGNING)
+    scene.checker.view_changed(scene.consumer)
+    scene.hear(ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
+    scene.checker.view_changed(scene.consumer)
+    assert scene.checker._excused[MEMBER]
+    scene.hear(ASSIGNING)
+    assert MEMBER not in scene.checker._excused
+    scene.checker.view_changed(scene.consumer)
+    return scene
+
+
+def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_the_member_heard_of_it_and_stopped() -> None:
+    """The protocol cannot tell an old heartbeat from a new one; a member that knows gives up with its next poll()."""
+    scene = overtaken()
+    readable = scene.consumer.view.readable
+    scene.read(frozenset())
     with pytest.raises(InvariantViolation, match="C1"):
-        checker.view_changed(consumer)
+        scene.read(readable)
+
+
+def test_who_heard_that_partitions_were_taken_has_its_rebalance_timeout_to_stop() -> None:
+    """As long as it may take to give up any others, and not a record longer; hearing of it again is no excuse."""
+    scene = overtaken()
+    tip = min(scene.consumer.view.assigned)
+    scene.stage.world.now_ms += scene.consumer.config.rebalance_timeout_ms
+    scene.hear(ASSIGNING)
+    scene.checker.handed_out(scene.consumer, tip, range(1))
+    scene.stage.world.now_ms += scene.consumer.config.rebalance_timeout_ms // 2
+    with pytest.raises(InvariantViolation, match="C1"):
+        scene.checker.handed_out(scene.consumer, tip, range(1, 2))
+
+
+def test_who_heard_that_partitions_were_taken_may_not_read_others() -> None:
+    """The excuse names partitions: what is taken afterwards, by no old heartbeat, is none of them."""
+    scene = Scene()
+    one, *others = sorted(scene.seen.held)
+    scene.checker.stale("", scene.heartbeat())
+    scene.take_away(frozenset(others))
+    scene.stage.world.steps += 1
+    scene.hear(ASSIGNING)
+    scene.checker.view_changed(scene.consumer)
+    with pytest.raises(InvariantViolation, match="C1"):
+        scene.take_away(frozenset([one]))
 
 
 def test_an_answer_of_somebody_who_is_the_coordinator_no_more_ends_no_excuse() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.simulation import MIXED, SCENARIOS, run
+from kip848_client.simulation import MIXED, SCENARIOS, run, scenario_of
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.statistics import FAULTS
 
@@ -21,10 +21,10 @@ MIXED_SEEDS: Final = range(1_000, 1_100)
 KEPT: Final = Path(__file__).with_name("seeds.txt")
 
 
-def kept_seeds() -> list[tuple[str, int]]:
-    """(scenario, seed) of every line of seeds.txt."""
+def kept_seeds() -> list[tuple[str, int, tuple[str, ...]]]:
+    """(scenario, seed, changed numbers) of every line of seeds.txt."""
     lines = (line.split("#")[0].split() for line in KEPT.read_text().splitlines())
-    return [(words[0], int(words[1])) for words in lines if words]
+    return [(words[0], int(words[1]), tuple(words[2:])) for words in lines if words]
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS.keys() - {"quiet", "mixed"}))
@@ -42,10 +42,10 @@ def test_no_invariant_breaks_in_scenarios_that_seeds_draw() -> None:
         assert report.violation is None, f"{report.violation}\n{report.replay_command}"
 
 
-@pytest.mark.parametrize(("scenario", "seed"), kept_seeds())
-def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int) -> None:
+@pytest.mark.parametrize(("scenario", "seed", "changes"), kept_seeds())
+def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int, changes: tuple[str, ...]) -> None:
     """Seeds that once broke an invariant; seeds.txt says why each is kept."""
-    report = run(SCENARIOS[scenario], seed=seed)
+    report = run(scenario_of(scenario, seed=seed, changes=changes), seed=seed)
     assert report.violation is None, f"{report.violation}\n{report.replay_command}"
 
 
