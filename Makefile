@@ -46,7 +46,7 @@ demo-spark: venv
 	@$(PYTHON) examples/spark_job.py
 
 # Most tests wait for sockets and timers, so there is room for more processes than cores. PARALLEL= runs them in one.
-PARALLEL ?= --numprocesses 3 --dist loadgroup
+PARALLEL ?= --numprocesses 3 --dist loadfile
 test: venv
 	@$(PYTHON) -m pytest -m "not kafka" $(PARALLEL)
 

@@ -27,14 +27,12 @@ _OURS = "kip848-"
 _JOIN_TIMEOUT_S = 30.0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the tests that one process runs, because they share what is dear to make, such as a Spark session."""
-    for item in items:
-        folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
-        if folder == "spark":
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif folder == "simulation":
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Several processes, whatever ``--dist`` says: tests stay together that share what is dear to make."""
+    from tests.support.distribution import StayTogether
+
+    return StayTogether(config, log)
 
 
 @pytest.fixture(autouse=True)
