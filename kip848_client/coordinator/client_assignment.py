@@ -201,10 +201,7 @@ def member_gone(
     if planner.round is None or planner.round.member_id != member_id:
         return  # what all had in common they still have, and the chosen one reads it
     choice = client_assignor(state, group, gone=member_id)
-    if choice is None:
-        planner.end()
-    else:
-        planner.move_on(choice, failed=member_id, leaves=True, reason="member_left")
+    planner.move_on(choice, failed=member_id, leaves=True, reason="member_left")
 
 
 def member_away(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str) -> None:

@@ -48,7 +48,6 @@ class Backoff:
 
     def pace(self, now_ms: int) -> None:
         """An attempt succeeded, but the next one must not follow at once."""
-        self.failures = 0
         self.ready_ms = now_ms + self.wait_ms(0)
 
     def reset(self) -> None:

@@ -361,8 +361,7 @@ class Commits:
         """The coordinator cannot be found, and trying again will not help: fail what waits for it."""
         for commit in list(self._queue):
             if commit.request_id is None and not commit.ended:
-                self._end(commit, error)
-        self._report()
+                self._end(commit, error)  # `advance` reports it
 
     def _failed(self, commit: _Commit, reason: str, cause: Kip848Error | None) -> CommitFailedError:
         what = describe_partitions(commit.offsets.keys() | commit.moved)

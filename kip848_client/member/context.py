@@ -187,10 +187,9 @@ class Context:
         pending = self._pending.pop(request_id, None)
         return (pending.on_failure, pending.link) if pending is not None else (None, None)
 
-    def finish(self, request_id: int) -> bool:
-        """A request without a response message is over; False if nobody waits for it."""
-        pending = self._pending.pop(request_id, None)
-        return pending is not None and pending.on_failure is not None
+    def finish(self, request_id: int) -> None:
+        """A request without a response message is over."""
+        self._pending.pop(request_id, None)
 
     def lose_link(self, link: int | None) -> None:
         """The coordinator's connection *link* broke, or the broker at its end says that it is not the coordinator."""

@@ -120,9 +120,7 @@ class Discovery:
             return
         if not self._proven:
             # The next lookup keeps a distance, or brokers that disagree about the coordinator would be asked in a loop.
-            failures = self._backoff.failures
             self._backoff.pace(self._context.now_ms)
-            self._backoff.failures = failures
         self._proven = False
         self._node = node
         self._connecting = self._context.expect(None, self._connect_failed)
@@ -145,8 +143,9 @@ class Discovery:
 
     def connected(self, event: CoordinatorConnected) -> None:
         """The connection is up."""
-        if event.request_id != self._connecting or not self._context.finish(event.request_id):
+        if event.request_id != self._connecting:
             return
+        self._context.finish(event.request_id)
         self._connecting = None
         self._context.link = event.request_id
         self._versions = event.versions

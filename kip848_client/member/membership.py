@@ -213,8 +213,6 @@ class Membership:
             self._removals = 0
         context.epoch = response.member_epoch
         self._assignors.answered(response)
-        if context.phase is Phase.LEAVE_REVOKING:
-            return
         if response.assignment is None:
             if context.phase is Phase.JOINING:
                 context.move("joined")

@@ -352,5 +352,5 @@ class Reconciler:
 
     def settle(self, run: Run, *, revoked: bool) -> None:
         """The awaited call of a cancelled run is over; what it revoked is gone."""
-        if revoked and not run.revoked.isdisjoint(self._context.owned):
+        if revoked:
             self._let_go(run.revoked)

@@ -67,16 +67,13 @@ SURVIVORS: Final[Mapping[str, str]] = {
     "member/backoff Backoff.wait_ms: min(base_ms, self._max_ms) => max(base_ms, self._max_ms)": (
         "retries wait longer, and not longer than the longest wait allowed"
     ),
-    "member/backoff Backoff.pace: self.failures = 0 => nothing": _SOONER,
     "member/backoff Backoff.pace: now_ms + self.wait_ms(0) => now_ms - self.wait_ms(0)": _SOONER,
     "member/discovery Discovery._found: self._backoff.pace(self._context.now_ms) => nothing": _SOONER,
     "member/commit_requests read_commit: not first => first": "of several errors in one answer another one is told",
     "member/commits Commits._try: self._end(commit, self._failed(commit, 'the consumer closes and no coordinator is "
     "known', None)) => nothing": "what becomes of commits inside close() is not asked (`tests/threads`)",
-    "member/commits Commits.refuse_waiting: self._report() => nothing": "the answer comes with the next step",
     "coordinator/client_assignment RoundPlanner.move_on: choice is None => choice is not None": _NEXT_HEARTBEAT,
     "coordinator/client_assignment RoundPlanner.move_on: leaves => not (leaves)": _NEXT_HEARTBEAT,
-    "coordinator/client_assignment member_gone: choice is None => choice is not None": _NEXT_HEARTBEAT,
     "coordinator/client_assignors asks_for_a_target: True => False": (
         "nobody changes the number of its assignors while it is a member"
     ),
