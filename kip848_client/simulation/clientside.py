@@ -29,7 +29,10 @@ from kip848_client.simulation.cluster import ANY_NODE, Cluster
 from kip848_client.simulation.network import Connection, Network
 from kip848_client.simulation.observer import Observer
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
@@ -136,6 +139,9 @@ class ClientSide:
         if not self._consumer.closed:
             if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
                 self.heard_ms = self._consumer.world.now_ms
+                assert isinstance(request, ConsumerGroupHeartbeatRequest)
+                if request.client_assignors and any(assignor.reason for assignor in request.client_assignors):
+                    self._consumer.assignor.asks = False
             self._observer.answered(self._consumer, request, response)
             self._consumer.step(ResponseReceived(request_id, response))
 
@@ -178,14 +184,20 @@ class ClientSide:
         consumer = self._consumer
         if self._network.cut_off(consumer.name):
             failed = RequestFailed(request_id, FailureKind.DISCONNECTED, "no broker answers")
-            consumer.later(min(timeout_ms, 500), lambda: consumer.step(failed))
+            consumer.later(min(timeout_ms, 500), lambda: self._told(lambda: failed))
         else:
-            consumer.later(consumer.draw(0, 10), lambda: consumer.step(answer()))
+            consumer.later(consumer.draw(0, 10), lambda: self._told(answer))
+
+    def _told(self, answer: Callable[[], MemberEvent]) -> None:
+        """Some other broker answered, or none did."""
+        self._consumer.world.events += 1
+        self._consumer.step(answer())
 
     # ------------------------------------------------------------------------------------------------------- the ends
 
     def node_down(self, node_id: int) -> None:
         """A broker died; those who wait on its connection were told already."""
+        self._consumer.world.events += 1
         connection = self._coordinator
         if connection is not None and not connection.open and connection.node_id == node_id:
             self._coordinator = None

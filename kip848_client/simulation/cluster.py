@@ -140,6 +140,7 @@ class Cluster:
         end, host = len(self.log), self.host
 
         def replicated() -> None:
+            self._world.events += 1
             if self.host is host and host.alive and end > self.durable:
                 self.durable = end
                 host.replicated()
@@ -185,6 +186,7 @@ class Cluster:
             del self.log[self.durable :]
         if old.alive and believes_for_ms:
             old.deposed = True
+            old.ahead = bool(lost)
             self._world.history.add(self._world.now_ms, "coordinator", "two_coordinators")
             self._world.call_in(believes_for_ms, lambda: self._depose(old))
         elif old.alive:

@@ -1,7 +1,8 @@
 """One coordinator on one node: the production `GroupCoordinator`, driven as the embedded broker drives it.
 
 Decide, append, replay, apply, then reply; an answer leaves when everything is durable that was appended before it. The
-host may die before or after an append, be loading, or be deposed: then it goes on from its memory until it must write.
+host may die before or after an append, be loading, or be deposed: then it goes on from its memory until it must write,
+if everything in its memory is durable; if not, it never answers again.
 
 Does not own: the log, and which node is the coordinator (`cluster`).
 """
@@ -52,6 +53,8 @@ class CoordinatorHost:
         self.alive = True
         self.deposed = False
         """Another one is the coordinator, and this one does not know."""
+        self.ahead = False
+        """It has appended what was not replicated when it was deposed: whatever it answers would wait for that."""
         self._rng = cluster.rng
         self._number = 0
         self._asked: dict[int, Asked] = {}
@@ -119,6 +122,9 @@ class CoordinatorHost:
         if not self.deposed:
             asked = self._asked[number]
             self._cluster.on_served(asked.client_id, asked.request, response)
+        if self.ahead:
+            del self._asked[number]
+            return
         end = len(self._cluster.log)
         if self.deposed or self._cluster.durable >= end:
             self._asked.pop(number).reply(response)

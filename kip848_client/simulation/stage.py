@@ -249,6 +249,8 @@ class Stage:
                 return False
             if consumer.frozen or consumer.application.busy or consumer.network.heard_ms <= self.healed_ms:
                 return False  # what it sent while there were faults may still be lost
+            if consumer.assignor.asks:
+                return False  # a call that hangs holds that up
             if seen.held != seen.target or len(view.readable) != len(seen.target):
                 return False
         held = {partition for seen in members.values() for partition in seen.held}

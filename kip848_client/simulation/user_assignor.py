@@ -73,6 +73,8 @@ class UserAssignor:
         self._consumer = consumer
         self._assignor = _Weighted()
         self._busy = False
+        self.asks = False
+        """Its application wants another target, and the coordinator has not heard of it."""
         self._told: tuple[int, int] | None = None
         """Incarnation and epoch of the last target that it was told."""
 
@@ -96,6 +98,7 @@ class UserAssignor:
 
     def request_reassignment(self) -> None:
         """The application asks for a new assignment."""
+        self.asks = True
         self._consumer.awake(lambda: self._consumer.step(ReassignmentRequested(1)))
 
     @property

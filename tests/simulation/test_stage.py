@@ -1,0 +1,67 @@
+"""What the simulation itself must get right, or its verdicts are about something that Kafka does not do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.play import _Play
+from kip848_client.simulation.scenario import QUIET
+from kip848_client.simulation.stage import GROUP, Stage
+from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.schema import Response
+
+
+def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:
+    """A heartbeat of somebody new."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
+
+
+def deposed(*, durable: bool) -> list[Response]:
+    """What a coordinator answers that knows of a member, and not that another node has taken over."""
+    world = World(1)
+    cluster = Cluster(world, CoordinatorConfig(), replication_ms=0 if durable else 1_000)
+    cluster.topics.create("orders", partitions=1)
+    answers: list[Response] = []
+    cluster.serve(0, joining("one"), api_version=1, client_id="one", reply=answers.append)
+    assert len(answers) == int(durable)
+    cluster.fail_over(believes_for_ms=1_000, load_ms=0, rumour_ms=0)
+    answers.clear()
+    again = replace(joining("one"), member_epoch=1)
+    cluster.serve(0, again, api_version=1, client_id="one", reply=answers.append)
+    world.run_until(2_000)
+    return answers
+
+
+def test_a_deposed_coordinator_answers_while_all_that_it_knows_is_durable() -> None:
+    """It has nothing to write, so nobody tells it that it is no leader any more."""
+    (answer,) = deposed(durable=True)
+    assert answer.error_code == 0  # type: ignore[attr-defined]
+
+
+def test_a_deposed_coordinator_that_knows_more_than_is_durable_says_nothing() -> None:
+    """As in Kafka, an answer waits until what was written before it is replicated, and that will never be."""
+    assert deposed(durable=False) == []
+
+
+def test_a_group_is_not_at_rest_while_an_assignor_that_hangs_keeps_a_wish_for_another_target() -> None:
+    """The wish moves the group epoch when the call returns, and L6 would take that for a rebalance without a cause."""
+    stage = Stage(replace(QUIET, assignors=1.0), seed=1, keep_history=False)
+    play = _Play(stage)
+    play.safety()
+    play._heal()
+    assert any(consumer.assignor.asks for consumer in stage.living())
+    assert play.wait_for_rest(60_000)
+    assert not any(consumer.assignor.asks for consumer in stage.living())
+    stage.living()[0].assignor.request_reassignment()
+    assert not stage.rests()
+    assert play.wait_for_rest(60_000)
