@@ -1,8 +1,9 @@
 """`value`: frozen slotted dataclasses that are cheap to declare and cheap to make. Nothing about Kafka.
 
 What ``@dataclass(frozen=True, slots=True)`` makes, minus two costs that a package of two hundred classes feels: the
-standard decorator compiles six functions for each class, which was half of what importing a consumer took; and its
-``__init__`` calls ``object.__setattr__`` for each field, which takes a microsecond or more for a heartbeat.
+standard decorator compiles six functions for each class, which was half of what importing a consumer took, where this
+one compiles ``__init__`` alone, and only when it is first looked at; and the standard ``__init__`` calls
+``object.__setattr__`` for each field, which takes a microsecond or more for a heartbeat.
 
 A class made here is a dataclass (`dataclasses.fields`, `replace`, `asdict` and ``match`` work), compares and hashes by
 value, pickles and copies, and refuses assignment with `FrozenInstanceError`. Not supported, and refused: ``InitVar``,
@@ -41,13 +42,24 @@ def value(cls: type[ValueT]) -> type[ValueT]:
         )
     if any("InitVar" in str(annotation) for annotation in cls.__annotations__.values()):
         raise TypeError(f"{cls.__qualname__} has an InitVar: use the standard decorator for this")
+    if cls.__doc__ is None:
+        cls.__doc__ = (
+            cls.__qualname__
+        )  # the standard decorator would write the signature there, which costs milliseconds
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     fields = dataclasses.fields(made)
+    last_with_default = None
     for field in fields:
         if not field.init or field.kw_only:
             raise TypeError(f"{cls.__qualname__}.{field.name}: use the standard dataclass decorator for this")
+        if field.default is not _MISSING or field.default_factory is not _MISSING:
+            last_with_default = field.name
+        elif last_with_default is not None:
+            raise TypeError(
+                f"{cls.__qualname__}.{field.name} has no default, but {last_with_default} before it has one"
+            )
     made.__dataclass_params__.frozen = True
-    made.__init__ = _make_init(made, fields)
+    made.__init__ = _InitWhenUsed(made)
     _add_comparison(made, tuple(field.name for field in fields if field.compare))
     made.__setattr__ = _refuse_assignment
     made.__delattr__ = _refuse_deletion
@@ -68,8 +80,21 @@ def mutable_twin(cls: type) -> type:
     return type(f"Mutable{cls.__name__}", cls.__bases__, {"__slots__": slots, "__doc__": None})
 
 
-def _make_init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
+class _InitWhenUsed:
+    """Stands where ``__init__`` will be, and puts it there when somebody asks: many classes are never instantiated."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls: Any = cls
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., None]:
+        made = self._cls.__init__ = _make_init(self._cls)
+        init: Callable[..., None] = made.__get__(instance, owner)
+        return init
+
+
+def _make_init(cls: type) -> Callable[..., None]:
     """``__init__`` with the signature of the standard one. The object is of the mutable twin's class meanwhile."""
+    fields = dataclasses.fields(cls)
     scope: dict[str, object] = {
         "set_class": _set_class,
         "twin": mutable_twin(cls),
