@@ -13,7 +13,7 @@ Secrets are never part of a repr, a log line or an error text: errors show value
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from kip848_client.config_assignors import OWN_ASSIGNOR_KEYS, LocalAssignors, read_local_assignors
@@ -22,11 +22,12 @@ from kip848_client.config_reader import ConfigReader, ConfigValue
 from kip848_client.config_security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
 from kip848_client.model import SecuritySettings
+from kip848_client.values import value
 
 __all__ = ["BootstrapServer", "ConfigValue", "ConsumerConfig", "nearest_key", "parse_consumer_config"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BootstrapServer:
     """One entry of bootstrap.servers."""
 
@@ -34,7 +35,7 @@ class BootstrapServer:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumerConfig:
     """The checked configuration of one consumer. Times are in ms.
 

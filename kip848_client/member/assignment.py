@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 __all__ = ["NO_ASSIGNMENT", "IdPartition", "LocalAssignment", "partitions_from_wire", "partitions_to_wire"]
@@ -19,7 +19,7 @@ IdPartition: TypeAlias = tuple[UUID, int]
 """A partition by topic id, as the coordinator names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LocalAssignment:
     """Partitions, and a number that tells two equal assignments apart.
 

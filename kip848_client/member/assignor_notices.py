@@ -10,7 +10,6 @@ Rules: R172 to R174 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from uuid import UUID
 
 from kip848_client.assignors.interface import ConsumerGroupMetadata
@@ -18,12 +17,13 @@ from kip848_client.member.assignor_events import CallOnAssignment
 from kip848_client.member.context import Context
 from kip848_client.member.events import MetadataUpdated, RequestFailed, RequestMetadata
 from kip848_client.model import TopicIdPartition
+from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 __all__ = ["AssignorNotices"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Target:
     """What the coordinator told last about this member's target."""
 
@@ -34,7 +34,7 @@ class _Target:
     assignor_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Notice:
     """A target that the assignors have yet to hear of."""
 

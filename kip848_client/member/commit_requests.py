@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.context import Context
 from kip848_client.model import NO_EPOCH, ZERO_UUID, OffsetAndMetadata, TopicPartition
+from kip848_client.values import value
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -45,7 +45,7 @@ class Built(NamedTuple, Generic[MessageT]):
     max_version: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitResult:
     """What a coordinator said to a commit.
 
@@ -58,7 +58,7 @@ class CommitResult:
     unauthorized: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchResult:
     """What a coordinator said to a fetch of committed offsets.
 

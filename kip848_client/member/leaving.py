@@ -10,7 +10,6 @@ Rules: R131 to R142 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.member.context import Context
@@ -28,6 +27,7 @@ from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.states import LEAVING, Phase
 from kip848_client.model import Subscription
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 
 __all__ = ["LEAVE_EPOCH", "STATIC_LEAVE_EPOCH", "Leaving"]
@@ -38,7 +38,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 """A static member goes, and keeps its slot until the session ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Waiter:
     leave_id: int
     deadline_ms: int

@@ -13,7 +13,6 @@ Owns no rule; the parts do:
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 from kip848_client.errors import Kip848Error
@@ -60,6 +59,7 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
+from kip848_client.values import value
 
 __all__ = ["Member", "MemberSnapshot"]
 
@@ -68,7 +68,7 @@ _NONE: Final[frozenset[TopicIdPartition]] = frozenset()
 _NOTHING_READABLE: Final[frozenset[TopicPartition]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberSnapshot:
     """What a member is at one moment, for logs, metrics and checkers.
 

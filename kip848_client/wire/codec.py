@@ -11,11 +11,10 @@ read before the versions are known.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
-from kip848_client.values import mutable_twin
+from kip848_client.values import mutable_twin, value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages import message_pair
@@ -43,7 +42,7 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequestHeader:
     """What stands before the body of a request."""
 
