@@ -135,6 +135,7 @@ class ApplicationLoop:
         self.pump()
 
     def _poll_is_over(self) -> None:
+        self._world.events += 1
         self._poll_ends = None
         if self.polling and self._listener is None and not self.closing:
             self._end_poll(found=False)

@@ -202,10 +202,25 @@ ASSIGNORS: Final = Scenario(
 )
 MIXED: Final = Scenario(name="mixed")
 """Stands for numbers that `variety` draws from each seed."""
+BRIEF: Final = Scenario(name="brief")
+"""The same for a shorter time, and one group in twenty computes its target itself: to play very many of."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.name: scenario
-    for scenario in (MIXED, CHURN, ZOMBIES, STATIC, PATTERNS, TOPICS, FAILOVER, REFUSALS, ASSIGNORS, STORM, QUIET)
+    for scenario in (
+        MIXED,
+        BRIEF,
+        CHURN,
+        ZOMBIES,
+        STATIC,
+        PATTERNS,
+        TOPICS,
+        FAILOVER,
+        REFUSALS,
+        ASSIGNORS,
+        STORM,
+        QUIET,
+    )
 }
 
 

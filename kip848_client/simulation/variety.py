@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from kip848_client.simulation.faults import NetworkFaults
-from kip848_client.simulation.scenario import MIXED, SCENARIOS, Behaviour, Scenario, change
+from kip848_client.simulation.scenario import BRIEF, MIXED, SCENARIOS, Behaviour, Scenario, change
 
 _TOPICS: Final = ({"orders": 4}, {"orders": 4, "audit": 2}, {"orders": 3, "audit": 2, "clicks": 1}, {"orders": 2})
+
+_WITH_ASSIGNORS: Final = 0.05
 
 _EVENTS: Final[tuple[tuple[str, float, float], ...]] = (
     # number of the scenario     part of the seeds   expected events a second, at most
@@ -45,8 +48,12 @@ def scenario_of(name: str, *, seed: int, changes: Iterable[str] = ()) -> Scenari
 
 
 def settled(scenario: Scenario, *, seed: int) -> Scenario:
-    """*scenario* itself, or if it is `MIXED` what *seed* makes of it."""
-    return _draw(random.Random(f"{seed}/variety")) if scenario == MIXED else scenario
+    """*scenario* itself, or if it is `MIXED` or `BRIEF` what *seed* makes of it."""
+    if scenario == MIXED:
+        return _draw(random.Random(f"{seed}/variety"))
+    if scenario == BRIEF:
+        return _draw_brief(random.Random(f"{seed}/brief"))
+    return scenario
 
 
 def _draw(rng: random.Random) -> Scenario:
@@ -95,4 +102,21 @@ def _draw(rng: random.Random) -> Scenario:
         session_timeout_ms=heartbeat_interval_ms * rng.choice((4, 5, 6)),
         max_poll_interval_ms=heartbeat_interval_ms * rng.choice((6, 8)),
         request_timeout_ms=rng.choice((800, 1_500, 3_000)),
+    )
+
+
+def _draw_brief(rng: random.Random) -> Scenario:
+    """What `_draw` makes, for four or five intervals; half of them without a trial."""
+    scenario = _draw(rng)
+    assigns = rng.random() < _WITH_ASSIGNORS
+    behaviour = scenario.behaviour
+    if assigns:
+        behaviour = replace(behaviour, misbehaves=rng.choice((0.0, 0.0, 0.2)), reweighs=rng.choice((0.0, 0.1)))
+    return replace(
+        scenario,
+        name="brief",
+        duration_ms=rng.choice((4, 4, 5)) * scenario.heartbeat_interval_ms,
+        trials=rng.choice((0, 1)),
+        assignors=0.97 if assigns else 0.0,
+        behaviour=behaviour,
     )
