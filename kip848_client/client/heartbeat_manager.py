@@ -15,7 +15,6 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, assert_never
 
 import anyio
@@ -67,6 +66,7 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.statistics import Statistics
 from kip848_client.telemetry import LogEvent, log_event
+from kip848_client.values import value
 
 AppEffect: TypeAlias = (
     PausePartitions
@@ -121,12 +121,12 @@ class SteppedMember(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Stop:
     """Inbox item: end the thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Detach:
     """Inbox item: no application is left. Leave the group without it, then end the thread."""
 

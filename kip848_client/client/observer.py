@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error
@@ -18,6 +17,7 @@ from kip848_client.member.events import ConnectCoordinator, StateChanged
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.telemetry import ClientMetrics, LogEvent, OpenSpan, log_event, log_exception
+from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -27,7 +27,7 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemberName:
     """Who is spoken about. `member_id` is as of the last step."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from kip848_client.clock import Clock
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition
+from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -29,7 +29,7 @@ METADATA_BY_ID_VERSION: Final = 12
 CONSUMER_REPLICA_ID: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListedOffsets:
     """Positions, and the Kafka error code of each partition that has none."""
 
@@ -37,7 +37,7 @@ class ListedOffsets:
     errors: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Leader:
     node_id: int
     epoch: int
