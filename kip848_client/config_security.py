@@ -6,15 +6,12 @@ is refused here, before either plane exists. What is checked, and what is refuse
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 from kip848_client.config_reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
 from kip848_client.model import SaslSettings, SecuritySettings, TlsSettings
-from kip848_client.oauth_tokens import OAuthTokens
 
 __all__ = ["OWN_SECURITY_KEYS", "read_security", "security_protocol"]
 
@@ -179,7 +176,8 @@ def _one_of_two(reader: ConfigReader, key: str, *, other: str) -> str | None:
 
 
 def _trusted_by_the_machine() -> str | None:
-    import ssl  # here: plaintext needs nothing of it
+    import ssl  # here: plaintext needs nothing of them
+    from pathlib import Path
 
     paths = ssl.get_default_verify_paths()
     bundle: str | None = paths.cafile
@@ -192,6 +190,8 @@ def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> Sasl
     mechanism = _read_mechanism(reader)
     data_plane["sasl.mechanism"] = data_plane["sasl.mechanisms"] = mechanism
     if mechanism == "OAUTHBEARER":
+        from kip848_client.oauth_tokens import OAuthTokens  # here: other mechanisms need nothing of it
+
         callback = reader.callback("oauth_cb")
         if callback is None:
             raise ConfigError(
@@ -248,6 +248,8 @@ def _is_utf8(text: str) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
+    import ipaddress  # here: only open secrets need it
+
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

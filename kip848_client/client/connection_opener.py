@@ -7,13 +7,12 @@ import ssl
 
 import anyio.abc
 
-from kip848_client.client.credentials import Credentials
 from kip848_client.client.request_sender import Connection
 from kip848_client.config import ConsumerConfig
 from kip848_client.model import TlsSettings
 from kip848_client.telemetry import LogEvent, log_event
-from kip848_client.wire.authentication import MakeSaslClient
 from kip848_client.wire.connection import connect
+from kip848_client.wire.sasl import MakeSaslClient
 
 __all__ = ["ConnectionOpener"]
 
@@ -38,6 +37,8 @@ class ConnectionOpener:
             self.ssl_context = client_context(security.tls)
             _warn_if_unverified(security.tls)
         if security.sasl is not None:
+            from kip848_client.client.credentials import Credentials  # here: without a login nothing of it is needed
+
             self.sasl_client = Credentials(security.sasl, token_timeout_ms=config.request_timeout_ms)
 
     async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:

@@ -28,7 +28,7 @@ _NONCE_BYTES: Final = 24
 
 
 class Credentials:
-    """Called for every login; see `kip848_client.wire.authentication.MakeSaslClient`.
+    """Called for every login; see `kip848_client.wire.sasl.MakeSaslClient`.
 
     Args:
         settings: as whom to log in.

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import anyio
 import anyio.abc
-import tenacity
 
 from kip848_client.clock import Clock
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
 from kip848_client.model import BrokerNode
 from kip848_client.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    import tenacity
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -161,6 +163,8 @@ class RequestSender:
             await connection.aclose()
 
     async def _open(self, address: Callable[[], tuple[str, int]], *, attempts: int, timeout_ms: int) -> Connection:
+        import tenacity  # here: the first connection needs it, the import of a consumer does not
+
         deadline_ms = self._clock.now_ms() + timeout_ms
 
         def given_up(state: tenacity.RetryCallState) -> bool:

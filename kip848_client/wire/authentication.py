@@ -5,7 +5,6 @@ Owns the order of requests and what a refusal means. Knows no mechanism (`sasl_*
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
@@ -15,12 +14,9 @@ from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.sasl import SaslClient
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["MakeSaslClient", "log_in"]
+__all__ = ["log_in"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
-
-MakeSaslClient = Callable[[], Awaitable[SaslClient]]
-"""Makes what logs in one time. May take a while (a token is fetched) and fail as a connection does."""
 
 _FRAMED_FROM: Final = 1
 """Version of SaslHandshake since which the mechanism's bytes travel in SaslAuthenticate."""

@@ -20,7 +20,6 @@ from typing import Final, NoReturn, TypeVar, cast
 
 import anyio
 import anyio.abc
-from anyio.streams.tls import TLSStream
 
 from kip848_client.errors import (
     AuthenticationError,
@@ -30,14 +29,12 @@ from kip848_client.errors import (
     UnsupportedVersionError,
 )
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.authentication import MakeSaslClient, log_in
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
 from kip848_client.wire.connection_end import ConnectionEnd, told
 from kip848_client.wire.dialling import agree_on_versions, dial
-from kip848_client.wire.sasl import SaslClient
+from kip848_client.wire.sasl import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.session import renew_sessions
-from kip848_client.wire.tls import explain_alert
+from kip848_client.wire.tls_failures import explain_alert
 
 __all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
 
@@ -75,7 +72,6 @@ class Connection:
         self._reader_scope: Final = anyio.CancelScope()
         self._watch_scope = anyio.CancelScope()
         self._versions: Final[dict[tuple[type, int | None], int]] = {}
-        self._encrypted: Final = isinstance(stream, TLSStream)
         self._logging_in: anyio.Event | None = None
         """While this connection authenticates again: requests wait, because the broker takes none in between."""
         self._last_of_opening = 0
@@ -167,6 +163,8 @@ class Connection:
 
     async def log_in(self, client: SaslClient, *, timeout_ms: int) -> int:
         """Authenticate; see `kip848_client.wire.authentication.log_in`."""
+        from kip848_client.wire.authentication import log_in  # here: most connections need none
+
         self._login_begun = True
         session_ms = await log_in(self, client, timeout_ms=timeout_ms)
         self._logged_in = True
@@ -174,6 +172,8 @@ class Connection:
 
     async def keep_logged_in(self, make_client: MakeSaslClient, session_ms: int) -> None:
         """Authenticate again before each session ends; a failure ends the connection."""
+        from kip848_client.wire.session import renew_sessions  # here: most connections need none
+
         failure = await renew_sessions(self, make_client, session_ms=session_ms)
         if failure is not None:
             refused = isinstance(failure, AuthenticationError)
@@ -281,7 +281,9 @@ class Connection:
     def _hint(self) -> str:
         """What an end without a reason may mean, by how far the conversation came."""
         if not self._heard:
-            if self._encrypted:
+            from anyio.streams.tls import TLSStream  # here: only a connection with TLS has loaded it
+
+            if isinstance(self._stream, TLSStream):
                 return " without a word; it may demand a certificate from us (ssl.certificate.location)"
             return " without a word; it may expect TLS, or not be a Kafka broker"
         if self._login_begun:

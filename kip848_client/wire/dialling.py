@@ -14,7 +14,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection_end import told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tls import explain_handshake, hung_up
+from kip848_client.wire.tls_failures import explain_handshake, hung_up
 
 __all__ = ["agree_on_versions", "dial"]
 

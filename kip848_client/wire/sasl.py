@@ -5,11 +5,12 @@ Pure: a mechanism is told bytes and says bytes. Who carries them is `authenticat
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from kip848_client.errors import AuthenticationError
 
-__all__ = ["SaslClient", "SaslServer", "SaslRefusal", "without_secret"]
+__all__ = ["MakeSaslClient", "SaslClient", "SaslServer", "SaslRefusal", "without_secret"]
 
 
 class SaslClient(Protocol):
@@ -40,6 +41,10 @@ class SaslClient(Protocol):
             AuthenticationError: the server is not who it should be, or refused us.
         """
         ...
+
+
+MakeSaslClient = Callable[[], Awaitable[SaslClient]]
+"""Makes what logs in one time. May take a while (a token is fetched) and fail as a connection does."""
 
 
 class SaslServer(Protocol):

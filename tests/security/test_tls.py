@@ -18,7 +18,8 @@ from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLos
 from kip848_client.model import TlsSettings
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
-from kip848_client.wire.tls import client_context, explain_alert, explain_handshake
+from kip848_client.wire.tls import client_context
+from kip848_client.wire.tls_failures import explain_alert, explain_handshake
 from tests.security.certificates import Authority, Identity
 
 pytestmark = pytest.mark.anyio
