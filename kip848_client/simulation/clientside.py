@@ -73,6 +73,8 @@ class ClientSide:
         self._bootstrap: Connection | None = None
         self.heard_ms = -1
         """When a heartbeat of it was accepted last."""
+        self.connected_ms = -1
+        """When it connected to a coordinator last: what waited for one is sent then."""
 
     @property
     def connected(self) -> bool:
@@ -107,6 +109,7 @@ class ClientSide:
             if self._coordinator is not None:
                 self._network.close(self._coordinator, "replaced by a new one")
             self._coordinator = connection
+            self.connected_ms = self._consumer.world.now_ms
             self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
 
         self._connect(effect.node.node_id, effect.request_id, opened)

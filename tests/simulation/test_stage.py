@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.member_checkers import BoundedWork
 from kip848_client.simulation.play import _Play
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.stage import GROUP, Stage
+from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.schema import Response
@@ -51,6 +55,21 @@ def test_a_deposed_coordinator_answers_while_all_that_it_knows_is_durable() -> N
 def test_a_deposed_coordinator_that_knows_more_than_is_durable_says_nothing() -> None:
     """As in Kafka, an answer waits until what was written before it is replicated, and that will never be."""
     assert deposed(durable=False) == []
+
+
+def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_coordinator() -> None:
+    """One that waits for a coordinator is sent once there is one, and then has the time of a request."""
+    stage = Stage(QUIET, seed=1, keep_history=False)
+    _Play(stage).safety()
+    consumer = stage.living()[0]
+    checker = BoundedWork(stage.living)
+    late_ms = stage.world.now_ms - consumer.config.request_timeout_ms - 2_001
+    consumer.commits_asked[1_000] = late_ms
+    consumer.network.connected_ms = stage.world.now_ms - consumer.config.request_timeout_ms
+    checker.converged()
+    consumer.network.connected_ms = late_ms
+    with pytest.raises(InvariantViolation, match="C8"):
+        checker.converged()
 
 
 def test_a_group_is_not_at_rest_while_an_assignor_that_hangs_keeps_a_wish_for_another_target() -> None:
