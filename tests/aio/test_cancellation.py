@@ -171,7 +171,8 @@ async def test_a_commit_inside_a_listener_can_be_cancelled_alone(broker: Embedde
         notes.told.append(f"given up {limit.cancelled_caught}")
 
     notes.acts = {"revoked": save}
-    async with new_consumer(broker, enable_auto_commit=False) as consumer:
+    # The leave waits behind the commit for an answer; the time-out ends both.
+    async with new_consumer(broker, enable_auto_commit=False, request_timeout_ms=1_000) as consumer:
         await consumer.subscribe(["orders"], notes)
         await read(consumer, 4)
         broker.faults.on("OffsetCommit", drop(), group="g", times=ALWAYS)

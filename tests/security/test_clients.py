@@ -296,7 +296,8 @@ def test_members_stay_while_their_sessions_are_renewed(
 def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authority, tls: BrokerTls) -> None:
     """When its session cannot be renewed: the listener is told lost, poll() raises, and nothing is tried again."""
     sasl = BrokerSasl({"alice": PASSWORD})
-    with EmbeddedBroker({"orders": 2}, tls=tls, sasl=sasl, config={"connections.max.reauth.ms": SESSION_MS}) as broker:
+    config = {"connections.max.reauth.ms": SESSION_MS, "group.consumer.session.timeout.ms": 60_000}
+    with EmbeddedBroker({"orders": 2}, tls=tls, sasl=sasl, config=config) as broker:
         conf = secured(broker, authority, "SCRAM-SHA-512")
         consumer = Consumer(member(conf))
         lost: list[object] = []
@@ -316,7 +317,9 @@ def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authorit
         assert consumer.state is MemberState.FATAL
         assert "refused user 'alice'" in str(told[0])
         assert len(lost) == 2
-        consumer.close()
+        removed = consumer.member_id
+        consumer.close()  # who is refused cannot leave: its session ends the membership
+        broker.expire_session("g", removed)
         with Consumer(member(conf | {"sasl.username": "bob", "sasl.password": "bobs"})) as other:
             other.subscribe(["orders"])
             wait_until(lambda: other.poll(0.05) or len(other.assignment()) == 2, what="everything for the next one")

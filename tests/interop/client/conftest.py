@@ -130,4 +130,4 @@ def watch(scripted: ScriptedCoordinator, consumer_class: Callable[..., Consumer]
     for watched in made:
         watched.hooks.clear()
         with contextlib.suppress(Kip848Error):
-            watched.consumer.close(timeout_s=1.0)
+            watched.consumer.close(timeout_s=0.2)  # a script that holds answers back holds that of the leave as well
