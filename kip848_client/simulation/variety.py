@@ -106,17 +106,19 @@ def _draw(rng: random.Random) -> Scenario:
 
 
 def _draw_brief(rng: random.Random) -> Scenario:
-    """What `_draw` makes, for four or five intervals; half of them without a trial."""
+    """What `_draw` makes, for three or four intervals; half of them without a trial. Some applications poll often."""
     scenario = _draw(rng)
     assigns = rng.random() < _WITH_ASSIGNORS
-    behaviour = scenario.behaviour
+    behaviour = replace(scenario.behaviour, poll_ms=rng.choice((100, 300, 1_000)))
     if assigns:
         behaviour = replace(behaviour, misbehaves=rng.choice((0.0, 0.0, 0.2)), reweighs=rng.choice((0.0, 0.1)))
     return replace(
         scenario,
         name="brief",
-        duration_ms=rng.choice((4, 4, 5)) * scenario.heartbeat_interval_ms,
+        duration_ms=rng.choice((3, 3, 4)) * scenario.heartbeat_interval_ms,
         trials=rng.choice((0, 1)),
         assignors=0.97 if assigns else 0.0,
         behaviour=behaviour,
+        encoded=0.05,
+        purity=0.03,
     )
