@@ -96,7 +96,7 @@ class Observers(Observer):
             for name in _hooks_of(type(observer)):  # type: ignore[arg-type]  # mypy: classes are hashable
                 found[name].append(getattr(observer, name))
         for name, hooks in found.items():
-            setattr(self, name, _telling_about(hooks) if name in _OF_REQUESTS else _telling(tuple(hooks)))
+            setattr(self, name, _TELLING_ABOUT[name](hooks) if name in _TELLING_ABOUT else _telling(tuple(hooks)))
         self._tell_view_changed = self.view_changed
         self.view_changed = self._changed_views.append  # type: ignore[method-assign, assignment]
 
@@ -111,9 +111,6 @@ class Observers(Observer):
 
 
 _HOOKS: Final = tuple(name for name in vars(Observer) if not name.startswith("_"))
-_OF_REQUESTS: Final = frozenset({"sent", "answered", "unanswered", "stale", "served"})
-"""Hooks whose second argument is a request."""
-
 
 @functools.cache
 def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
@@ -121,21 +118,46 @@ def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
     return tuple(name for name in _HOOKS if getattr(kind, name) is not getattr(Observer, name))
 
 
-def _telling_about(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+def _hooks_about(kind: type, hooks: Sequence[Callable[..., None]]) -> tuple[Callable[..., None], ...]:
+    return tuple(hook for hook in hooks if kind in getattr(hook, "requests", ()) or not hasattr(hook, "requests"))
+
+
+def _telling_of_request(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
     """Tell each hook of the requests that it is `about`."""
     by_kind: dict[type, tuple[Callable[..., None], ...]] = {}
 
-    def tell(who: object, request: object, *response: object) -> None:
-        kind = type(request)
-        wanted = by_kind.get(kind)
-        if wanted is None:
-            wanted = by_kind[kind] = tuple(
-                hook for hook in hooks if kind in getattr(hook, "requests", ()) or not hasattr(hook, "requests")
-            )
-        for hook in wanted:
-            hook(who, request, *response)
+    def tell(who: object, request: object) -> None:
+        kind = request.__class__
+        if kind not in by_kind:
+            by_kind[kind] = _hooks_about(kind, hooks)
+        for hook in by_kind[kind]:
+            hook(who, request)
 
     return tell
+
+
+def _telling_of_response(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """The same, of a request and what it was answered."""
+    by_kind: dict[type, tuple[Callable[..., None], ...]] = {}
+
+    def tell(who: object, request: object, response: object) -> None:
+        kind = request.__class__
+        if kind not in by_kind:
+            by_kind[kind] = _hooks_about(kind, hooks)
+        for hook in by_kind[kind]:
+            hook(who, request, response)
+
+    return tell
+
+
+_TELLING_ABOUT: Final = {
+    "sent": _telling_of_request,
+    "unanswered": _telling_of_request,
+    "stale": _telling_of_request,
+    "answered": _telling_of_response,
+    "served": _telling_of_response,
+}
+"""Hooks whose second argument is a request."""
 
 
 def _telling(hooks: tuple[Callable[..., None], ...]) -> Callable[..., None]:
