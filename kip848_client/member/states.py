@@ -65,8 +65,6 @@ class MemberState(enum.Enum):
 class Phase(enum.Enum):
     """What exactly the member is doing. The comment says what it sends, and how the phase ends."""
 
-    __hash__ = object.__hash__  # Enum's own is written in Python, and every step asks for several
-
     IDLE = "idle"
     """Kafka UNSUBSCRIBED. Sends nothing. Ends with subscribe(). A manual assignment lives here too."""
     WAIT_FIRST_POLL = "wait_first_poll"
