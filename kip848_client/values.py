@@ -1,4 +1,4 @@
-"""`value`: frozen slotted dataclasses that are cheap to declare and cheap to make. Nothing about Kafka.
+"""`value`: frozen slotted dataclasses that are cheap to declare and to make; `mutable`: others. Nothing about Kafka.
 
 What ``@dataclass(frozen=True, slots=True)`` makes, minus two costs that a package of two hundred classes feels: the
 standard decorator compiles six functions for each class, which was half of what importing a consumer took, where this
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
 
-__all__ = ["mutable_twin", "value"]
+__all__ = ["mutable", "mutable_twin", "value"]
 
 ValueT = TypeVar("ValueT")
 
@@ -36,6 +36,31 @@ def value(cls: type[ValueT]) -> type[ValueT]:
     Raises:
         TypeError: a field uses what is not supported here.
     """
+    made: Any = _declare(cls)
+    made.__dataclass_params__.frozen = True
+    made.__init__ = _InitWhenUsed(made, frozen=True)
+    _add_comparison(made, tuple(field.name for field in dataclasses.fields(made) if field.compare))
+    made.__setattr__ = _refuse_assignment
+    made.__delattr__ = _refuse_deletion
+    made.__reduce__ = _reduce
+    result: type[ValueT] = made
+    return result
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(dataclasses.field,))
+def mutable(cls: type[ValueT]) -> type[ValueT]:
+    """Make *cls* a slotted dataclass whose fields are assigned as things go on. It equals nothing but itself.
+
+    Raises:
+        TypeError: a field uses what is not supported here.
+    """
+    made: Any = _declare(cls)
+    made.__init__ = _InitWhenUsed(made, frozen=False)
+    result: type[ValueT] = made
+    return result
+
+
+def _declare(cls: type) -> type:
     if any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:]):
         raise TypeError(
             f"{cls.__qualname__} has a dataclass as its base: use the standard dataclass decorator for this"
@@ -43,31 +68,20 @@ def value(cls: type[ValueT]) -> type[ValueT]:
     if any("InitVar" in str(annotation) for annotation in cls.__annotations__.values()):
         raise TypeError(f"{cls.__qualname__} has an InitVar: use the standard decorator for this")
     if cls.__doc__ is None:
-        cls.__doc__ = (
-            cls.__qualname__
-        )  # the standard decorator would write the signature there, which costs milliseconds
+        cls.__doc__ = cls.__qualname__  # or the standard decorator writes a signature, which takes milliseconds
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    fields = dataclasses.fields(made)
-    last_with_default = None
-    for field in fields:
+    with_default = None
+    for field in dataclasses.fields(made):
         if not field.init or field.kw_only:
             raise TypeError(f"{cls.__qualname__}.{field.name}: use the standard dataclass decorator for this")
         if field.default is not _MISSING or field.default_factory is not _MISSING:
-            last_with_default = field.name
-        elif last_with_default is not None:
-            raise TypeError(
-                f"{cls.__qualname__}.{field.name} has no default, but {last_with_default} before it has one"
-            )
-    made.__dataclass_params__.frozen = True
-    made.__init__ = _InitWhenUsed(made)
-    _add_comparison(made, tuple(field.name for field in fields if field.compare))
-    made.__setattr__ = _refuse_assignment
-    made.__delattr__ = _refuse_deletion
-    made.__reduce__ = _reduce
+            with_default = field.name
+        elif with_default is not None:
+            raise TypeError(f"{cls.__qualname__}.{field.name} has no default, but {with_default} before it has one")
     if "__repr__" not in cls.__dict__:
         made.__repr__ = _repr
-    result: type[ValueT] = made
-    return result
+    declared: type = made
+    return declared
 
 
 def mutable_twin(cls: type) -> type:
@@ -83,25 +97,24 @@ def mutable_twin(cls: type) -> type:
 class _InitWhenUsed:
     """Stands where ``__init__`` will be, and puts it there when somebody asks: many classes are never instantiated."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type, *, frozen: bool) -> None:
         self._cls: Any = cls
+        self._frozen = frozen
 
     def __get__(self, instance: object, owner: type) -> Callable[..., None]:
-        made = self._cls.__init__ = _make_init(self._cls)
+        made = self._cls.__init__ = _make_init(self._cls, frozen=self._frozen)
         init: Callable[..., None] = made.__get__(instance, owner)
         return init
 
 
-def _make_init(cls: type) -> Callable[..., None]:
-    """``__init__`` with the signature of the standard one. The object is of the mutable twin's class meanwhile."""
+def _make_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
+    """``__init__`` with the signature of the standard one. A frozen object is of the mutable twin's class meanwhile."""
     fields = dataclasses.fields(cls)
-    scope: dict[str, object] = {
-        "set_class": _set_class,
-        "twin": mutable_twin(cls),
-        "cls": cls,
-        "FACTORY": _FACTORY,
-    }
-    parameters, body = ["self"], [" set_class(self, twin)"]
+    scope: dict[str, object] = {"FACTORY": _FACTORY}
+    parameters, body = ["self"], []
+    if frozen:
+        scope |= {"set_class": _set_class, "twin": mutable_twin(cls), "cls": cls}
+        body.append(" set_class(self, twin)")
     for field in fields:
         name = field.name
         if field.default is not _MISSING:
@@ -114,12 +127,13 @@ def _make_init(cls: type) -> Callable[..., None]:
         else:
             parameters.append(name)
         body.append(f" self.{name} = {name}")
-    body.append(" set_class(self, cls)")
+    if frozen:
+        body.append(" set_class(self, cls)")
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")
     # The names of `scope` are arguments of a function around it: fields may have any name but these.
     lines = [f"def make({', '.join(scope)}):", f" def __init__({', '.join(parameters)}):"]
-    lines += [f" {line}" for line in body]
+    lines += [f" {line}" for line in body or [" pass"]]
     lines.append(" return __init__")
     made: dict[str, Any] = {}
     exec("\n".join(lines), vars(sys.modules[cls.__module__]), made)  # noqa: S102  source made of identifiers only

@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field
 
 import pytest
 
-from kip848_client.values import value
+from kip848_client.values import mutable, value
 
 
 @value
@@ -137,3 +137,56 @@ def test_what_it_cannot_do_is_refused_at_once() -> None:
         @value
         class _Init:
             number: InitVar[int]
+
+
+@mutable
+class Counter:
+    """What a part keeps of one thing under way."""
+
+    name: str
+    count: int = 0
+    seen: list[int] = field(default_factory=list)
+
+
+@mutable
+class Nothing:
+    """No fields at all."""
+
+
+def test_a_mutable_one_can_be_changed_and_equals_nothing_but_itself() -> None:
+    """Two requests under way that look alike are two; mistaking one for the other loses an answer."""
+    counter, other = Counter("a"), Counter("a")
+    counter.count += 1
+    counter.seen.append(5)
+    assert repr(counter) == "Counter(name='a', count=1, seen=[5])"
+    assert other.seen == []
+    assert counter != Counter("a", 1, [5])
+    assert len({counter, other}) == 2
+    assert dataclasses.replace(counter, count=7).count == 7
+    assert not hasattr(counter, "__dict__")
+    assert repr(Nothing()) == "Nothing()"
+
+
+def test_a_field_without_default_behind_one_that_has_one_is_refused_at_once() -> None:
+    """Its constructor is written when it is first used, and that may be in production."""
+    with pytest.raises(TypeError, match="second has no default, but first before it has one"):
+
+        @value
+        class _Wrong:
+            first: int = 0
+            second: int  # type: ignore[misc]
+
+
+def test_the_constructor_is_written_once() -> None:
+    """Values are made by the thousand; each of them must not write source."""
+
+    @value
+    class Late:
+        number: int
+
+    assert not inspect.isfunction(Late.__dict__["__init__"])
+    assert Late(1).number == 1
+    written = Late.__dict__["__init__"]
+    assert inspect.isfunction(written)
+    assert Late(2).number == 2
+    assert Late.__dict__["__init__"] is written

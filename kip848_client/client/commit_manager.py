@@ -9,19 +9,20 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.telemetry import OpenSpan
+from kip848_client.values import mutable
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
 
 
-@dataclass(slots=True)
+@mutable
 class PendingCall:
     """One call that the member will answer.
 

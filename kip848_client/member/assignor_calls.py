@@ -11,16 +11,16 @@ Rules: R168 and R169 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kip848_client.errors import AssignorTimeoutError
 from kip848_client.member.assignor_events import AssignorCall, AssignorFailed, CallOnAssignment, RunAssignor
 from kip848_client.member.context import Context
+from kip848_client.values import mutable
 
 __all__ = ["AssignorCalls"]
 
 
-@dataclass(slots=True)
+@mutable
 class _Call:
     call_id: int
     effect: AssignorCall

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kip848_client.error_codes import error_name
@@ -43,6 +43,7 @@ from kip848_client.member.events import Destination, MetadataUpdated, RequestFai
 from kip848_client.member.failures import is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.values import mutable
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -78,7 +79,7 @@ class RoundPhase(enum.Enum):
     """The next heartbeat's answer: the last request was refused as stale."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Round:
     """One attempt to compute the group's target."""
 

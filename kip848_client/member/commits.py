@@ -23,7 +23,7 @@ Rules: R102 to R124, and R153 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from kip848_client.error_codes import ErrorCode
@@ -51,6 +51,7 @@ from kip848_client.member.events import (
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
+from kip848_client.values import mutable
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 __all__ = ["Commits"]
@@ -59,7 +60,7 @@ _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class _Commit:
     kind: CommitKind
     offsets: Mapping[TopicPartition, OffsetAndMetadata]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 from kip848_client.errors import IllegalStateError, Kip848Error
@@ -27,6 +26,7 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import PHASE_TABLE, WITH_EPOCH, MemberStateMachine, Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.values import mutable
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
@@ -38,7 +38,7 @@ MIN_REPEAT_MS: Final = 5000
 """The same complaint is raised at most this often."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Pending:
     """A request under way; with no handlers once its answer does not matter any more."""
 

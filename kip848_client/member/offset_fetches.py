@@ -14,7 +14,7 @@ Rules: R91 to R98, R153 and R154 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
@@ -38,12 +38,13 @@ from kip848_client.member.events import Destination, FetchOffsetsRequested, Offs
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, TopicPartition, describe_partitions
+from kip848_client.values import mutable
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 __all__ = ["Lookup", "OffsetFetches"]
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class Lookup:
     """Somebody who waits for committed offsets.
 
@@ -60,7 +61,7 @@ class Lookup:
     interested: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class _Fetch:
     partitions: frozenset[TopicPartition]
     backoff: Backoff

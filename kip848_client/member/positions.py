@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
@@ -34,6 +33,7 @@ from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.offset_fetches import Lookup, OffsetFetches
 from kip848_client.member.settings import ResetPolicy
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.values import mutable
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
 
@@ -65,7 +65,7 @@ _ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
 """Stages in which the member itself has something to do."""
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class _Slot:
     partition: TopicIdPartition
     backoff: Backoff

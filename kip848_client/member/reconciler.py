@@ -23,7 +23,6 @@ Rules: R64 to R88 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
 from kip848_client.member.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
@@ -42,11 +41,12 @@ from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.positions import Positions
 from kip848_client.member.states import IN_GROUP, Phase
 from kip848_client.model import TopicIdPartition
+from kip848_client.values import mutable
 
 __all__ = ["Reconciler", "Run"]
 
 
-@dataclass(slots=True)
+@mutable
 class Run:
     """One reconciliation under way, and what it was started with."""
 
