@@ -21,7 +21,7 @@ from kip848_client.simulation.application import UserCode
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.faults import NetworkFaults
 from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.scenario import CHURN, MIXED, SCENARIOS, Behaviour, Scenario
+from kip848_client.simulation.scenario import BRIEF, CHURN, MIXED, SCENARIOS, Behaviour, Scenario
 from kip848_client.simulation.variety import scenario_of
 from kip848_client.simulation.violation import InvariantViolation
 
@@ -31,6 +31,7 @@ __all__ = [
     "Scenario",
     "SCENARIOS",
     "CHURN",
+    "BRIEF",
     "MIXED",
     "scenario_of",
     "Behaviour",
