@@ -346,8 +346,8 @@ class AssignorRound:
 
     # --------------------------------------------------------------------------------------- calls of the user's code
 
-    def advance(self) -> None:
-        """Drop what counts no more, abandon a call whose time is over, make the next one."""
+    def watch(self) -> None:
+        """Drop what counts no more, and abandon a call whose time is over."""
         if not self._usable:
             return
         self._drop_stale()
@@ -358,6 +358,12 @@ class AssignorRound:
         elif isinstance(abandoned, CallOnAssignment):
             self._notices.given()
         self._hurry_reason()
+
+    def advance(self) -> None:
+        """Make the next call, once it is known what the heartbeat of this step did."""
+        if not self._usable:
+            return
+        self._drop_stale()
         self._notices.ask_for_names()
         if self._calls.free:
             self._call_next()
@@ -385,7 +391,7 @@ class AssignorRound:
         return min(self._describe_due_ms, self._context.now_ms + interval_ms)
 
     def deadline_ms(self) -> int | None:
-        """When `advance` or `holds_back` would change by time alone."""
+        """When `watch`, `advance` or `holds_back` would change by time alone."""
         if not self._usable:
             return None
         times = (

@@ -175,6 +175,7 @@ class Member:
         self._positions.advance()
         if context.link is None:
             self._discovery.advance(wanted=self._coordinator_wanted)
+        self._assignors.watch()  # before the heartbeat that tells what this makes known
         self._membership.advance()
         self._assignors.advance()
         self._commits.advance()

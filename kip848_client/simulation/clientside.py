@@ -77,6 +77,11 @@ class ClientSide:
         """When it connected to a coordinator last: what waited for one is sent then."""
 
     @property
+    def link(self) -> Connection | None:
+        """The connection to the coordinator, open or not."""
+        return self._coordinator
+
+    @property
     def connected(self) -> bool:
         """Whether there is a connection to the coordinator, on which a request can be written."""
         return self._coordinator is not None and self._coordinator.open
@@ -87,6 +92,7 @@ class ClientSide:
         if effect.destination is Destination.COORDINATOR:
             connection = self._coordinator
             if connection is None or not connection.open:
+                self._observer.unsent(consumer, effect.request)
                 failed = RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "no connection to the coordinator")
                 consumer.later(0, lambda: consumer.step(failed))
             else:
@@ -158,6 +164,7 @@ class ClientSide:
     def ask_names(self, effect: RequestMetadata) -> None:
         """The names of topic ids, from whichever broker."""
         lag_ms = self._metadata_lag_ms
+        self._observer.names_asked(self._consumer, effect.topic_ids)
         self._ask(
             effect.request_id,
             effect.timeout_ms,

@@ -54,6 +54,7 @@ from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
+from kip848_client.simulation.wakeups import Wakeups
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -66,6 +67,7 @@ class SimulatedConsumer:
         clock_ms: what its monotonic clock shows at virtual time 0.
         clock_rate: ms of its clock in one ms of virtual time.
         close_ms: how long close() may take.
+        probing: the member is asked at times at which it should have nothing to do (`wakeups`).
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class SimulatedConsumer:
         close_ms: int = 30_000,
         metadata_lag_ms: int = 0,
         user_code: UserCode | None = None,
+        probing: bool = False,
     ) -> None:
         self.name: Final = name
         self.config: Final = config
@@ -119,6 +122,7 @@ class SimulatedConsumer:
             self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
         )
         self.assignor: Final = UserAssignor(self)
+        self._wakeups: Final = Wakeups(self, world.random(f"wakeups {name}")) if probing else None
         self.application: Final = ApplicationLoop(
             self,
             topics=cluster.topics,
@@ -272,6 +276,8 @@ class SimulatedConsumer:
         if view is not before:
             self.world.dirty = True
             self._observer.view_changed(self)
+        if self._wakeups is not None:
+            self._wakeups.stepped()
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
         if self.application.polling:
             self.application.pump()
@@ -302,11 +308,15 @@ class SimulatedConsumer:
         deadline_ms = self._deadline_ms
         if deadline_ms is not None and deadline_ms <= self.now_ms:
             self.world.events += 1
-            self.step(Tick(self._app_polled_ms()))
+            self.step(Tick(self.app_polled_ms))
+            if self._deadline_ms is not None and self._deadline_ms <= deadline_ms and not self.closed:
+                fail("C9", f"{self.name} was woken at {self.now_ms}, and wants to be at {self._deadline_ms} again")
         elif deadline_ms is not None:
             self._arm(deadline_ms - self.now_ms)
 
-    def _app_polled_ms(self) -> int:
+    @property
+    def app_polled_ms(self) -> int:
+        """When its application last was inside poll(), on its own clock."""
         return self._clock_ms + int(self.application.last_polled_ms * self._clock_rate)
 
     def _perform(self, effect: MemberEffect) -> None:
@@ -327,6 +337,7 @@ class SimulatedConsumer:
             case StopFetching(partitions):
                 self.application.let_go(partitions)
             case CommitDone(commit_id, _, error):
+                self._observer.commit_ended(self, effect)
                 self.commits_asked.pop(commit_id, None)
                 if error is None:
                     self.note("commit_done")

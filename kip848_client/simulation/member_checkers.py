@@ -38,6 +38,8 @@ class ListenerPairs(Observer):
 
     def __init__(self) -> None:
         self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
+        self._offered: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
+        """What a listener was called for with "assigned", though it may have raised, and was not yet given up."""
         self._running: set[str] = set()
 
     def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
@@ -53,8 +55,11 @@ class ListenerPairs(Observer):
         if name == "assigned":
             if again := partitions & self._has[consumer.name]:
                 fail("C3", f"{consumer.name}: {sorted(map(str, again))} assigned twice")
+            self._offered[consumer.name] |= partitions
         elif not partitions:
             fail("C3", f"{consumer.name}: {name} without partitions")
+        elif strange := partitions - self._offered[consumer.name]:
+            fail("C3", f"{consumer.name}: {sorted(map(str, strange))} {name}, which were not assigned")
 
     def listener_ended(
         self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
@@ -65,6 +70,7 @@ class ListenerPairs(Observer):
             self._has[consumer.name] |= set(partitions)
         elif name == "lost" or error is None:
             self._has[consumer.name] -= set(partitions)
+            self._offered[consumer.name] -= set(partitions)
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
@@ -183,10 +189,9 @@ _INCURABLE: Final = frozenset(
         ErrorCode.INVALID_REGULAR_EXPRESSION,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
     }
 )
-"""Codes of a heartbeat's answer after which a member may be FATAL."""
+"""Codes of a heartbeat's answer after which a member may be FATAL. A simulated one waits for its instance id."""
 
 
 class LegalMoves(Observer):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.member.events import StateChanged
+from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
@@ -25,6 +26,15 @@ class Observer:
 
     def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """A request was written."""
+
+    def unsent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """There was no connection to write a request on, and the member will hear that it failed."""
+
+    def names_asked(self, consumer: SimulatedConsumer, topic_ids: frozenset[UUID]) -> None:
+        """The names of topics are asked for."""
+
+    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+        """Whoever asked for a commit is told what became of it; so is the log about automatic ones."""
 
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """An answer arrived, and the member is about to see it."""
@@ -75,7 +85,7 @@ HookT = TypeVar("HookT", bound=Callable[..., None])
 
 
 def about(*requests: type[Request[Any]]) -> Callable[[HookT], HookT]:
-    """Of `sent`, `answered`, `unanswered`, `stale` and `served`: listen to these requests only."""
+    """Of `sent`, `unsent`, `answered`, `unanswered`, `stale` and `served`: listen to these requests only."""
 
     def mark(hook: HookT) -> HookT:
         hook.requests = frozenset(requests)  # type: ignore[attr-defined]
@@ -111,6 +121,7 @@ class Observers(Observer):
 
 
 _HOOKS: Final = tuple(name for name in vars(Observer) if not name.startswith("_"))
+
 
 @functools.cache
 def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
@@ -152,6 +163,7 @@ def _telling_of_response(hooks: Sequence[Callable[..., None]]) -> Callable[..., 
 
 _TELLING_ABOUT: Final = {
     "sent": _telling_of_request,
+    "unsent": _telling_of_request,
     "unanswered": _telling_of_request,
     "stale": _telling_of_request,
     "answered": _telling_of_response,

@@ -222,7 +222,8 @@ class NoRecordLost(Observer):
 
     def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
         """It starts at the committed offset that it was told, or goes on where it was."""
-        allowed = (self._fetched.get((consumer.name, partition)), self._position.get((consumer.name, partition)))
+        key = (consumer.name, partition)
+        allowed = (self._fetched.pop(key, None), self._position.get(key))  # what it was told counts once
         if self._cluster.topics.id_of(partition.topic) == partition.topic_id:
             end = self._cluster.topics.end_offsets[partition.topic_partition]
             if offset > end:

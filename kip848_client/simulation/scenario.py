@@ -82,6 +82,8 @@ class Scenario:
         purity: part of the requests that are decided twice, to see that nothing changes and the answer is the same.
         auto_commit_ms: interval of the half of the consumers that commit by themselves.
         heal_ms: bound of the liveness phase; 0 derives it from the other times.
+        probes: part of the runs in which members and coordinator are asked what must change nothing: members at times
+            at which they have nothing to do, the coordinator what it must refuse.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
@@ -125,6 +127,7 @@ class Scenario:
     auto_commit_ms: int = 1_000
     encoded: float = 0.1
     purity: float = 0.05
+    probes: float = 0.1
     trials: int = 1
     heartbeat_interval_ms: int = 1_000
     session_timeout_ms: int = 6_000

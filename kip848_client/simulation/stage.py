@@ -31,12 +31,14 @@ from kip848_client.simulation.group_checkers import (
     SingleOwner,
     TargetLegality,
 )
+from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
 from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observers
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
 from kip848_client.simulation.refusals import Refusals
+from kip848_client.simulation.request_checkers import RetryPace, ToldOutcomes
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.user_assignor import OFFERED
 from kip848_client.simulation.world import World
@@ -67,6 +69,7 @@ class Stage:
         self.healed = False
         self.healed_ms = 0
         self._rng = self.world.random("stage")
+        self.probing: Final = bool(scenario.probes) and self.world.random("probes").random() < scenario.probes
         self._user_code = user_code
         config = CoordinatorConfig(
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
@@ -106,6 +109,9 @@ class Stage:
                 ExclusiveReading(self.world, self.cluster, self.mirror, lambda: self.consumers),
                 ListenerPairs(),
                 OneHeartbeat(),
+                HeartbeatRules(),
+                RetryPace(),
+                ToldOutcomes(self.cluster.topics),
                 LegalMoves(),
                 BoundedWork(lambda: self.consumers),
                 self.rows,
@@ -173,6 +179,7 @@ class Stage:
             close_ms=2 * scenario.session_timeout_ms,
             metadata_lag_ms=scenario.metadata_lag_ms,
             user_code=None if self._user_code is None else self._user_code(name),
+            probing=self.probing,
         )
         self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
         details = {} if instance_id is None else {"instance_id": instance_id}

@@ -96,6 +96,22 @@ def test_the_same_assignment_changes_nothing() -> None:
     assert member.history == ["heartbeat(1)"]
 
 
+def test_an_assignment_that_came_back_during_a_run_needs_no_run_of_its_own() -> None:
+    """Else the listener is called again with nothing, or not, as the next poll() happens to come."""
+    member = stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    for epoch, assignment in ((3, {"t": [0]}), (4, {"t": [0, 1]})):
+        member.advance(INTERVAL_MS)
+        member.answer_heartbeat(epoch=epoch, assignment=assignment)
+    member.finish_call("assigned", "t-1")
+    assert member.reported(member.expect_heartbeat()) == {"t": [0, 1]}
+    assert not member.member.view().poll_wanted
+    member.answer_heartbeat()
+    assert member.reported(member.expect_heartbeat()) == {"t": [0, 1]}
+    assert member.state() is MemberState.STABLE
+
+
 def test_a_topic_created_again_under_its_name_is_revoked_and_assigned_afresh() -> None:
     """Its offsets start at zero again; going on at the old position would skip everything."""
     member = stable({"t": [0]})

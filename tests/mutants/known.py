@@ -5,7 +5,14 @@ A checker that no bug can trip checks nothing. Each `Mutant` says what is broken
 
 from __future__ import annotations
 
-from tests.mutants import known_assignors, known_coordinator, known_incidents, known_invariants, known_member
+from tests.mutants import (
+    known_assignors,
+    known_coordinator,
+    known_incidents,
+    known_invariants,
+    known_member,
+    known_requests,
+)
 from tests.mutants.registry import MUTANTS, Mutant, by_name
 
 __all__ = [
@@ -17,4 +24,5 @@ __all__ = [
     "known_incidents",
     "known_invariants",
     "known_member",
+    "known_requests",
 ]

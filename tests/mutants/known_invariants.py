@@ -134,7 +134,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "restart", restart)
 
 
-@mutant("heartbeats are sent three times as often as the coordinator asks for", "L6")
+@mutant("heartbeats are sent three times as often as the coordinator asks for", "C4", "L6")
 def _(patch: Patch) -> None:
     original = Heartbeats.send
 

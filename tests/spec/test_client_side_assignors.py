@@ -188,6 +188,19 @@ def test_r159_a_request_does_not_wait_for_a_call_that_hangs() -> None:
     assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
 
 
+def test_r159_a_request_that_waits_for_a_call_goes_out_the_moment_that_call_is_abandoned() -> None:
+    """A member whose deadline has passed already when it goes to sleep spins, or sleeps too long."""
+    member = stable(max_poll_interval_ms=100_000)
+    member.described_at_once = False
+    member.request_reassignment(3)
+    pass_time(member, LIMIT_MS - 1)
+    member.clock.advance(1)
+    member.tick()
+    assert member.failures
+    assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
+    assert member.member.deadline_ms() is None or member.member.deadline_ms() > member.now_ms
+
+
 # -------------------------------------------------------------------------------------------------- other coordinators
 
 

@@ -1,0 +1,289 @@
+"""What the heartbeats of one member say, and when it sends them: C4, against the rules R27 to R46 of docs/protocol.md.
+
+The rules are told here a second time, from what can be seen outside of a member: what it was answered, what its
+application did, and what it sent. Times are those of the member's own clock.
+
+Does not own: how many heartbeats are under way, and in which states (`member_checkers`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kip848_client.errors import ErrorCode
+from kip848_client.member.events import StateChanged
+from kip848_client.member.states import IN_GROUP, MemberState, Phase
+from kip848_client.model import TopicIdPartition
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignor,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.schema import Request, Response
+
+_OMITTED: Final = -1
+_AT_ONCE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+_NEWS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
+_OUT: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
+_NO_JITTER: Final = 0.8
+"""The shortest back-off, as a part of the one without jitter."""
+
+
+def least_backoff_ms(consumer: SimulatedConsumer, failures: int) -> int:
+    """How long a member must wait at least after it failed, *failures* times in a row before that."""
+    config = consumer.config
+    return int(_NO_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms))
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the coordinator was told last, on which connection."""
+
+    link: object
+    topics: tuple[str, ...]
+    pattern: str
+    assignors: tuple[Assignor, ...] | None
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known about the heartbeats of one member."""
+
+    told: _Told | None = None
+    """None while everything must be repeated."""
+    waiting: Request[Any] | None = None
+    sent_ms: int | None = None
+    interval_ms: int = 0
+    due_ms: int = 0
+    expected_ms: int | None = None
+    failures: int = 0
+    not_before_ms: int = 0
+    removals: int = 0
+    hurried: bool = False
+    """Something may have made a heartbeat due at once."""
+    certain: bool = False
+    """Something did."""
+    owed_step: int | None = None
+    """The step in which it had to be sent, because nothing held it up."""
+
+
+class HeartbeatRules(Observer):
+    """C4: a heartbeat says everything when it must, and else what is new; it keeps the interval and the back-off.
+
+    What makes one due at once sends it in the same step, unless another is under way. The metrics say when it was due.
+    """
+
+    def __init__(self) -> None:
+        self._lives: defaultdict[str, _Life] = defaultdict(_Life)
+
+    # ------------------------------------------------------------------------------------------------- what leaves
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Compare a heartbeat with the rules."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        life = self._lives[consumer.name]
+        if request.member_epoch < 0:
+            self._leaves(consumer, life, request)
+            return
+        self._owes_nothing(consumer, life)
+        joins = request.member_epoch == 0
+        news = self._contents(consumer, life, request, joins=joins)
+        now_ms = consumer.now_ms
+        if now_ms < life.not_before_ms:
+            fail("C4", f"{consumer.name} repeats a heartbeat {life.not_before_ms - now_ms} ms before its back-off ends")
+        if not joins and not news and not life.hurried and now_ms < life.due_ms:
+            fail("C4", f"{consumer.name} sends a heartbeat {life.due_ms - now_ms} ms early, with no news")
+        due_ms = consumer.member.statistics.last_heartbeat_due_ms
+        if due_ms != (None if joins else life.expected_ms):
+            fail("C4", f"{consumer.name} says that its heartbeat was due at {due_ms}, and not {life.expected_ms}")
+        self._written(consumer, life, request)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unsent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """It counts as sent, and soon as failed."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch >= 0:
+            life = self._lives[consumer.name]
+            self._written(consumer, life, request)
+            self._failed(consumer, life)
+
+    def _written(self, consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
+        life.waiting, life.sent_ms = request, consumer.now_ms
+        life.due_ms = consumer.now_ms + life.interval_ms
+        life.expected_ms = life.due_ms if life.interval_ms else None
+        life.hurried, life.certain, life.owed_step = False, False, None
+        told = life.told
+        topics, pattern, assignors = (told.topics, told.pattern, told.assignors) if told is not None else ((), "", None)
+        life.told = _Told(
+            consumer.network.link,
+            topics if request.subscribed_topic_names is None else request.subscribed_topic_names,
+            pattern if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+            assignors if request.client_assignors is None else request.client_assignors,
+        )
+
+    @staticmethod
+    def _contents(
+        consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest, *, joins: bool
+    ) -> bool:
+        """R39 to R44. Returns whether it has any news."""
+        config, told = consumer.config, life.told
+        names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+        fixed = (request.rack_id, request.rebalance_timeout_ms, request.server_assignor)
+        if (names is None) != (pattern is None):
+            fail("C4", f"{consumer.name} tells one half of its subscription: {request}")
+        if joins or told is None or told.link is not consumer.network.link:
+            full = (config.rack_id, config.rebalance_timeout_ms, config.server_assignor)
+            if fixed != full or names is None or request.topic_partitions is None:
+                fail("C4", f"{consumer.name} must tell everything, and sends {request}")
+            if (request.client_assignors is None) != (not config.client_assignors):
+                fail("C4", f"{consumer.name} must tell of its assignors, and sends {request}")
+            return True
+        if fixed != (None, _OMITTED, None):
+            fail("C4", f"{consumer.name} repeats what the coordinator knows: {request}")
+        if names is not None and (names, pattern) == (told.topics, told.pattern):
+            fail("C4", f"{consumer.name} repeats its subscription: {request}")
+        if request.client_assignors is not None and request.client_assignors == told.assignors:
+            fail("C4", f"{consumer.name} repeats its assignors: {request}")
+        return (names, request.topic_partitions, request.client_assignors) != (None, None, None)
+
+    @staticmethod
+    def _leaves(consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
+        """R46; and a member that frees its own instance id joins again at once."""
+        bare = ConsumerGroupHeartbeatRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            instance_id=consumer.config.instance_id,
+        )
+        if request != bare:
+            fail("C4", f"{consumer.name} leaves with {request}")
+        if consumer.member.phase is Phase.JOINING:
+            life.failures, life.not_before_ms = 0, 0
+            life.hurried, life.owed_step = True, consumer.world.steps
+
+    # ---------------------------------------------------------------------------------------------- what comes back
+
+    @about(
+        ConsumerGroupHeartbeatRequest,
+        OffsetCommitRequest,
+        OffsetFetchRequest,
+        ConsumerGroupInstallAssignmentRequest,
+    )
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Note what an answer makes due."""
+        life = self._lives[consumer.name]
+        self._owes_nothing(consumer, life)
+        match response:
+            case ConsumerGroupHeartbeatResponse():
+                if life.waiting is request:
+                    self._heard(consumer, life, response)
+            case OffsetCommitResponse(topics=topics):
+                if any(item.error_code in _NEWS for topic in topics for item in topic.partitions):
+                    life.hurried = True
+            case OffsetFetchResponse(groups=groups):
+                if any(group.error_code in _NEWS for group in groups) or response.error_code in _NEWS:
+                    life.hurried = True
+            case ConsumerGroupInstallAssignmentResponse(error_code=0):
+                assert isinstance(request, ConsumerGroupInstallAssignmentRequest)
+                self._hurry(consumer, life, certain=request.member_epoch == consumer.view.member_epoch)
+            case _:
+                pass
+
+    def _heard(self, consumer: SimulatedConsumer, life: _Life, response: ConsumerGroupHeartbeatResponse) -> None:
+        now_ms, code = consumer.now_ms, response.error_code
+        life.waiting = None
+        if not code:
+            life.failures, life.not_before_ms = 0, 0
+            if consumer.member.phase is not Phase.JOINING:
+                life.removals = 0
+            if response.heartbeat_interval_ms != life.interval_ms:
+                life.interval_ms = response.heartbeat_interval_ms
+                life.due_ms = life.expected_ms = now_ms + life.interval_ms
+            if life.certain:
+                life.owed_step = consumer.world.steps
+            return
+        if code not in _REMOVED and code not in _AT_ONCE:
+            self._failed(consumer, life)
+            return
+        life.told, life.due_ms = None, now_ms
+        life.failures = life.not_before_ms = 0
+        if code in _REMOVED and (consumer.member.phase in IN_GROUP or consumer.member.phase is Phase.JOINING):
+            life.removals += 1
+            if life.removals > 1:  # R34
+                life.not_before_ms = now_ms + least_backoff_ms(consumer, life.removals - 2)
+                life.failures = life.removals - 1
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Nobody knows what became of it: the next one says everything."""
+        life = self._lives[consumer.name]
+        self._owes_nothing(consumer, life)
+        if life.waiting is request:
+            self._failed(consumer, life)
+
+    @staticmethod
+    def _failed(consumer: SimulatedConsumer, life: _Life) -> None:
+        now_ms = consumer.now_ms
+        life.waiting = life.told = None
+        life.due_ms = now_ms
+        life.not_before_ms = now_ms + least_backoff_ms(consumer, life.failures)
+        life.failures += 1
+
+    # ------------------------------------------------------------------------------------------- what else happens
+
+    def listener_ended(
+        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
+    ) -> None:
+        """R30: what was reconciled is acknowledged at once."""
+        if name == "assigned" and error is None:
+            certain = consumer.member.phase is Phase.ASSIGNING and not consumer.application.calls_waiting
+            self._hurry(consumer, self._lives[consumer.name], certain=certain)
+
+    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+        """A member that is out of its group waits for nothing, and has told nobody anything."""
+        if effect.new in _OUT:
+            life = self._lives[consumer.name]
+            life.waiting = life.told = life.expected_ms = life.owed_step = None
+            life.hurried = life.certain = False
+            if life.removals < 2:
+                life.failures = life.not_before_ms = 0
+            life.due_ms = 0
+
+    # ------------------------------------------------------------------------------------------------------- at once
+
+    @staticmethod
+    def _hurry(consumer: SimulatedConsumer, life: _Life, *, certain: bool) -> None:
+        """A heartbeat is due at once; *certain* if there is no way around it."""
+        life.hurried = True
+        if certain and consumer.member.phase in IN_GROUP:
+            life.certain = True
+            if life.waiting is None and not life.failures and _has_coordinator(consumer):
+                life.owed_step = consumer.world.steps
+
+    @staticmethod
+    def _owes_nothing(consumer: SimulatedConsumer, life: _Life) -> None:
+        """What was due at once was sent in that step, if there was somebody to send it to."""
+        owed, steps = life.owed_step, consumer.world.steps
+        if owed is None or owed == steps:
+            return
+        life.owed_step = None
+        if consumer.member.phase in IN_GROUP and _has_coordinator(consumer):
+            fail("C4", f"{consumer.name} had to send a heartbeat {steps - owed} steps ago, and did not")
+
+
+def _has_coordinator(consumer: SimulatedConsumer) -> bool:
+    return consumer.network.connected and consumer.member.snapshot().coordinator is not None

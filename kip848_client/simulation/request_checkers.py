@@ -1,0 +1,195 @@
+"""What a member asks besides its heartbeats, and what it makes of the answers: pace, commits, names. C8.
+
+Does not own: heartbeats (`heartbeat_checkers`), that requests stay few (`member_checkers`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from kip848_client.member.events import CommitDone, StateChanged
+from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.heartbeat_checkers import least_backoff_ms
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.topics import Topics
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.schema import Request, Response
+
+_Asked: TypeAlias = frozenset[tuple[str, UUID, int]]
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When one member may look for its coordinator, and ask for offsets, again. Times of its own clock."""
+
+    lookup_ms: int = 0
+    proven: bool = True
+    """The coordinator that was found last answered a heartbeat."""
+    fetches: dict[_Asked, int] = field(default_factory=dict)
+
+
+class RetryPace(Observer):
+    """C8: what failed is not asked again before its back-off is over (R21, R26, R92, R93)."""
+
+    def __init__(self) -> None:
+        self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
+
+    @about(FindCoordinatorRequest, OffsetFetchRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Compare with the failure before."""
+        pace, now_ms = self._paces[consumer.name], consumer.now_ms
+        if isinstance(request, FindCoordinatorRequest):
+            allowed_ms, what = pace.lookup_ms, "looks for the coordinator"
+        else:
+            assert isinstance(request, OffsetFetchRequest)
+            allowed_ms, what = pace.fetches.get(_asked(request), 0), "asks for offsets"
+        if now_ms < allowed_ms:
+            fail("C8", f"{consumer.name} {what} {allowed_ms - now_ms} ms before its back-off is over")
+
+    @about(FindCoordinatorRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Note what failed, and what works."""
+        pace = self._paces[consumer.name]
+        match response:
+            case ConsumerGroupHeartbeatResponse(error_code=0):
+                pace.proven = True
+            case FindCoordinatorResponse():
+                failed = response.error_code or any(found.error_code for found in response.coordinators)
+                if failed or not pace.proven:
+                    pace.lookup_ms = consumer.now_ms + least_backoff_ms(consumer, 0)
+                if not failed:
+                    pace.proven = False
+            case OffsetFetchResponse():
+                assert isinstance(request, OffsetFetchRequest)
+                failed = response.error_code or any(
+                    group.error_code or any(item.error_code for topic in group.topics for item in topic.partitions)
+                    for group in response.groups
+                )
+                if failed:
+                    pace.fetches[_asked(request)] = consumer.now_ms + least_backoff_ms(consumer, 0)
+                else:
+                    pace.fetches.pop(_asked(request), None)
+            case _:
+                pass
+
+    @about(FindCoordinatorRequest, OffsetFetchRequest)
+    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """It failed."""
+        pace, until_ms = self._paces[consumer.name], consumer.now_ms + least_backoff_ms(consumer, 0)
+        if isinstance(request, FindCoordinatorRequest):
+            pace.lookup_ms = until_ms
+        else:
+            assert isinstance(request, OffsetFetchRequest)
+            pace.fetches[_asked(request)] = until_ms
+
+    def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+        """Partitions come or go: whoever has them next knows nothing of earlier failures."""
+        self._paces[consumer.name].fetches.clear()
+
+    def listener_ended(
+        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
+    ) -> None:
+        """As when it began: those that wait for it start afresh."""
+        self._paces[consumer.name].fetches.clear()
+
+    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+        """As above."""
+        self._paces[consumer.name].fetches.clear()
+
+
+def _asked(request: OffsetFetchRequest) -> _Asked:
+    return frozenset(
+        (topic.name, topic.topic_id, index)
+        for group in request.groups
+        for topic in group.topics or ()
+        for index in topic.partition_indexes
+    )
+
+
+class ToldOutcomes(Observer):
+    """C8: what is said of a commit is what the coordinator answered; names are asked of assigned topics only."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._answer: dict[str, tuple[int, dict[TopicPartition, int], list[int]]] = {}
+        """Consumer -> the step in which the last answer to a commit came, its codes, and these in order."""
+        self._assigned: dict[str, frozenset[UUID]] = {}
+
+    @about(OffsetCommitRequest, ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Remember the codes of an answer, or the topics of an assignment."""
+        if isinstance(response, ConsumerGroupHeartbeatResponse):
+            if response.assignment is not None:
+                self._assigned[consumer.name] = frozenset(
+                    topic.topic_id
+                    for topics in (response.assignment.topic_partitions, response.assignment.pending_topic_partitions)
+                    for topic in topics
+                )
+            return
+        assert isinstance(request, OffsetCommitRequest)
+        assert isinstance(response, OffsetCommitResponse)
+        codes = {
+            TopicPartition(asked.name or self._topics.names.get(asked.topic_id, ""), item.partition_index): (
+                item.error_code
+            )
+            for asked, topic in zip(request.topics, response.topics, strict=True)
+            for item in topic.partitions
+        }
+        in_order = [item.error_code for topic in response.topics for item in topic.partitions if item.error_code]
+        self._answer[consumer.name] = (consumer.world.steps, codes, in_order)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Whoever joins has no assignment."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch == 0:
+            self._assigned.pop(consumer.name, None)
+
+    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+        """Compare what is said with the answer of this step."""
+        if not effect.offsets:
+            return
+        step, codes, in_order = self._answer.get(consumer.name, (-1, {}, []))
+        if effect.error is None:
+            if step != consumer.world.steps:
+                fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and nobody said so")
+            bad = {str(key): codes.get(key) for key in effect.offsets if codes.get(key) != 0}
+            if bad:
+                fail("C8", f"{consumer.name} is told that offsets are committed which were refused: {bad}")
+        elif step == consumer.world.steps and in_order and codes.keys() == effect.offsets.keys():
+            first = next((code for code in in_order if code != _DENIED), _DENIED)
+            said = _codes_of(effect.error)
+            if said and first not in said:
+                fail("C8", f"{consumer.name} is told {effect.error!r}, the first error was {first}")
+
+    def names_asked(self, consumer: SimulatedConsumer, topic_ids: frozenset[UUID]) -> None:
+        """Only what is assigned needs a name."""
+        strange = topic_ids - self._assigned.get(consumer.name, frozenset())
+        if strange or not topic_ids:
+            fail("C8", f"{consumer.name} asks for the names of {sorted(map(str, strange))}, which it was not given")
+
+
+_DENIED: Final = 29
+"""TOPIC_AUTHORIZATION_FAILED: told only if nothing else failed."""
+
+
+def _codes_of(error: BaseException | None) -> set[int]:
+    found: set[int] = set()
+    while error is not None:
+        code = getattr(error, "code", None)
+        if isinstance(code, int) and code:
+            found.add(int(code))
+        error = error.__cause__
+    return found
