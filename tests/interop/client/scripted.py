@@ -102,6 +102,7 @@ class _Connection:
         self.stream: Final = stream
         self._coordinator: Final = coordinator
         self._upstream: socket.socket | None = None
+        self._ending = False
         self._writing = threading.Lock()
 
     def write(self, payload: bytes) -> None:
@@ -113,14 +114,22 @@ class _Connection:
             while (data := _read_frame(self.stream)) is not None:
                 self._take(data)
         finally:
-            self.close()
+            self.end()
+            for one in (self.stream, self._upstream):
+                if one is not None:
+                    one.close()
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """End the conversation; the thread that serves it closes the sockets.
+
+        Nobody else may: a descriptor that is closed under a thread which waits for it can be another socket's before
+        the thread looks, and then it takes that one's bytes and waits for more.
+        """
+        self._ending = True
         for one in (self.stream, self._upstream):
             if one is not None:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
-                one.close()
 
     def _take(self, data: bytes) -> None:
         header = peek_request_header(data)
@@ -131,7 +140,7 @@ class _Connection:
             return
         answer = self._forward(data)
         if answer is None:
-            self.close()
+            self.end()
         elif header.api_key in (ApiKey.API_VERSIONS, ApiKey.METADATA):
             _, response = decode_response(header.api_key, answer, api_version=header.api_version)
             if isinstance(response, ApiVersionsResponse):
@@ -148,6 +157,8 @@ class _Connection:
     def _forward(self, data: bytes) -> bytes | None:
         if self._upstream is None:
             self._upstream = socket.create_connection(("127.0.0.1", self._coordinator.broker.port), timeout=60)
+            if self._ending:  # it was told so while there was nothing to shut down yet
+                return None
         try:
             self._upstream.sendall(frame(data))
             return _read_frame(self._upstream)
@@ -239,14 +250,14 @@ class ScriptedCoordinator:
         with self._lock:
             connections, self._connections = self._connections, []
         for connection in connections:
-            connection.close()
+            connection.end()
 
     def stop(self) -> None:
         """Be gone: nothing listens any more."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
         self._threads[0].join(60)  # from here on no connection is added
+        self._listening.close()
         self.disconnect()
         for thread in self._threads:
             thread.join(5)
@@ -371,7 +382,7 @@ class ScriptedCoordinator:
                 reply = self.model(heard.request)
         if reply is CLOSE:
             heard.answered = True
-            heard.connection.close()
+            heard.connection.end()
         elif not isinstance(reply, _Special):
             heard.answer(reply)
 

@@ -318,3 +318,5 @@ def test_a_wrong_port_is_explained_in_the_log_or_the_error(
         return told in caplog.text
 
     take_turns(until=explained, what="an explanation")
+    with contextlib.suppress(Kip848Error):  # what was logged may not have been raised yet
+        member.consumer.close(timeout_s=2.0)
