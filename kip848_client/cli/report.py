@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.spark:
         return run_spark(arguments)
-    if arguments.out is not None or arguments.master is not None:
-        raise ConfigError("--out and --master go with --spark")
+    if arguments.out is not None or arguments.master is not None or arguments.conf:
+        raise ConfigError("--out, --master and --conf go with --spark")
     timelines = _read([Path(log) for log in arguments.logs], arguments.group)
     try:
         if arguments.html is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.report.summary import render_summary, sentences
 
@@ -21,7 +21,7 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
         help="count on Spark; FILE may be a folder, a pattern or an address",
     )
     group.add_argument("--out", metavar="FOLDER", help="with --spark: write the tables there, as Parquet")
-    group.add_argument("--master", metavar="URL", help="with --spark: the Spark master (all cores of this machine)")
+    add_session_arguments(group, prefix="with --spark: ")
 
 
 def run_spark(arguments: argparse.Namespace) -> int:
@@ -33,6 +33,7 @@ def run_spark(arguments: argparse.Namespace) -> int:
     """
     if arguments.png is not None:
         raise ConfigError("--png draws the timeline of one group, without --spark; --html has pictures of all groups")
+    conf = read_conf(arguments)
     from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
 
     require_pyspark()
@@ -40,7 +41,7 @@ def run_spark(arguments: argparse.Namespace) -> int:
     from kip848_client.spark.analytics_page import summarize
 
     paths: Sequence[str] = arguments.logs
-    spark = spark_session("kip848 report", master=arguments.master or f"local[{os.cpu_count() or 1}]")
+    spark = spark_session("kip848 report", master=read_master(arguments), config=conf)
     try:
         analysis = analyze(spark, paths, group_id=arguments.group)
         if arguments.out is not None:

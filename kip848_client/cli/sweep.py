@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--traces", choices=("none", "failures", "all"), default="failures", help="keep the event logs of (failures)"
     )
     parser.add_argument("--part", metavar="N", type=int, default=5_000, help="seeds between two savings (5000)")
-    parser.add_argument("--master", metavar="URL", help="the Spark master (all cores of this machine)")
+    add_session_arguments(parser)
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the rebalance times (.png or .svg)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     first, colon, last = arguments.seeds.partition(":")
     if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise ConfigError(f"--seeds {arguments.seeds!r}: give two numbers A:B, A < B, such as 0:20000")
+    conf = read_conf(arguments)
     from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
 
     require_pyspark()
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         traces=cast("Traces", arguments.traces),
         part=arguments.part,
     )
-    spark = spark_session("kip848 sweep", master=arguments.master or f"local[{os.cpu_count() or 1}]")
+    spark = spark_session("kip848 sweep", master=read_master(arguments), config=conf)
     try:
         began_s = time.monotonic()
         with _progress(quiet=arguments.json) as on_progress:

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
 from kip848_client.errors import Kip848Error
@@ -67,36 +69,71 @@ class Bounds:
 class Analysis:
     """The tables of `TABLES`. Made by `analyze`; what Spark keeps for them is let go together with this object.
 
-    Tables that others are made of are computed once and kept on the executors (in ``SparkContext``'s checkpoint folder
-    if one is set: then the loss of an executor costs nothing).
+    A table is computed when it is first asked for. Those that others are made of are computed once, and `kept`.
     """
 
     def __init__(self, events: DataFrame, bounds: Bounds, *, group_id: str | None) -> None:
         self.bounds: Final = bounds
-        of_groups = events.where("group_id is not null")
-        no_group = events.where("group_id is null and problem is null")
-        if group_id is not None:
-            of_groups = of_groups.where(sf.col("group_id") == group_id)
-        self.named: Final = kept(with_names(of_groups))
-        pieces = kept(lane_rows(self.named, start_ms=bounds.start_ms, end_ms=bounds.end_ms))
-        self.rebalances: Final = kept(figures.rebalances(pieces))
-        self.ownership: Final = kept(figures.ownership(pieces))
-        self.partitions: Final = kept(figures.partitions(pieces, self.ownership))
-        self.members: Final = figures.members(self.named, self.ownership)
-        self.listener_calls: Final = figures.listener_calls(pieces)
-        self.commit_errors: Final = figures.commit_errors(self.named)
-        self.marks: Final = kept(figures.marks(pieces, no_group))
-        self.malformed: Final = malformed_lines(events)
-        self.groups: Final = kept(
+        self._events = events
+        self._group_id = group_id
+
+    @cached_property
+    def named(self) -> DataFrame:
+        """The events of groups, with `who` each one is about."""
+        of_groups = self._events.where("group_id is not null")
+        if self._group_id is not None:
+            of_groups = of_groups.where(sf.col("group_id") == self._group_id)
+        return kept(with_names(of_groups))
+
+    @cached_property
+    def _pieces(self) -> DataFrame:
+        return kept(lane_rows(self.named, start_ms=self.bounds.start_ms, end_ms=self.bounds.end_ms))
+
+    @cached_property
+    def groups(self) -> DataFrame:
+        """See `TABLES`; so for all that follow."""
+        return kept(
             figures.groups(
                 named=self.named,
                 rebalances=self.rebalances,
                 ownership=self.ownership,
                 partitions=self.partitions,
                 marks=self.marks,
-                log_ms=max(bounds.end_ms - bounds.start_ms, 1),
+                log_ms=max(self.bounds.end_ms - self.bounds.start_ms, 1),
             )
         )
+
+    @cached_property
+    def members(self) -> DataFrame:  # noqa: D102
+        return figures.members(self.named, self.ownership)
+
+    @cached_property
+    def partitions(self) -> DataFrame:  # noqa: D102
+        return kept(figures.partitions(self._pieces, self.ownership))
+
+    @cached_property
+    def rebalances(self) -> DataFrame:  # noqa: D102
+        return kept(figures.rebalances(self._pieces))
+
+    @cached_property
+    def ownership(self) -> DataFrame:  # noqa: D102
+        return kept(figures.ownership(self._pieces))
+
+    @cached_property
+    def listener_calls(self) -> DataFrame:  # noqa: D102
+        return figures.listener_calls(self._pieces)
+
+    @cached_property
+    def commit_errors(self) -> DataFrame:  # noqa: D102
+        return figures.commit_errors(self.named)
+
+    @cached_property
+    def marks(self) -> DataFrame:  # noqa: D102
+        return kept(figures.marks(self._pieces, self._events.where("group_id is null and problem is null")))
+
+    @cached_property
+    def malformed(self) -> DataFrame:  # noqa: D102
+        return malformed_lines(self._events)
 
     def tables(self) -> Iterator[tuple[str, DataFrame]]:
         """Every table by name."""
@@ -110,9 +147,18 @@ class Analysis:
 
 
 def kept(table: DataFrame) -> DataFrame:
-    """*table*, computed now and once. Its plan is cut: Spark analyzes a plan anew for every table made of it."""
-    durable = table.sparkSession.sparkContext.getCheckpointDir() is not None
-    return table.checkpoint() if durable else table.localCheckpoint()
+    """*table*, computed now and once, with its plan cut: Spark analyzes a plan anew for every table made of it.
+
+    In the checkpoint folder (``spark.checkpoint.dir``) if there is one, where no loss of executors matters. Else on the
+    executors; because nothing can be computed anew once the plan is cut, on two of them, so that one may be lost.
+    """
+    context = table.sparkSession.sparkContext
+    if context.getCheckpointDir() is not None:
+        return table.checkpoint()
+    master = str(context.master)
+    if master == "local" or master.startswith("local["):
+        return table.localCheckpoint()
+    return table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2)
 
 
 def analyze(spark: SparkSession, paths: Sequence[str | Path], *, group_id: str | None = None) -> Analysis:

@@ -3,6 +3,7 @@
 Which process calls what: the user's Python only `register`s; a process per query, which lives as long as the query,
 plans and is the member (`stream`, `membership`); another short-lived one makes a second reader and pickles it to the
 workers that call ``read``. So nothing is joined when a reader is made, and it holds no thread until it has joined.
+Each of these processes imports this module, most of them for one call: what that call needs is imported inside it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kip848_client.spark.batch import plan_batch
-from kip848_client.spark.fetch import read_ranges
+from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions, parse_options
 from kip848_client.spark.planner import Task
 from kip848_client.spark.schema import record_schema
-from kip848_client.spark.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kip848_client.spark.stream import Stream
 
 __all__ = ["FORMAT", "KafkaGroupSource", "register"]
 
@@ -96,7 +97,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Nothing was read."""
-        return Stream.initial()
+        return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What maxOffsetsPerTrigger says."""
@@ -122,8 +123,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""
-        assert isinstance(partition, TaskPartition)
-        return read_ranges(partition.task, self._options)
+        return _read(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: `latestOffset` hears of a complete batch earlier."""
@@ -141,6 +141,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _running(self) -> Stream:
         if self._stream is None:
+            from kip848_client.spark.stream import Stream
+
             _leave_when_terminated()
             self._stream = Stream(self._options)
         return self._stream
@@ -154,12 +156,20 @@ class KafkaBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the batch."""
+        from kip848_client.spark.batch import plan_batch
+
         return [TaskPartition(task) for task in plan_batch(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""
-        assert isinstance(partition, TaskPartition)
-        return read_ranges(partition.task, self._options)
+        return _read(partition, self._options)
+
+
+def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    from kip848_client.spark.fetch import read_ranges
+
+    assert isinstance(partition, TaskPartition)
+    return read_ranges(partition.task, options)
 
 
 def _leave_when_terminated() -> None:

@@ -1,8 +1,8 @@
 """One streaming query: which offset a trigger goes up to. Knows Spark's order of calls, but imports nothing of Spark.
 
-Spark's order: ``initial`` (not after a restart, and more than once), ``latest(start)`` for each trigger, ``partitions``
-of what was planned. After a restart ``partitions`` of the last batch may come first, before anything is joined.
-``latest(start)`` with the end of a batch means that this batch is complete and written down: that is when it is
+Spark's order: an initial offset (not after a restart, and more than once), ``latest(start)`` for each trigger, then
+``partitions`` of what was planned. After a restart ``partitions`` of the last batch may come first, before anything is
+joined. ``latest(start)`` with the end of a batch means that this batch is complete and written down: that is when it is
 committed to the group, because Spark's own ``commit`` call comes only after the next batch was planned.
 """
 
@@ -112,11 +112,6 @@ class Stream:
         self._turn = 0
         self._batch_s = time.monotonic()
         self._asked_s: float | None = None
-
-    @staticmethod
-    def initial() -> dict[str, Any]:
-        """The offset of a query that has read nothing."""
-        return StreamOffset().to_json()
 
     def bound(self) -> None:
         """Read only what is there at the first trigger (Trigger.AvailableNow)."""

@@ -63,8 +63,11 @@ def test_durations_are_written_as_people_say_them(ms: float, told: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--out", "tables"], "--out and --master go with --spark"),
-        (["--master", "local[2]"], "--out and --master go with --spark"),
+        (["--out", "tables"], "--out, --master and --conf go with --spark"),
+        (["--master", "local[2]"], "--out, --master and --conf go with --spark"),
+        (["--conf", "spark.driver.memory=4g"], "--out, --master and --conf go with --spark"),
+        (["--spark", "--conf", "driver.memory=4g"], "begins with spark"),
+        (["--spark", "--conf", "spark.driver.memory"], "expected NAME=VALUE"),
         (["--spark", "--png", "timeline.png"], "--png draws the timeline of one group, without --spark"),
     ],
 )

@@ -16,6 +16,7 @@ from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition
 from kip848_client.spark.fetch import read_ranges
+from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions, parse_options
 from kip848_client.spark.stream import Stream
 
@@ -74,7 +75,7 @@ class Driver:
     def __init__(self, address: str, changed: Mapping[str, object], *, start: dict[str, Any] | None) -> None:
         self.options: SourceOptions = parse_options(options(address, changed), streaming=True)
         self.stream = Stream(self.options)
-        self.offset: dict[str, Any] = start or Stream.initial()
+        self.offset: dict[str, Any] = start or StreamOffset().to_json()
         self.rows: Counter[tuple[str, int, int]] = Counter()
         self._end: dict[str, Any] | None = None
 

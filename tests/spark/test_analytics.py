@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
+from pyspark import StorageLevel
 
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
@@ -21,7 +26,7 @@ from kip848_client.report.figures import Commits, Percentiles
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import run
 from kip848_client.simulation.variety import scenario_of
-from kip848_client.spark.analytics import TABLES, Analysis, analyze, analyze_sweep
+from kip848_client.spark.analytics import TABLES, Analysis, analyze, analyze_sweep, kept
 from kip848_client.spark.arrow_map import map_in_arrow
 from kip848_client.spark.sweep import Sweep, play_sweep
 from tests.spark.arrange import produce
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PLAYED = [("mixed", seed) for seed in range(30)] + [("storm", 5), ("churn", 7), ("quiet", 1), ("assignors", 2)]
+BLOCK = 512 * 1024
 
 
 def keep(path: Path, events: Iterable[JournalEvent]) -> None:
@@ -40,11 +46,24 @@ def keep(path: Path, events: Iterable[JournalEvent]) -> None:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Event logs of simulated groups with all kinds of faults, one file each."""
+    """Event logs of simulated groups with all kinds of faults: all of them in one file, larger than a block.
+
+    Every second event of the last groups is in a second file, as if another member had written it.
+    """
     folder = tmp_path_factory.mktemp("logs")
+    one: list[JournalEvent] = []
+    two: list[JournalEvent] = []
     for scenario, seed in PLAYED:
         report = run(scenario_of(scenario, seed=seed), seed=seed)
-        keep(folder / f"{scenario}-{seed:03}.jsonl", to_event_log(report.lines, group_id=f"{scenario}-{seed}"))
+        events = list(to_event_log(report.lines, group_id=f"{scenario}-{seed}"))
+        if scenario == "mixed":
+            one += events
+        else:
+            one += events[::2]
+            two += events[1::2]
+    keep(folder / "1.jsonl", one)
+    keep(folder / "2.jsonl", two)
+    assert (folder / "1.jsonl").stat().st_size > 2 * BLOCK
     return folder
 
 
@@ -69,7 +88,7 @@ def commits(row: Row, errors: Mapping[str, int]) -> Commits:
     return Commits(row["done"], row["failed"], row["accepted"], row["refused"], dict(sorted(errors.items())))
 
 
-def assert_equal(analysis: Analysis, expected: Mapping[str, Figures]) -> None:
+def assert_equal(analysis: Analysis | Written, expected: Mapping[str, Figures]) -> None:
     """Every figure of every group, member, partition and rebalance."""
     groups = by(analysis.groups, "group_id")
     members, partitions = by(analysis.members, "group_id"), by(analysis.partitions, "group_id")
@@ -119,16 +138,66 @@ def summed(rows: Sequence[Row]) -> dict[str, int]:
     return counted
 
 
-def test_simulated_groups_have_the_same_figures_on_spark(spark: SparkSession, played: Path) -> None:
-    """Two answers to one question, and nobody trusts either. Large logs are read in blocks of 64 KiB."""
+@dataclass(frozen=True)
+class Reported:
+    """What ``kip848 report --spark`` made of `played` and of one line that is no event."""
+
+    tables: Path
+    page: str
+    printed: str
+    torn: Path
+
+
+@pytest.fixture(scope="module")
+def reported(spark: SparkSession, played: Path, tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The command, run once for all that is asked of it. Logs are read in blocks, as large ones are."""
+    folder = tmp_path_factory.mktemp("reported")
+    torn = folder / "torn.jsonl"
+    torn.write_text("INFO <b>started</b>\n", encoding="utf-8")
+    arguments = ["report", "--spark", str(played), str(torn), "--out", str(folder / "tables")]
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(printed):
+        patched.setattr(type(spark), "stop", lambda _: None)  # the session of all tests goes on
+        cut = ["spark.sql.files.openCostInBytes=0", f"spark.sql.files.maxPartitionBytes={BLOCK}"]
+        conf = [part for each in cut for part in ("--conf", each)]
+        assert main([*arguments, *conf, "--html", str(folder / "page.html")]) == 0
+        for each in cut:
+            spark.conf.unset(each.partition("=")[0])
+    return Reported(folder / "tables", (folder / "page.html").read_text(encoding="utf-8"), printed.getvalue(), torn)
+
+
+class Written:
+    """Tables that were written, as `Analysis` has them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> DataFrame:
+        return self._spark.read.parquet(str(self._folder / name))
+
+
+def test_simulated_groups_have_the_same_figures_on_spark(spark: SparkSession, played: Path, reported: Reported) -> None:
+    """Two answers to one question, and nobody trusts either."""
     expected = alone(played.glob("*.jsonl"))
     assert any(figures.two_readers for figures in expected.values())
     assert any(figures.commits.errors for figures in expected.values())
-    cut = spark.newSession()
-    cut.conf.set("spark.sql.files.maxPartitionBytes", "65536")
-    analysis = analyze(cut, [played])
-    assert analysis.bounds.malformed == 0
-    assert_equal(analysis, expected)
+    assert_equal(Written(spark, reported.tables), expected)
+
+
+def test_the_command_writes_tables_and_a_page(spark: SparkSession, played: Path, reported: Reported) -> None:
+    """One command from a night's logs to something that can be mailed; the tables are for whoever asks further."""
+    assert f"{len(PLAYED)} groups" in reported.printed
+    assert "MALFORMED LINES: 1" in reported.printed
+    assert f"{reported.torn}:1: not a line of the event log: 'INFO" in reported.printed
+    assert reported.page.count("<svg") >= 3
+    assert "INFO &lt;b&gt;started" in reported.page
+    assert not re.search(r"""(src|href)\s*=""", reported.page), "the page loads nothing"
+    assert sorted(path.name for path in reported.tables.iterdir()) == sorted(TABLES)
+    slowest = Written(spark, reported.tables).groups.orderBy("rebalance.max_ms", ascending=False).first()
+    assert slowest is not None
+    expected = alone(played.glob("*.jsonl"))
+    assert slowest["rebalance"]["max_ms"] == max(figures.rebalance.max_ms or 0 for figures in expected.values())
 
 
 def test_logs_of_real_members_and_their_broker_have_the_same_figures_on_spark(
@@ -176,10 +245,10 @@ def test_lines_that_are_no_events_are_named_and_the_rest_is_counted(spark: Spark
     (tmp_path / "packed.parquet").write_bytes(b"PAR1\xe3\x00\xff\n")
     session = spark.newSession()
     session.conf.set("spark.sql.files.maxPartitionBytes", "65536")
+    session.conf.set("spark.sql.files.openCostInBytes", "0")
     analysis = analyze(session, [tmp_path])
     assert (analysis.bounds.malformed, analysis.bounds.events) == (5, len(lines) + 1)
     found = sorted(analysis.malformed.collect(), key=lambda row: row["line"])
-    groups = analysis.groups.collect()
 
     assert [(Path(row["file"]).name, row["line"]) for row in found] == [
         ("packed.parquet", 1),
@@ -187,7 +256,6 @@ def test_lines_that_are_no_events_are_named_and_the_rest_is_counted(spark: Spark
     ]
     assert "INFO started" in found[1]["problem"]
     assert "unknown event 'nonsense'" in found[2]["problem"]
-    assert [row["group_id"] for row in groups] == ["g"]
 
 
 def test_what_is_not_there_is_told(spark: SparkSession, played: Path, tmp_path: Path) -> None:
@@ -197,49 +265,41 @@ def test_what_is_not_there_is_told(spark: SparkSession, played: Path, tmp_path: 
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(Kip848Error, match="no event of any group in 0 lines"):
         analyze(spark, [tmp_path])
-    with pytest.raises(Kip848Error, match="no event of group 'nobody'; there is churn-7"):
-        analyze(spark, [played / "churn-007.jsonl"], group_id="nobody")
-
-
-def test_the_command_writes_tables_and_a_page(
-    spark: SparkSession,
-    played: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One command from a night's logs to something that can be mailed; the tables are for whoever asks further."""
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # the session of all tests goes on
-    page, tables = tmp_path / "page.html", tmp_path / "tables"
-    torn = tmp_path / "torn.jsonl"
-    torn.write_text("INFO <b>started</b>\n", encoding="utf-8")
-    arguments = ["report", "--spark", str(played / "*-00[57].jsonl"), str(torn), "--out", str(tables)]
-    assert main([*arguments, "--html", str(page)]) == 0
-    printed = capsys.readouterr().out
-    assert "4 groups" in printed
-    assert "MALFORMED LINES: 1" in printed
-    assert f"{torn}:1: not a line of the event log: 'INFO" in printed
-
-    written = page.read_text(encoding="utf-8")
-    assert written.count("<svg") >= 3
-    assert "INFO &lt;b&gt;started" in written
-    assert not re.search(r"""(src|href)\s*=""", written), "the page loads nothing"
-    for name in TABLES:
-        assert spark.read.parquet(str(tables / name)).columns, name
-    slowest = spark.read.parquet(str(tables / "groups")).orderBy("rebalance.max_ms", ascending=False).first()
-    assert slowest is not None
-    expected = alone(played.glob("*-00[57].jsonl"))
-    assert slowest["rebalance"]["max_ms"] == max(figures.rebalance.max_ms or 0 for figures in expected.values())
+    with pytest.raises(Kip848Error, match="no event of group 'nobody'; there is assignors-2, churn-7, quiet-1"):
+        analyze(spark, [played / "2.jsonl"], group_id="nobody")
 
 
 def test_the_traces_of_a_sweep_can_be_analyzed(spark: SparkSession, tmp_path: Path) -> None:
     """Thousands of runs are asked the questions that one log is asked."""
     runs = play_sweep(spark, Sweep("mixed", range(2), traces="all"), tmp_path / "sweep")
-    groups = analyze_sweep(runs).groups.collect()
-    counted = {row["group_id"]: row["rebalance"]["count"] for row in groups}
+    ended = analyze_sweep(runs).rebalances.where("ms is not null")
+    counted = {row["group_id"]: row["count"] for row in ended.groupBy("group_id").count().collect()}
     assert counted == {
         f"mixed-{row['seed']}": len(row["rebalances"]) for row in runs.select("seed", "rebalances").collect()
     }
+
+
+@pytest.mark.parametrize(
+    ("master", "folder", "called"),
+    [
+        ("local[2]", None, [("localCheckpoint", None)]),
+        ("spark://host:7077", None, [("localCheckpoint", StorageLevel.MEMORY_AND_DISK_2)]),
+        ("local-cluster[2,1,1024]", None, [("localCheckpoint", StorageLevel.MEMORY_AND_DISK_2)]),
+        ("yarn", "hdfs:///checkpoints", [("checkpoint", None)]),
+    ],
+)
+def test_a_table_that_is_kept_outlives_an_executor(
+    master: str, folder: str | None, called: list[tuple[str, StorageLevel | None]]
+) -> None:
+    """Its plan is cut: what went with an executor could not be computed again, and the job would fail."""
+    table = mock.Mock()
+    calls: list[tuple[str, object]] = []
+    table.sparkSession.sparkContext.master = master
+    table.sparkSession.sparkContext.getCheckpointDir.return_value = folder
+    table.checkpoint.side_effect = lambda: calls.append(("checkpoint", None))
+    table.localCheckpoint.side_effect = lambda **given: calls.append(("localCheckpoint", given.get("storageLevel")))
+    kept(table)
+    assert calls == called
 
 
 def test_the_tables_are_documented() -> None:
