@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.interop.conftest import CreateTopic
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.spark.test_stream_on_kafka import committed, members
 from tests.spark.arrange import everything, options, produce
+from tests.spark.quick import quick_environment
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -42,6 +44,7 @@ def application(folder: Path, chosen: dict[str, str], **task: object) -> Iterato
             stderr=log,
             text=True,
             cwd=ROOT,
+            env=quick_environment(folder / f"conf-{uuid4().hex}"),
             start_new_session=True,
         ) as process,
     ):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.quick import quick_environment
+
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "spark_job.py"
 TIMEOUT_S = 280
 
@@ -16,13 +18,14 @@ TIMEOUT_S = 280
 @pytest.mark.slow
 @pytest.mark.kafka  # needs no broker, but minutes: it runs with the slow ones
 @pytest.mark.timeout(TIMEOUT_S + 20)
-def test_two_queries_count_each_flight_once() -> None:
+def test_two_queries_count_each_flight_once(tmp_path: Path) -> None:
     """The first thing that somebody with Spark tries."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), "--flights", "20000"],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
+        env=quick_environment(tmp_path / "conf"),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
