@@ -1,4 +1,4 @@
-"""Which tests run in one process of pytest-xdist.
+"""Which tests run in one process of pytest-xdist, and which are begun first.
 
 The tests of a file stay together, as ``--dist loadfile`` has it, because they share what the file sets up; the whole
 folder of Spark stays together, because each process would start a Java machine of its own. (The groups of
@@ -12,10 +12,21 @@ from typing import Final
 
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["StayTogether", "share_of"]
+__all__ = ["LONG", "StayTogether", "share_of"]
 
 _FOLDERS: Final = ("tests/spark/",)
 """Folders whose tests share a thing so dear that one process runs them all."""
+
+LONG: Final = (
+    "tests/spark/",
+    "tests/simulation/test_safety.py",
+    "tests/simulation/test_coverage.py",
+    "tests/interop/real/test_processes.py",
+    "tests/interop/real/test_broker_restarts.py",
+    "tests/interop/embedded/test_java_clients.py",
+    "tests/interop/embedded/test_java_security.py",
+)
+"""Shares of few tests that take long, longest first: whichever is begun last, the other processes wait for."""
 
 
 def share_of(nodeid: str) -> str:
@@ -24,7 +35,13 @@ def share_of(nodeid: str) -> str:
 
 
 class StayTogether(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Hands out whole shares."""
+    """Hands out whole shares: the long ones, then those of most tests."""
 
     def _split_scope(self, nodeid: str) -> str:
         return share_of(nodeid)
+
+    def _assign_work_unit(self, node: object) -> None:
+        for share in reversed(LONG):
+            if share in self.workqueue:
+                self.workqueue.move_to_end(share, last=False)
+        super()._assign_work_unit(node)
