@@ -3,6 +3,7 @@
 ::
 
     python benchmarks/spark_source.py                 # 100 B and 1 KiB, five rounds of each, in turns
+    python -m benchmarks spark_source                 # the same, kept in benchmarks/results
     python benchmarks/spark_source.py --jars DIR      # the connector's jars are here already
 
 A real Kafka broker is started (Java 17 and Maven), and both sources read the same topic: as a batch, and as a stream
@@ -10,13 +11,15 @@ with Trigger.AvailableNow in four micro-batches, into Spark's ``noop`` sink. Who
 round; the ratio is ours over theirs, of medians. 0.3 is the gate, 0.5 the goal: our rows cross from Python to the JVM
 as Arrow, and theirs are there already.
 
-The connector is ``spark-sql-kafka-0-10``, fetched by Maven in the version of the installed PySpark; ``--connector``
-takes another one. The result says which jars were used.
+The connector is ``spark-sql-kafka-0-10``, fetched by Maven in the version of the installed PySpark, or the newest older
+one that can be had; ``--connector`` takes another one, and ``--jars`` (or KIP848_SPARK_CONNECTOR_JARS) a folder that has
+it with kafka-clients, the token provider and commons-pool2. The result says which jars were used.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,20 +60,39 @@ NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-p
 """Of what Maven copies; the rest comes with PySpark."""
 
 
+OLDER = ("4.2.0", "4.1.1", "4.0.0")
+
+
 def connector(version: str, folder: Path) -> None:
-    """Fetch Spark's connector into *folder*."""
+    """Fetch Spark's connector into *folder*, in *version* or the newest older one that is there with all it needs."""
+    older = [each for each in OLDER if each < version]
+    for each in (version, *older):
+        try:
+            fetch(each, folder)
+            return
+        except subprocess.CalledProcessError:
+            if each == [version, *older][-1]:
+                raise
+            print(f"the connector of {each} cannot be fetched; trying an older one", file=sys.stderr)
+
+
+def fetch(version: str, folder: Path) -> None:
+    """Fetch this version of it."""
     pom = folder / "pom.xml"
     pom.write_text(POM.format(version=version), encoding="utf-8")
     subprocess.run(
         ["mvn", "-q", "-B", "-f", str(pom), PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"],
         check=True,
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
     )
 
 
 def fill(bootstrap_servers: str, topic: str, *, size: int, count: int) -> None:
     """Produce records that differ, so that nothing is smaller on the wire than it looks."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "batch.size": 262_144})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "batch.size": 262_144, "log_level": 0}
+    )
     tail = b"x" * (size - 12)
     for number in range(count):
         while True:
@@ -155,7 +177,13 @@ def compare(rounds: Rounds, *, count: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = options(__doc__)
-    parser.add_argument("--jars", type=Path, help="folder with the connector's jars; fetched by Maven if not given")
+    there = os.environ.get("KIP848_SPARK_CONNECTOR_JARS")
+    parser.add_argument(
+        "--jars",
+        type=Path,
+        default=Path(there) if there else None,
+        help="folder with the connector's jars; fetched by Maven if not given",
+    )
     parser.add_argument("--connector", default=pyspark.__version__, help="version of spark-sql-kafka-0-10 to fetch")
     parser.add_argument("--rounds", type=int, default=5, help="of each kind, beside one that warms up (5)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="option of our source")
@@ -170,7 +198,7 @@ def main() -> int:
         broker = stack.enter_context(KafkaBroker())
         spark = spark_session("benchmark", config={"spark.jars": ",".join(map(str, needed))})
         register(spark)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": "0"})
         result: dict[str, Any] = {
             "machine": machine(),
             "versions": versions("pyspark", "pyarrow", "confluent-kafka"),
