@@ -12,8 +12,8 @@ round; the ratio is ours over theirs, of medians. 0.3 is the gate, 0.5 the goal:
 as Arrow, and theirs are there already.
 
 The connector is ``spark-sql-kafka-0-10``, fetched by Maven in the version of the installed PySpark, or the newest older
-one that can be had; ``--connector`` takes another one, and ``--jars`` (or KIP848_SPARK_CONNECTOR_JARS) a folder that has
-it with kafka-clients, the token provider and commons-pool2. The result says which jars were used.
+one that can be had; ``--connector`` takes another one. ``--jars`` (or KIP848_SPARK_CONNECTOR_JARS) is a folder that has
+it, with kafka-clients, the token provider and commons-pool2. The result says which jars were used.
 """
 
 from __future__ import annotations
