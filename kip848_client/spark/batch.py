@@ -9,7 +9,7 @@ from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
-from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, data_plane
+from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, check_settings, data_plane
 from kip848_client.spark.group_offsets import GroupOffsets
 from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
@@ -22,10 +22,11 @@ def plan_batch(options: SourceOptions) -> list[Task]:
     """Find the ranges, and cut them into tasks.
 
     Raises:
-        ConfigError: the options name partitions that do not exist.
+        ConfigError: the options name partitions that do not exist, or librdkafka refuses a setting.
         DataLossError: records to be read are gone, and failOnDataLoss is on.
         Kip848Error: no answer.
     """
+    check_settings(options)
     log = LogOffsets(
         data_plane(options),
         timeout_ms=LOOKUP_TIMEOUT_MS,

@@ -34,6 +34,15 @@ def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
     return parse_consumer_config({**READER_DEFAULTS, "group.id": NO_GROUP, **options.client}).data_plane
 
 
+def check_settings(options: SourceOptions) -> None:
+    """Let librdkafka look at its settings before anything is planned, and not only when the first task reads.
+
+    Raises:
+        ConfigError: it refuses a key or a value.
+    """
+    RangeReader(data_plane(options), poll_timeout_ms=options.poll_timeout_ms).close()
+
+
 def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Read *ranges*, one after the other.
 

@@ -80,6 +80,11 @@ class Membership:
         self._closing = False
         self._failure: Kip848Error | None = None
         self._next_commit_s = 0.0
+        self._reset_to_latest: Final = options.client["auto.offset.reset"] == "latest"
+        self._begins_at_end: frozenset[TopicPartition] = frozenset()
+        """Of the partitions that were just assigned, those without a committed offset, if such begin at their ends."""
+        self._triggered_s: float | None = None
+        """When the last trigger came; None once somebody was told that it is long ago."""
         self._journal = _open_journal(options.event_log)
         self._member: GroupMember = build_group_member(
             config, records=_NoRecords(self._begin_reading), journal=self._journal
@@ -105,11 +110,12 @@ class Membership:
         return dict(self._counts)
 
     def check(self) -> None:
-        """Raise what makes it useless to go on.
+        """A trigger came: raise what makes it useless to go on.
 
         Raises:
             Kip848Error: the group refuses us for good, or records are gone.
         """
+        self._triggered_s = time.monotonic()
         with self._changed:
             if self._failure is not None:
                 raise self._failure
@@ -207,6 +213,7 @@ class Membership:
                 self._journal.close()
 
     def _take_part(self) -> None:
+        self._warn_if_rare()
         try:
             self._member.poll(POLL_S)
         except (ListenerError, MaxPollExceededError) as error:
@@ -259,6 +266,7 @@ class Membership:
             self._count(names)
             committed = self._member.committed(names, timeout_ms=LOOKUP_TIMEOUT_MS)
             known = {partition: at.offset for partition, at in committed.items()}
+            self._begins_at_end = frozenset(names) - known.keys() if self._reset_to_latest else frozenset()
             for partition, offset in self._starts(names, known).items():
                 self._member.seek(partition, OffsetAndMetadata(offset))
         except Kip848Error as error:
@@ -274,6 +282,7 @@ class Membership:
             self._gate.begin_revocation(names)
             while not (self._gate.may_let_go or self._closing or self._failure is not None or self._removed()):
                 self._changed.wait(POLL_S)
+                self._warn_if_rare()
             waited = time.monotonic() - began_s
         self._commit(names)
         with self._changed:
@@ -292,13 +301,32 @@ class Membership:
             self._changed.notify_all()
         _log.warning("lost %s", describe_partitions(names))
 
+    def _warn_if_rare(self) -> None:
+        """A revocation waits for the next trigger: say so before the group loses patience, once for each trigger."""
+        triggered_s = self._triggered_s
+        limit_ms = self._rebalance_timeout_ms
+        if triggered_s is None or (time.monotonic() - triggered_s) * 2_000 < limit_ms:
+            return
+        self._triggered_s = None
+        _log.warning(
+            "no trigger for %.0f s; a revocation waits for the next one, and the group removes this query after %.0f "
+            "s: raise kafka.max.poll.interval.ms, trigger more often, or make batches smaller",
+            time.monotonic() - triggered_s,
+            limit_ms / 1_000,
+        )
+
     def _removed(self) -> bool:
         """Whether the group has given up on us meanwhile, so that there is nothing to wait for."""
         return self._member.view.member_epoch <= 0
 
     def _begin_reading(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
+        starts = {tip.topic_partition: at.offset for tip, at in positions.items()}
         with self._changed:
-            self._gate.assign({tip.topic_partition: at.offset for tip, at in positions.items()})
+            self._gate.assign(starts)
+            # What comes from now on is ours to read: a restart, or another owner, must not begin at a later end.
+            self._gate.owe(
+                {p: at for p, at in starts.items() if p in self._begins_at_end and self._gate.floor(p) is None}
+            )
             self._changed.notify_all()
 
     def _starts(

@@ -158,7 +158,8 @@ class KafkaBatchReader(DataSourceReader):
         """The tasks of the batch."""
         from kip848_client.spark.batch import plan_batch
 
-        return [TaskPartition(task) for task in plan_batch(self._options)]
+        # Without any, Spark would have a task read None.
+        return [TaskPartition(task) for task in plan_batch(self._options) or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""

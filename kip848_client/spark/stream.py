@@ -17,7 +17,7 @@ from uuid import UUID
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.model import TopicPartition
 from kip848_client.spark.data_loss import data_loss
-from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, data_plane
+from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, check_settings, data_plane
 from kip848_client.spark.fixed import FixedPartitions
 from kip848_client.spark.membership import Membership
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
@@ -94,9 +94,14 @@ class Ownership(Protocol):
 
 
 class Stream:
-    """The driver's side of one query. Nothing is joined before the first trigger."""
+    """The driver's side of one query. Nothing is joined before the first trigger.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
+        check_settings(options)
         self._options = options
         self._log = LogOffsets(
             data_plane(options),
@@ -111,7 +116,6 @@ class Stream:
         self._ends: dict[TopicPartition, int] = {}
         self._turn = 0
         self._batch_s = time.monotonic()
-        self._asked_s: float | None = None
 
     def bound(self) -> None:
         """Read only what is there at the first trigger (Trigger.AvailableNow)."""
@@ -129,7 +133,6 @@ class Stream:
             Kip848Error: the group refuses us, or brokers do not answer.
         """
         source = self._joined(start)
-        self._warn_if_rare(source)
         self._end_planned(source, start)
         source.check()
         accepted = self._plan(source, rows_max)
@@ -170,6 +173,7 @@ class Stream:
             self._source = kind(self._options, restored, self._log)
             self._warn_if_patient(self._source)
             self._source.await_assignment(self._options.first_assignment_ms / 1_000)
+            self._warn_if_missing()
         if self._bounded and self._stop_at is None:
             topics = {partition.topic for partition in self._source.readable()} | self._options.subscription.topics
             counts = self._log.partition_counts(topics)
@@ -247,6 +251,16 @@ class Stream:
         source.rewind(lost)
         return {**positions, **lost}
 
+    def _warn_if_missing(self) -> None:
+        """A group may wait for topics that do not exist yet; but a query that waits for a misspelt one tells."""
+        topics = self._options.subscription.topics
+        missing = topics - self._log.partition_counts(topics).keys() if topics else frozenset()
+        if missing:
+            _log.warning(
+                "topics that are subscribed to do not exist: %s; they are read once they are there",
+                ", ".join(sorted(missing)),
+            )
+
     def _warn_if_patient(self, source: Ownership) -> None:
         """At the start: what may hold a batch for longer than the group waits. The triggers' interval is not told."""
         limit_ms = source.rebalance_timeout_ms
@@ -258,16 +272,3 @@ class Stream:
                 self._options.poll_timeout_ms / 1_000,
                 limit_ms / 1_000,
             )
-
-    def _warn_if_rare(self, source: Ownership) -> None:
-        """A revocation waits from trigger to trigger: say so before the group loses patience."""
-        now_s = time.monotonic()
-        limit_ms = source.rebalance_timeout_ms
-        if self._asked_s is not None and limit_ms is not None and (now_s - self._asked_s) * 2_000 > limit_ms:
-            _log.warning(
-                "%.0f s passed between two triggers; a revocation waits that long, and the group removes this query "
-                "after %.0f s: raise kafka.max.poll.interval.ms, or make batches smaller",
-                now_s - self._asked_s,
-                limit_ms / 1_000,
-            )
-        self._asked_s = now_s

@@ -125,6 +125,7 @@ def test_offsets_that_are_not_there(broker: EmbeddedBroker) -> None:
         ({"subscribe": "nosuch"}, "no such topic: nosuch"),
         ({"subscribe": None, "assign": '{"orders":[7]}'}, "orders-7 cannot be read: no such partition"),
         ({"subscribe": None, "subscribePattern": "("}, "is no regular expression"),
+        ({"kafka.fetch.min.byte": "5"}, "fetch.min.byte is not a configuration key; did you mean fetch.min.bytes"),
     ],
 )
 def test_what_does_not_exist_is_an_error(broker: EmbeddedBroker, changed: dict[str, object], told: str) -> None:

@@ -249,6 +249,20 @@ def test_without_a_policy_a_missing_commit_is_an_error(address: str) -> None:
             driver.plan()
 
 
+def test_what_comes_after_a_query_began_at_the_end_is_not_skipped_by_its_next_run(
+    broker: EmbeddedBroker, address: str
+) -> None:
+    """A job that runs every night, and found nothing new in its first one, would begin at the end for ever."""
+    with driving(address, {"auto.offset.reset": "latest"}) as first:
+        assert not first.plan()
+        wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 100))
+    produce(address, "orders", 5, partitions=4, first=100)
+    with driving(address, {"auto.offset.reset": "latest"}) as second:
+        second.run(20)
+
+    assert {offset for _, _, offset in second.rows} == set(range(100, 105))
+
+
 def test_partitions_that_a_topic_gains_are_read_from_their_beginning(broker: EmbeddedBroker, address: str) -> None:
     """Also with auto.offset.reset=latest: their first records were produced before anybody could know of them."""
     with driving(address, {"auto.offset.reset": "latest"}) as driver:
@@ -332,37 +346,7 @@ def test_records_that_go_between_plan_and_read_are_noticed(broker: EmbeddedBroke
     assert Counter(number for _, number, _ in driver.rows) == {0: 100, 1: 100, 2: 40, 3: 100}
 
 
-# ------------------------------------------------------------------------------------------------------- triggers
-
-
-def test_available_now_reads_what_was_there_and_ends(broker: EmbeddedBroker, address: str) -> None:
-    """A query that ends must not run after a producer that does not."""
-    with driving(address, maxOffsetsPerTrigger=120) as driver:
-        driver.stream.bound()
-        assert driver.plan()
-        produce(address, "orders", 50, partitions=4, first=100)
-        driver.finish()
-        driver.drain()
-
-    assert driver.rows == everything(100, partitions=4)
-
-
-def test_a_minimum_holds_a_batch_back(address: str) -> None:
-    """minOffsetsPerTrigger spares small batches; maxTriggerDelay bounds the wait."""
-    with driving(address, minOffsetsPerTrigger=500) as driver:
-        assert not driver.plan()
-        assert not driver.plan()
-        produce(address, "orders", 25, partitions=4, first=100)
-        wait_until(driver.plan)
-        driver.finish()
-        assert not driver.plan()
-    with driving(address, minOffsetsPerTrigger=500, maxTriggerDelay="1ms") as hurried:
-        produce(address, "orders", 1, partitions=1, first=125)
-        wait_until(hurried.plan)
-        hurried.finish()
-
-    assert driver.rows.total() == 500
-    assert hurried.rows.total() == 1
+# -------------------------------------------------------------------------------------------------------- options
 
 
 def test_commit_can_be_turned_off(broker: EmbeddedBroker, address: str) -> None:
@@ -467,13 +451,3 @@ def test_an_event_log_that_cannot_be_written_is_told_before_anything_is_joined(
         with pytest.raises(ConfigError, match=r"eventLog=.*missing/log\.jsonl cannot be written: No such file"):
             driver.plan()
     assert broker.group(GROUP) is None
-
-
-@pytest.mark.parametrize(("patience", "warned"), [("120000", True), ("120001", False)])
-def test_a_task_that_may_wait_for_longer_than_the_group_is_warned_of_at_the_start(
-    address: str, patience: str, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Before the first revocation takes too long, and the query is removed."""
-    with driving(address, {"kafka.max.poll.interval.ms": patience}) as driver:
-        driver.plan()
-    assert ("lower the one, or raise the other" in caplog.text) is warned
