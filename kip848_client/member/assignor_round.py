@@ -272,6 +272,9 @@ class AssignorRound:
         context = self._context
         assert current.snapshot is not None
         assert current.done is not None
+        if context.link is None:
+            self._round = None  # who comes next as the coordinator knows of no round
+            return
         current.phase = RoundPhase.INSTALLING
         current.epoch = context.epoch
         current.request_id = context.send(

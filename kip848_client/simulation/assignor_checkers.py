@@ -1,6 +1,7 @@
 """What must hold when members compute the target: S10. Looks at the answers of the coordinator and at what they change.
 
-Does not own: the checks of members (`user_assignor`: one call at a time, each epoch told once).
+And A4, what a member asks for in a round. Does not own: the calls of its assignor (`user_assignor`: one at a time, each
+epoch told once).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import InvariantViolation, fail
@@ -89,5 +91,35 @@ class InstalledTargets(Observer):
             target = seen.target
             wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
             # A static member that came back under a new id has the part of its old one.
+            told = None if mirror.group is None else mirror.group.target_metadata_of(member_id)
+            if installed.error and told is not None and told.error != installed.error:
+                fail("S10", f"an assignor reported {installed.error}, and {member_id} hears {told}")
             if wanted is not None and target != wanted:
                 fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
+
+
+class RoundRequests(Observer):
+    """A4: a round is of one life of the member: what it installs, it prepared in that life; its epoch is its own."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[str, tuple[int, int]] = {}
+        """Consumer -> incarnation and group epoch of the last snapshot that it was shown."""
+
+    @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Compare with the life that the member lives."""
+        assert isinstance(request, ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest)
+        now = consumer.member.snapshot()
+        if request.member_epoch != now.member_epoch:
+            fail("A4", f"{consumer.name} is at {now.member_epoch}, and sends {request}")
+        if isinstance(request, ConsumerGroupInstallAssignmentRequest):
+            prepared = self._prepared.get(consumer.name)
+            if prepared != (now.incarnation, request.group_epoch):
+                fail("A4", f"{consumer.name} prepared {prepared}, and installs {request} in life {now.incarnation}")
+
+    @about(ConsumerGroupPrepareAssignmentRequest)
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Note what it was shown."""
+        assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
+        if not response.error_code:
+            self._prepared[consumer.name] = (consumer.member.snapshot().incarnation, response.group_epoch)

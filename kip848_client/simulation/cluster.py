@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.requests import ConfigChanged, TopicsChanged
-from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.coordinator.result import CoordinatorRecord, ResolveRegexes
 from kip848_client.errors import ErrorCode
 from kip848_client.model import BrokerNode
 from kip848_client.simulation.host import CoordinatorHost, refusal
@@ -44,6 +45,7 @@ class Cluster:
         replication_ms: most time until a record is durable.
         purity: part of the requests that are decided twice.
         compaction: part of the loads that read a compacted log.
+        assignors: those of every coordinator, by name.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class Cluster:
         replication_ms: int = 0,
         purity: float = 0.0,
         compaction: float = 0.0,
+        assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
     ) -> None:
         self._world = world
         self._config = config
+        self._assignors = assignors
         self.rng: Final = world.random("cluster")
         self._coordinator_rng = world.random("coordinator")
         self._replication_ms = replication_ms
@@ -81,6 +85,8 @@ class Cluster:
         """(the one before if nothing of its log was lost, the one after its load)."""
         self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
         """(client id, request, response) of everything decided, before the answer leaves."""
+        self.on_resolving: Callable[[ResolveRegexes], None] = lambda _task: None
+        """Called with every task to match patterns."""
         self._hosts: dict[int, CoordinatorHost] = {}
         self._leader = 0
         self._claimed = 0
@@ -255,7 +261,7 @@ class Cluster:
 
     def reloaded(self) -> GroupCoordinator:
         """Another coordinator with the state that the log leads to."""
-        other = GroupCoordinator(self._config, rng=self._coordinator_rng)
+        other = GroupCoordinator(self._config, rng=self._coordinator_rng, assignors=self._assignors)
         compacted = bool(self._compaction) and self.rng.random() < self._compaction
         for record in compact(self.log) if compacted else self.log:
             other.replay(record)

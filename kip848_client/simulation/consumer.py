@@ -121,7 +121,8 @@ class SimulatedConsumer:
         self.network: Final = ClientSide(
             self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
         )
-        self.assignor: Final = UserAssignor(self)
+        offers = world.random(f"offers {name}") if probing and config.client_assignors else None
+        self.assignor: Final = UserAssignor(self, offers=offers)
         self._wakeups: Final = Wakeups(self, world.random(f"wakeups {name}")) if probing else None
         self.application: Final = ApplicationLoop(
             self,
@@ -161,6 +162,8 @@ class SimulatedConsumer:
         self.application.close()
         deadline_ms = self.now_ms + self._close_ms
         self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
+        if self._wakeups is not None:  # somebody else closes it too, and has more time
+            self.step(LeaveRequested(self.next_call(), deadline_ms + self._close_ms, closing=True))
         self.later(int(self._close_ms / self._clock_rate) + 2, self._close_is_late)
         self.application.pump()
 
@@ -353,6 +356,7 @@ class SimulatedConsumer:
                 if leave_id == self._leave_id:
                     self._end()
             case SurfaceError(error):
+                self._observer.error_surfaced(self, error)
                 self.note("error_surfaced", error=error)
             case Fail(error):
                 self.failed = True

@@ -39,13 +39,22 @@ _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_ME
 _NEWS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
 _OUT: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
 _NO_JITTER: Final = 0.8
-"""The shortest back-off, as a part of the one without jitter."""
+_MOST_JITTER: Final = 1.2
+"""The shortest and the longest back-off, as parts of the one without jitter."""
+_SLACK_MS: Final = 2
+"""What a clock that runs fast or slow makes of a wait."""
 
 
 def least_backoff_ms(consumer: SimulatedConsumer, failures: int) -> int:
     """How long a member must wait at least after it failed, *failures* times in a row before that."""
     config = consumer.config
     return int(_NO_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms))
+
+
+def most_backoff_ms(consumer: SimulatedConsumer, failures: int) -> int:
+    """How long it may wait at most."""
+    config = consumer.config
+    return int(_MOST_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms)) + 1
 
 
 @dataclass(slots=True)
@@ -71,6 +80,12 @@ class _Life:
     expected_ms: int | None = None
     failures: int = 0
     not_before_ms: int = 0
+    not_after_ms: int | None = None
+    """The longest back-off is over then, if nothing else holds it up."""
+    failed_at_ms: int = 0
+    """In virtual time."""
+    link: object = None
+    """The connection on which that was heard."""
     removals: int = 0
     hurried: bool = False
     """Something may have made a heartbeat due at once."""
@@ -105,6 +120,9 @@ class HeartbeatRules(Observer):
         now_ms = consumer.now_ms
         if now_ms < life.not_before_ms:
             fail("C4", f"{consumer.name} repeats a heartbeat {life.not_before_ms - now_ms} ms before its back-off ends")
+        held_up = consumer.held_up_until_ms >= life.failed_at_ms or life.link is not consumer.network.link
+        if life.not_after_ms is not None and now_ms > life.not_after_ms + _SLACK_MS and not held_up:
+            fail("C4", f"{consumer.name} repeats a heartbeat {now_ms - life.not_after_ms} ms after its back-off ended")
         if not joins and not news and not life.hurried and now_ms < life.due_ms:
             fail("C4", f"{consumer.name} sends a heartbeat {life.due_ms - now_ms} ms early, with no news")
         due_ms = consumer.member.statistics.last_heartbeat_due_ms
@@ -126,6 +144,7 @@ class HeartbeatRules(Observer):
         life.due_ms = consumer.now_ms + life.interval_ms
         life.expected_ms = life.due_ms if life.interval_ms else None
         life.hurried, life.certain, life.owed_step = False, False, None
+        life.not_after_ms = None
         told = life.told
         topics, pattern, assignors = (told.topics, told.pattern, told.assignors) if told is not None else ((), "", None)
         life.told = _Told(
@@ -217,6 +236,9 @@ class HeartbeatRules(Observer):
                 life.owed_step = consumer.world.steps
             return
         if code not in _REMOVED and code not in _AT_ONCE:
+            if _has_coordinator(consumer):
+                life.link, life.failed_at_ms = consumer.network.link, consumer.world.now_ms
+                life.not_after_ms = now_ms + most_backoff_ms(consumer, life.failures)
             self._failed(consumer, life)
             return
         life.told, life.due_ms = None, now_ms
@@ -259,6 +281,7 @@ class HeartbeatRules(Observer):
             life = self._lives[consumer.name]
             life.waiting = life.told = life.expected_ms = life.owed_step = None
             life.hurried = life.certain = False
+            life.not_after_ms = None
             if life.removals < 2:
                 life.failures = life.not_before_ms = 0
             life.due_ms = 0

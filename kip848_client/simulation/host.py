@@ -115,6 +115,8 @@ class CoordinatorHost:
         for reply in result.replies:
             self._answer(reply.request_id, reply.response)
         for task in result.tasks:
+            if not self.deposed:
+                cluster.on_resolving(task)
             self._world.call_in(1, lambda task=task: self._resolve(task))  # type: ignore[misc]
         self._arm()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.errors import Kip848Error
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
@@ -35,6 +36,9 @@ class Observer:
 
     def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
         """Whoever asked for a commit is told what became of it; so is the log about automatic ones."""
+
+    def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+        """The application is about to be told of an error."""
 
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """An answer arrived, and the member is about to see it."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.errors import Kip848Error
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.consumer import SimulatedConsumer
@@ -193,3 +195,72 @@ def _codes_of(error: BaseException | None) -> set[int]:
             found.add(int(code))
         error = error.__cause__
     return found
+
+
+class KnownCoordinator(Observer):
+    """C8: a coordinator that works is not looked for, and one that says that it is none is asked no more (R20, R23).
+
+    What passes by itself is not told to the application (R21, R22).
+    """
+
+    def __init__(self) -> None:
+        self._forgotten: dict[str, object] = {}
+        """Consumer -> the connection on which it was told that nobody there is the coordinator."""
+        self._heard: dict[str, tuple[int, int]] = {}
+        """Consumer -> the step in which a commit was refused so, and the code."""
+        self._refused: dict[str, object] = {}
+        """Consumer -> the connection on which a commit was refused so that it waited for."""
+        self._passing: dict[str, int] = {}
+        """Consumer -> the step in which a lookup failed with what passes by itself."""
+
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Compare with what was heard of the coordinator."""
+        name, link = consumer.name, consumer.network.link
+        if isinstance(request, FindCoordinatorRequest):
+            if link is not None and link.open and self._forgotten.get(name) is not link:
+                fail("C8", f"{name} looks for the coordinator, and is connected to it")
+        elif link is not None and self._refused.get(name) is link:
+            fail("C8", f"{name} goes on with a broker that is not the coordinator: {request}")
+
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Note who says that it is no coordinator."""
+        name = consumer.name
+        if isinstance(response, FindCoordinatorResponse):
+            codes = [response.error_code, *(found.error_code for found in response.coordinators)]
+            if any(code in RETRIABLE for code in codes):
+                self._passing[name] = consumer.world.steps
+            return
+        found = _codes_in(response)
+        if found & _FORGET or (ErrorCode.REQUEST_TIMED_OUT in found and isinstance(request, OffsetCommitRequest)):
+            self._forgotten[name] = consumer.network.link
+            if isinstance(request, OffsetCommitRequest) and len(found) == 1:
+                self._heard[name] = (consumer.world.steps, next(iter(found)))
+
+    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+        """Somebody waited for that answer: it counts."""
+        step, code = self._heard.get(consumer.name, (-1, 0))
+        if step == consumer.world.steps and code in _codes_of(effect.error):
+            self._refused[consumer.name] = consumer.network.link
+
+    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """A connection on which nothing comes back is as good as none."""
+        if not isinstance(request, FindCoordinatorRequest):
+            self._forgotten[consumer.name] = consumer.network.link
+
+    def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+        """Nobody needs to hear of what passes by itself."""
+        if self._passing.get(consumer.name) == consumer.world.steps:
+            fail("C8", f"{consumer.name} is told {error!r}, which passes by itself")
+
+
+_FORGET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+def _codes_in(response: Response) -> set[int]:
+    match response:
+        case OffsetCommitResponse(topics=topics):
+            return {item.error_code for topic in topics for item in topic.partitions} - {0}
+        case OffsetFetchResponse(groups=groups):
+            return {response.error_code, *(group.error_code for group in groups)} - {0}
+        case _:
+            return {getattr(response, "error_code", 0)} - {0}

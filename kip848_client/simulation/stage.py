@@ -9,13 +9,15 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from kip848_client.assignors import SERVER_ASSIGNORS
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.actions import SESSION_CHANGE_MS
+from kip848_client.simulation.answer_checkers import AskedMembers, HeartbeatAnswers
 from kip848_client.simulation.application import ApplicationLoop, UserCode
-from kip848_client.simulation.assignor_checkers import InstalledTargets
+from kip848_client.simulation.assignor_checkers import InstalledTargets, RoundRequests
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Coverage
@@ -32,18 +34,23 @@ from kip848_client.simulation.group_checkers import (
     TargetLegality,
 )
 from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
+from kip848_client.simulation.input_checkers import AssignorInputs, Limits, Resolutions, WatchedAssignors
 from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observers
+from kip848_client.simulation.observer import Observer, Observers
+from kip848_client.simulation.questions import Questions
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
 from kip848_client.simulation.refusals import Refusals
-from kip848_client.simulation.request_checkers import RetryPace, ToldOutcomes
+from kip848_client.simulation.request_checkers import KnownCoordinator, RetryPace, ToldOutcomes
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.user_assignor import OFFERED
 from kip848_client.simulation.world import World
 
 GROUP: Final = "simulated"
+_RACKS: Final = (None, "rack-1", "rack-2")
+_ASK_EVERY: Final = 3
+"""Of the changes of a group, those after which the coordinator is asked a question, in a run with probes."""
 _CLOCK_START_MS_MAX: Final = 3_600_000
 _CALM: Final = Behaviour()
 
@@ -69,9 +76,10 @@ class Stage:
         self.healed = False
         self.healed_ms = 0
         self._rng = self.world.random("stage")
+        self._watched: Final = WatchedAssignors(self.world)
         self.probing: Final = bool(scenario.probes) and self.world.random("probes").random() < scenario.probes
         self._user_code = user_code
-        config = CoordinatorConfig(
+        self._config = config = CoordinatorConfig(
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
@@ -83,6 +91,7 @@ class Stage:
             replication_ms=scenario.replication_ms,
             purity=scenario.purity,
             compaction=scenario.compaction,
+            assignors=self._watched.by_name if self.probing else SERVER_ASSIGNORS,
         )
         self.world.history.topic_names = self.cluster.topics.names
         self.network: Final = Network(
@@ -111,6 +120,7 @@ class Stage:
                 OneHeartbeat(),
                 HeartbeatRules(),
                 RetryPace(),
+                KnownCoordinator(),
                 ToldOutcomes(self.cluster.topics),
                 LegalMoves(),
                 BoundedWork(lambda: self.consumers),
@@ -120,7 +130,10 @@ class Stage:
                 ),
                 OwnAssertions(self.cluster),
                 InstalledTargets(self.mirror),
+                HeartbeatAnswers(self.cluster, self.mirror),
+                *((AskedMembers(self.cluster, self.mirror), RoundRequests()) if scenario.assignors else ()),
                 ToldFacts(self.cluster, self.mirror),
+                *self._probes(),
             ),
             cluster=self.cluster,
             mirror=self.mirror,
@@ -131,6 +144,19 @@ class Stage:
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
         self.world.after_step = self.observers.after_step
+
+    def _probes(self) -> list[Observer]:
+        """Those that ask what must change nothing, in a part of the runs."""
+        if not self.probing:
+            return []
+        max_size = self.scenario.group_max_size
+        refresh_ms = self._config.consumer_regex_refresh_interval_ms
+        return [
+            AssignorInputs(self.world, self.cluster, self.mirror, self._watched),
+            Resolutions(self.world, self.cluster, self.mirror, refresh_ms=refresh_ms),
+            Questions(self.world, self.cluster, self.mirror, max_size=max_size, every=_ASK_EVERY),
+            Limits(self.world, self.cluster, self.mirror, self._config),
+        ]
 
     # -------------------------------------------------------------------------------------------------------- consumers
 
@@ -153,6 +179,7 @@ class Stage:
             group_id=GROUP,
             member_id=f"member-{self._number}",
             instance_id=instance_id,
+            rack_id=self.world.random(f"rack {name}").choice(_RACKS) if self.probing else None,
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,

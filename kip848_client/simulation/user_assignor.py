@@ -9,6 +9,7 @@ Does not own: what the member makes of it (`member.assignor_round`).
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor
@@ -63,16 +64,23 @@ class _Weighted(PartitionAssignor):
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
 """What a process with an assignor offers at first."""
 
+_SPARE: Final = Assignor("spare", 0, 0, 0, 0, b"")
+_OFFERS_OTHERS: Final = 0.1
+"""Part of the descriptions with which a process offers one assignor more, or less, than before."""
+
 _MISCHIEF: Final = ("raises", "forgets", "reports", "hands in nonsense", "hangs")
 
 
 class UserAssignor:
     """Makes the calls that one member asks for, one at a time, each some time later."""
 
-    def __init__(self, consumer: SimulatedConsumer) -> None:
+    def __init__(self, consumer: SimulatedConsumer, *, offers: random.Random | None) -> None:
         self._consumer = consumer
         self._assignor = _Weighted()
         self._busy = False
+        self._offers = offers
+        self._spare = False
+        """It offers another one, too, that nobody prefers."""
         self.asks = False
         """Its application wants another target, and the coordinator has not heard of it."""
         self._told: tuple[int, int] | None = None
@@ -115,7 +123,11 @@ class UserAssignor:
             case DescribeAssignors(call_id=call_id):
                 if self._behaviour.reweighs and self._consumer.chance(self._behaviour.reweighs):
                     self._assignor.weight = self._consumer.draw(0, _WEIGHT_MAX)
-                return AssignorsDescribed((advertised(self._assignor),), call_id)
+                offers = self._offers if self._behaviour.reweighs else None
+                if offers is not None and offers.random() < _OFFERS_OTHERS:
+                    self._spare = not self._spare
+                described = (advertised(self._assignor), *((_SPARE,) if self._spare else ()))
+                return AssignorsDescribed(described, call_id)
             case CallOnAssignment(call_id=call_id):
                 return OnAssignmentDone(call_id)
             case RunAssignor(call_id=call_id):
@@ -133,3 +145,6 @@ class UserAssignor:
         if told == self._told:
             fail("A2", f"{self._consumer.name}: told of epoch {told[1]} twice")
         self._told = told
+        now = self._consumer.member.snapshot()
+        if now.member_epoch != told[1]:
+            fail("A2", f"{self._consumer.name}: told of epoch {told[1]}, and is at {now.member_epoch}")

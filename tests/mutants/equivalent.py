@@ -23,6 +23,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/heartbeat _Heartbeat._move_group: return => nothing": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._check_versions: metadata.client_assignors and self._offers is not None => "
     "metadata.client_assignors or self._offers is not None": _SHORT_CUT,
+    "coordinator/steady_heartbeat steady_member: message.topic_partitions is None => "
+    "message.topic_partitions is not None": _SHORT_CUT,
     "coordinator/consumer_group ConsumerGroup._count_metadata: change > 0 => change > 1": (
         "a cache is emptied more often than needed"
     ),

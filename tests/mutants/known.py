@@ -6,6 +6,7 @@ A checker that no bug can trip checks nothing. Each `Mutant` says what is broken
 from __future__ import annotations
 
 from tests.mutants import (
+    known_answers,
     known_assignors,
     known_coordinator,
     known_incidents,
@@ -19,6 +20,7 @@ __all__ = [
     "MUTANTS",
     "Mutant",
     "by_name",
+    "known_answers",
     "known_assignors",
     "known_coordinator",
     "known_incidents",

@@ -72,7 +72,7 @@ def _(patch: Patch) -> None:
     patch.setattr(member_module, "HEARTBEATING", phases)
 
 
-@mutant("a heartbeat does not wait for the answer to the one before", "C4")
+@mutant("a heartbeat does not wait for the answer to the one before", "C4", "C9")
 def _(patch: Patch) -> None:
     original = Heartbeats.deadline_ms
 

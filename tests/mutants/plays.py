@@ -27,6 +27,8 @@ _ASSIGNORS: Final = (
     "behaviour.misbehaves=0.2",
     "behaviour.reweighs=0.1",
 )
+_PROBES: Final = "probes=1"
+"""In every play: what costs time and changes nothing is worth it here."""
 
 
 class Play(NamedTuple):
@@ -55,7 +57,7 @@ def plays(count: int) -> list[Play]:
 def _play(number: int) -> Play:
     tens, digit = divmod(number, 10)
     if digit == 9:
-        return Play(_NAMED[tens % len(_NAMED)], tens)
+        return Play(_NAMED[tens % len(_NAMED)], tens, (_PROBES,))
     if digit in {4, 7}:
-        return Play("mixed", number, _ASSIGNORS)
-    return Play("mixed", number)
+        return Play("mixed", number, (_PROBES, *_ASSIGNORS))
+    return Play("mixed", number, (_PROBES,))

@@ -390,6 +390,15 @@ def test_r165_another_coordinator_is_looked_for(code: ErrorCode) -> None:
     assert member.member.snapshot().coordinator is None
 
 
+def test_r165_a_result_goes_to_no_broker_that_is_not_the_coordinator_any_more() -> None:
+    """The next coordinator knows of no round, and asks anew; the last one could only refuse."""
+    member = computing()
+    member.coordinator_found = False
+    member.step(CoordinatorDisconnected(1))
+    member.finish_assign(OTHER)
+    assert not member.installs
+
+
 @pytest.mark.parametrize("kind", list(FailureKind))
 def test_r165_without_an_answer_the_next_flag_begins_anew(kind: FailureKind) -> None:
     """Whether an Install arrived is unknown; if it did, there is no flag."""

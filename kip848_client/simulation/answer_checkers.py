@@ -1,0 +1,207 @@
+"""What the coordinator answers to a heartbeat, and who is asked for a target: S10 and S14, against what it counts.
+
+Does not own: whether a heartbeat is accepted (`fencing_checkers`), what members hand in (`assignor_checkers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, ClientAssignor, GroupMember, MemberState
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
+from kip848_client.wire.schema import Request, Response
+
+
+class HeartbeatAnswers(Observer):
+    """S14: an answer says what the coordinator counts, and an assignment when it changed or was asked for, not else.
+
+    A member with a client-side assignor is also told what it has to wait for, and what its assignor shall hear.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Compare with the member as it is after that heartbeat."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        group = self._mirror.group
+        if response.error_code or request.member_epoch < 0 or group is None:
+            return
+        member = group.members.get(response.member_id or "")
+        if member is None or response.member_epoch != member.current.member_epoch:
+            fail("S14", f"{client_id} is told {response.member_id} at {response.member_epoch}; counted is {member}")
+            return
+        before = self._mirror.members.get(member.member_id)
+        told, assigned = response.assignment, member.current.assigned
+        asks = request.member_epoch == 0 or (
+            request.rebalance_timeout_ms != -1
+            and request.topic_partitions is not None
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        )
+        if told is None:
+            if asks or before is None:
+                fail("S14", f"{client_id} asked for its assignment, and is told none")
+            elif assigned is not before.member.current.assigned and _held(assigned) != before.assigned:
+                fail("S14", f"{client_id} is not told that its assignment changed")
+            return
+        if _told(told.topic_partitions) != _held(assigned):
+            fail("S14", f"{client_id} is told {told.topic_partitions}, and has {assigned}")
+        if member.metadata.client_assignors:
+            self._extended(client_id, group, member, told)
+        elif not asks and before is not None and _held(assigned) == before.assigned:
+            fail("S14", f"{client_id} is told its assignment again, and did not ask")
+
+    def _extended(self, client_id: str, group: ConsumerGroup, member: GroupMember, told: Assignment) -> None:
+        current = member.current
+        waits: frozenset[IdPartition] = frozenset()
+        if current.state is MemberState.UNRELEASED_PARTITIONS:
+            wanted = set(self._cluster.topics.image.ids_of(group.topics_of(member.metadata)))
+            waits = frozenset(
+                (topic_id, index)
+                for topic_id, partitions in group.target_of(member.member_id).items()
+                if topic_id in wanted
+                for index in partitions
+            ) - _held(current.assigned)
+        if _told(told.pending_topic_partitions) != waits:
+            fail(
+                "S14", f"{client_id} is told to wait for {told.pending_topic_partitions}, and waits for {sorted(waits)}"
+            )
+        metadata = current.metadata
+        hears = (told.error, told.metadata_version, told.metadata_bytes, told.assignor_name)
+        if hears != (metadata.error, metadata.version, metadata.data, metadata.assignor):
+            fail("S14", f"the assignor of {client_id} hears {hears}, and was told {metadata}")
+
+
+class AskedMembers(Observer):
+    """S10: whoever moves the group is asked for the target; who failed is not asked again before all others were.
+
+    A changed offer of a member moves the group; a reason that it takes back does not.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._round: AssignmentRound | None = None
+        self._epoch = 0
+        self._target_epoch = 0
+        self._loads = -1
+
+    @about(ConsumerGroupHeartbeatRequest, ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Look who is asked after a request; the mirror shows the group before."""
+        group = self._mirror.group
+        before = self._round
+        flying = self._look()
+        if group is None or not isinstance(response, ConsumerGroupHeartbeatResponse) or response.error_code:
+            return
+        moved = group.group_epoch > self._mirror.group_epoch and self._mirror.loads == self._cluster.loads
+        asked = None if flying is None or before is not None else flying.member_id
+        if moved and response.member_epoch > 0 and asked not in (None, response.member_id):
+            fail("S10", f"{response.member_id} moved the group, and {asked} is asked for the target")
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at offers that changed."""
+        mirror = self._mirror
+        loaded, moved = mirror.loads != self._loads, mirror.group_epoch != self._epoch
+        self._look()
+        self._epoch = mirror.group_epoch
+        if loaded:
+            return
+        asks = [
+            member_id
+            for member_id, before, after in changes
+            if before is not None
+            and after is not None
+            and _asks(before.member.metadata.client_assignors, after.member.metadata.client_assignors)
+        ]
+        if asks and not moved:
+            fail("S10", f"{asks} offer other assignors than before, and the group does not move")
+        came_or_went = any(before is None or after is None for _, before, after in changes)
+        for fact in self._cluster.facts:
+            if fact.fields.get("reason") == "client_assignors_changed" and not asks and not came_or_went:
+                changed = [
+                    member_id
+                    for member_id, before, after in changes
+                    if before is not None
+                    and after is not None
+                    and _names(before.member.metadata.client_assignors)
+                    != _names(after.member.metadata.client_assignors)
+                ]
+                if not changed:
+                    fail("S10", "the group moves for other assignors, and nobody offers any")
+
+    def _look(self) -> AssignmentRound | None:
+        """Compare the member that is asked with the one before."""
+        before, group = self._round, self._mirror.group
+        self._round = flying = self._cluster.coordinator.round_in_flight(self._mirror.group_id)
+        same_life = self._loads == self._cluster.loads
+        target_epoch = 0 if group is None else group.target_epoch
+        same_target = target_epoch == self._target_epoch
+        self._loads, self._target_epoch = self._cluster.loads, target_epoch
+        if flying is not None and group is not None:
+            asked = group.members.get(flying.member_id)
+            if asked is not None and asked.current.member_epoch == STATIC_LEAVE_EPOCH:
+                fail("S10", f"{flying.member_id} is asked for the target, and is away")
+        if before is None or group is None or not same_life or not same_target:
+            return flying
+        failed = before.member_id
+        if flying is None:
+            if failed in group.members and _in_common(group, before.assignor_name):
+                fail("S10", f"{failed} was asked for the target, and nobody is any more")
+            return None
+        if flying.member_id == failed or failed not in group.members:
+            return flying
+        left = [
+            member_id
+            for member_id, member in group.members.items()
+            if member_id != failed
+            and member_id not in before.tried
+            and member.current.member_epoch != STATIC_LEAVE_EPOCH
+        ]
+        if left and failed not in flying.tried and flying.assignor_name == before.assignor_name:
+            fail("S10", f"{failed} was asked and failed, and counts as one that was not: {flying}")
+        return flying
+
+
+def _asks(before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> bool:
+    if len(before) != len(after):
+        return True
+    return any(old != new and replace(old, reason=0) != new for old, new in zip(before, after, strict=True))
+
+
+def _in_common(group: ConsumerGroup, assignor_name: str) -> bool:
+    """Whether every member offers it, and none is away."""
+    return all(
+        assignor_name in _names(member.metadata.client_assignors) and member.current.member_epoch != STATIC_LEAVE_EPOCH
+        for member in group.members.values()
+    )
+
+
+def _names(offered: tuple[ClientAssignor, ...]) -> list[str]:
+    return [assignor.name for assignor in offered]
+
+
+def _held(partitions: Any) -> frozenset[IdPartition]:
+    return frozenset((topic_id, index) for topic_id, epochs in partitions.items() for index in epochs)
+
+
+def _told(topics: Iterable[TopicPartitions]) -> frozenset[IdPartition]:
+    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
