@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, MutableMapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kip848_client.errors import ConfigError
 from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions, parse_options
 from kip848_client.spark.planner import Task
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "KafkaGroupSource", "register"]
 
 FORMAT: Final = "kip848"
+
+_NO_SINK: Final = (
+    'format("kip848") only reads: write with Spark\'s own format("kafka"), or with a producer in foreachBatch'
+)
 
 _RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 """Main module of the process that lives as long as a query."""
@@ -70,11 +75,28 @@ class KafkaGroupSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
+        self._check_schema(schema)
         return KafkaBatchReader(parse_options(dict(self.options), streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """For ``spark.readStream``."""
+        self._check_schema(schema)
         return KafkaStreamReader(parse_options(dict(self.options), streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refused: there is no sink."""
+        raise ConfigError(_NO_SINK)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        """Refused: there is no sink."""
+        raise ConfigError(_NO_SINK)
+
+    def _check_schema(self, wanted: StructType) -> None:
+        if wanted.simpleString() != self.schema().simpleString():
+            raise ConfigError(
+                "the columns of this source are fixed: leave schema(...) out, and decode key and value with functions "
+                "of DataFrame"
+            )
 
 
 class TaskPartition(InputPartition):

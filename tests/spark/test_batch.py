@@ -60,7 +60,13 @@ def test_a_batch_reads_between_times(broker: EmbeddedBroker) -> None:
     for_each: dict[str, object] = {
         "startingOffsetsByTimestamp": f'{{"orders":{{"0":{MARCH_2026_MS + 48},"1":{MARCH_2026_MS + 49}}}}}'
     }
+    until_each: dict[str, object] = {
+        **for_all,
+        "endingOffsetsByTimestamp": f'{{"orders":{{"0":{MARCH_2026_MS + 11},"1":{MARCH_2026_MS + 13}}}}}',
+    }
+    del until_each["endingTimestamp"]
     assert by_partition(broker, for_all) == {0: [10, 11], 1: [10, 11]}
+    assert by_partition(broker, until_each) == {0: [10], 1: [10, 11, 12]}
     assert by_partition(broker, for_each) == {0: [48, 49], 1: [49]}
 
 

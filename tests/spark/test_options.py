@@ -95,6 +95,15 @@ def test_the_prefix_may_be_left_out_where_it_is_unambiguous() -> None:
     assert options.group_id == "g"
 
 
+def test_waits_and_retries_are_those_of_sparks_source() -> None:
+    """Whoever set them there sets them here."""
+    names = {"kafkaConsumer.pollTimeoutMs": "500", "fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "70"}
+    chosen, default = stream(**names), stream()
+
+    assert (chosen.poll_timeout_ms, chosen.retries, chosen.retry_interval_ms) == (500, 0, 70)
+    assert (default.poll_timeout_ms, default.retries, default.retry_interval_ms) == (120_000, 3, 10)
+
+
 def test_secrets_are_not_shown() -> None:
     """Spark prints objects into its logs."""
     options = parse_options({**STREAM, "kafka.sasl.password": "hunter2"}, streaming=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from kip848_client.faults import ALWAYS, error
 from kip848_client.journal import read_journal
 from kip848_client.spark.data_loss import DataLossError
 from tests.security.certificates import Authority
-from tests.spark.arrange import GROUP, committed, consumed, consumer, driving, everything, produce
+from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumed, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
 
 
@@ -233,6 +234,21 @@ def test_a_new_query_can_begin_elsewhere(address: str) -> None:
         driver.run(110)
 
     assert Counter(number for _, number, _ in driver.rows) == {0: 10, 2: 100}
+
+
+def test_a_new_query_can_begin_at_a_time(broker: EmbeddedBroker) -> None:
+    """One time for all, or one for each partition; what is after the last record begins at the end."""
+    produce(broker.bootstrap_servers, "orders", 50, partitions=4, timestamp_ms=MARCH_2026_MS)
+    with driving(broker.bootstrap_servers, startingTimestamp=MARCH_2026_MS + 45) as for_all:
+        for_all.run(20)
+    times = {str(number): MARCH_2026_MS + late for number, late in enumerate((48, 49, 0, 10_000))}
+    changed = {"kafka.group.id": "another", "startingOffsetsByTimestampStrategy": "latest"}
+    each = json.dumps({"orders": times})
+    with driving(broker.bootstrap_servers, changed, startingOffsetsByTimestamp=each) as for_each:
+        for_each.run(53)
+
+    assert {offset for _, _, offset in for_all.rows} == set(range(45, 50))
+    assert Counter(number for _, number, _ in for_each.rows) == {0: 2, 1: 1, 2: 50}
 
 
 def test_starting_offsets_must_name_every_partition(address: str) -> None:
