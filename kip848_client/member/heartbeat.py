@@ -97,14 +97,14 @@ class Heartbeats:
 
     def deadline_ms(self) -> int | None:
         """When the next heartbeat may go, given a coordinator; None while nothing but an event can allow it."""
-        if self._in_flight is not None or self._context.phase not in HEARTBEATING:
+        if self.in_flight or self._context.phase not in HEARTBEATING:
             return None
         ready_ms, due_ms = self._backoff.ready_ms, self._due_ms
         return ready_ms if ready_ms > due_ms or self._immediate() else due_ms
 
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""
-        if self._in_flight is not None:  # most of the time
+        if self.in_flight:  # most of the time
             return False
         deadline_ms = self.deadline_ms()
         return deadline_ms is not None and self._context.now_ms >= deadline_ms
