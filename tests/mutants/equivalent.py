@@ -54,58 +54,28 @@ EQUIVALENT: Final[Mapping[str, str]] = {
 _NEXT_HEARTBEAT: Final = (
     "the next heartbeat of anybody starts a round anew; only time is lost, and who was tried already"
 )
-_INVALID: Final = "requests that break the protocol are not played (`tests/coordinator`)"
-_LIMITS: Final = "the limits of a whole broker are not reached (`tests/coordinator`)"
-
-_SOONER: Final = "lookups follow each other sooner; brokers that disagree for long are not played"
+_SELDOM: Final = "checked, and hardly ever played"
 
 SURVIVORS: Final[Mapping[str, str]] = {
-    "member/assignor_round AssignorRound._hurry_reason: self._advertise() => nothing": "the next description does",
-    "member/assignor_round AssignorRound._installed: response.error_code => not (response.error_code)": _NEXT_HEARTBEAT,
-    "member/assignor_round AssignorRound._installed: return => nothing #2": _NEXT_HEARTBEAT,
-    "member/assignor_round AssignorRound._drop_stale: self._round = None => nothing": (
-        "the coordinator refuses what an earlier life of the member computed"
-    ),
-    "member/backoff Backoff.wait_ms: min(base_ms, self._max_ms) => max(base_ms, self._max_ms)": (
-        "retries wait longer, and not longer than the longest wait allowed"
-    ),
-    "member/backoff Backoff.pace: now_ms + self.wait_ms(0) => now_ms - self.wait_ms(0)": _SOONER,
-    "member/discovery Discovery._found: self._backoff.pace(self._context.now_ms) => nothing": _SOONER,
-    "member/commit_requests read_commit: not first => first": "of several errors in one answer another one is told",
+    "coordinator/client_assignment RoundPlanner.move_on: leaves => not (leaves)": _NEXT_HEARTBEAT,
+    "coordinator/heartbeat _Heartbeat._reason_to_bump: regex is None or regex in group.resolved_regexes => "
+    "regex is None and regex in group.resolved_regexes": "the bump comes when the patterns are matched, a moment later",
     "member/commits Commits._try: self._end(commit, self._failed(commit, 'the consumer closes and no coordinator is "
     "known', None)) => nothing": "what becomes of commits inside close() is not asked (`tests/threads`)",
-    "coordinator/client_assignment RoundPlanner.move_on: choice is None => choice is not None": _NEXT_HEARTBEAT,
-    "coordinator/client_assignment RoundPlanner.move_on: leaves => not (leaves)": _NEXT_HEARTBEAT,
-    "coordinator/client_assignors asks_for_a_target: True => False": (
-        "nobody changes the number of its assignors while it is a member"
+    "member/commits Commits._decide: error_class in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING} "
+    "=> error_class not in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}": (
+        "an automatic commit after one that failed comes sooner, or later; only its interval is checked"
     ),
-    "coordinator/client_assignors asks_for_a_target: before != after and (not (after.reason == 0 and "
-    "replace(before, reason=0) == after)) => before != after or not (after.reason == 0 and "
-    "replace(before, reason=0) == after)": "one target more than needed, where something else changed as well",
-    "coordinator/coordinator GroupCoordinator._apply: state.regex_check_due.discard(group_id) => nothing": (
-        "patterns are matched more often than needed, with the same outcome"
+    "member/heartbeat Heartbeats.restart: removals > 1 => removals > 2": f"two removals in a row (R34): {_SELDOM}",
+    "member/leaving Leaving.deadline_ms: min((waiter.deadline_ms for waiter in self._waiters)) => "
+    "max((waiter.deadline_ms for waiter in self._waiters))": (
+        "a leave is answered, or its request fails, before close() has to return"
     ),
-    "coordinator/heartbeat _Heartbeat._ask_a_member: self._group_epoch > group.group_epoch => "
-    "self._group_epoch <= group.group_epoch": "another member is asked first; no order is demanded",
-    "coordinator/heartbeat_answer extended_assignment: partition not in held => partition in held": (
-        "what an assignor hears of partitions that are still to come is not compared (`tests/coordinator`)"
+    "member/positions Positions.hold: slot.stage in {_Stage.FETCHING, _Stage.START} => "
+    "slot.stage not in {_Stage.FETCHING, _Stage.START}": f"a revocation that is taken back (C6): {_SELDOM}",
+    "member/reconciler Reconciler.reset: self._resolve() => nothing": (
+        f"a member that is removed while it waits for the name of a topic: {_SELDOM}"
     ),
-    "coordinator/heartbeat_validation validate_heartbeat: api_version >= 1 => api_version < 1": _INVALID,
-    "coordinator/heartbeat_validation validate_heartbeat: _validate_join(message) => nothing": _INVALID,
-    "coordinator/offset_fetch _check_member: group.member_epoch < 0 => group.member_epoch <= 0": _INVALID,
-    "coordinator/install_assignment handle_install: _write(group, batch, _target_kept(group, error=message.error, "
-    "assignor=flying.assignor_name)) => nothing": (
-        "what members hear of an assignor's error is not compared (`tests/coordinator`)"
-    ),
-    "coordinator/membership find_member: known is None => known is not None #2": _LIMITS,
-    "coordinator/membership find_member: known is None and message.member_epoch == JOIN_EPOCH and "
-    "(message.instance_id not in group.static_members) => not (known is None and message.member_epoch == JOIN_EPOCH "
-    "and (message.instance_id not in group.static_members))": _LIMITS,
-    "coordinator/offset_commit _commit_partition: request.wall_ms + retention_ms => request.wall_ms - retention_ms": (
-        "offsets do not expire in a simulation (`tests/coordinator`)"
-    ),
-    "coordinator/target_assignment _rack_ids: member.metadata.rack_id is None and replaced is None => "
-    "not (member.metadata.rack_id is None and replaced is None)": "a simulation has no racks (`tests/assignors`)",
 }
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
 
