@@ -85,7 +85,7 @@ class Java:
 def spark_session(
     app_name: str = "kip848", *, master: str = "local[2]", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Get the running session, or start one.
+    """Get the running session, or start one. A running one keeps its settings, but for those in *config*.
 
     Args:
         app_name: shown by Spark.
@@ -109,11 +109,13 @@ def spark_session(
         from pyspark.sql import SparkSession  # takes a second
 
         builder = SparkSession.builder.appName(app_name).master(master)
-        for key, value in {**DEFAULTS, **(config or {})}.items():
-            if local or key not in _LOCAL_ONLY or (config and key in config):
-                builder = builder.config(key, value)
+        settings = dict(config or {})
         if SparkSession.getActiveSession() is None:
             os.environ["JAVA_HOME"] = str(find_java().home)
+            defaults = {key: value for key, value in DEFAULTS.items() if local or key not in _LOCAL_ONLY}
+            settings = {**defaults, **settings}
+        for key, value in settings.items():
+            builder = builder.config(key, value)
         return builder.getOrCreate()
 
 

@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kip848_client.spark import session
 from kip848_client.spark.session import JavaMissingError, SparkMissingError, find_java, require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -103,3 +107,17 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="nosuch"):
         _ = kip848_client.spark.nosuch
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_running_session_keeps_its_settings(spark: SparkSession) -> None:
+    """A program that tunes Spark and then calls a helper that asks for the session would find it set back."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    again = session.spark_session("another", config={"spark.sql.files.openCostInBytes": "7"})
+    told = again.conf.get("spark.sql.files.openCostInBytes")
+    spark.conf.unset("spark.sql.files.openCostInBytes")
+
+    assert again is spark
+    assert (told, again.conf.get("spark.sql.shuffle.partitions")) == ("7", before)
+    assert before != session.DEFAULTS["spark.sql.shuffle.partitions"], "the tests' session has its own"
