@@ -232,7 +232,7 @@ class HeartbeatRules(Observer):
             if response.heartbeat_interval_ms != life.interval_ms:
                 life.interval_ms = response.heartbeat_interval_ms
                 life.due_ms = life.expected_ms = now_ms + life.interval_ms
-            if life.certain:
+            if life.certain and _has_coordinator(consumer):
                 life.owed_step = consumer.world.steps
             return
         if code not in _REMOVED and code not in _AT_ONCE:
