@@ -286,6 +286,8 @@ def _commits_of_nobody(cluster: Cluster, mirror: Mirror, *, wall_ms: int) -> Ite
     claims = replace(last, generation_id_or_member_epoch=3, member_id=_STRANGER)
     yield Question("an epoch without group", claims, 9, ErrorCode.GROUP_ID_NOT_FOUND)
     yield Question("a generation without group", claims, 8, ErrorCode.ILLEGAL_GENERATION)
+    first = replace(claims, generation_id_or_member_epoch=0)
+    yield Question("epoch 0 without group", first, 9, ErrorCode.GROUP_ID_NOT_FOUND)
     if mirror.members:
         for epoch, member_id in ((-1, ""), (3, _STRANGER)):
             strange = replace(last, group_id=mirror.group_id, generation_id_or_member_epoch=epoch, member_id=member_id)

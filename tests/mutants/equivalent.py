@@ -82,6 +82,7 @@ SURVIVORS: Final[Mapping[str, str]] = {
 TELLING: Final[Mapping[str, str]] = {
     "member/statistics": "counts and times for metrics; nothing is decided by them",
     "coordinator/consumer_group ConsumerGroup.check_invariants": "what the simulation asks for, to check the group",
+    "coordinator/target_assignment check_assignment": "refuses what a user's assignor did wrong; those played do right",
     "coordinator/coordinator GroupCoordinator.check_invariants": "what the simulation asks for, to check the groups",
 }
 """Modules, or functions of them, that no decision depends on -> what they are for."""
