@@ -93,7 +93,6 @@ _NO_LISTENER: Final = "no listener call is under way in this phase"
 UNREACHABLE: Final[dict[Cell, str]] = {
     (Phase.JOINING, "heartbeat", 0): "the coordinator answers every join with an assignment, be it empty",
     (Phase.LEAVE_REVOKING, "SubscriptionChanged", None): "a closed consumer subscribes to nothing (R128: tests/member)",
-    (Phase.LEAVE_REVOKING, "LeaveRequested", None): "an application closes a consumer once (R128: tests/member)",
     **{
         (phase, "ListenerDone", raised): _NO_LISTENER
         for phase in (Phase.JOINING, Phase.IN_SYNC, Phase.PENDING, Phase.COMMITTING, Phase.ACK_DUE)
