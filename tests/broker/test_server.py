@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import queue
 import select
 import socket
 import struct
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
@@ -386,3 +388,25 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], 
 
     asyncio.run(receive())
     assert seen == payloads
+
+
+def test_a_client_that_connects_while_the_server_stops_leaves_no_socket_open() -> None:
+    """asyncio accepts in one turn of its loop and makes the transport in the next; a stop in between lost the socket."""
+
+    async def stop_in_between(turns: int) -> None:
+        server = Server(
+            BrokerConfig(), open_request=lambda _frame, _connection: None, encode=lambda _: b"", on_refused=print
+        )
+        listening = socket.create_server(("127.0.0.1", 0))
+        await server.start(listening)
+        with socket.create_connection(listening.getsockname(), timeout=TIMEOUT_S):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        for turns in range(6):
+            asyncio.run(stop_in_between(turns))
+        gc.collect()
+    assert [str(warning.message) for warning in seen] == []
