@@ -391,7 +391,7 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], 
 
 
 def test_a_client_that_connects_while_the_server_stops_leaves_no_socket_open() -> None:
-    """asyncio accepts in one turn of its loop and makes the transport in the next; a stop in between lost the socket."""
+    """asyncio accepts in one turn of its loop and makes the transport in the next; a stop in between lost it."""
 
     async def stop_in_between(turns: int) -> None:
         server = Server(
