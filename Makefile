@@ -79,7 +79,7 @@ docs: venv
 	@$(PYTHON) -m tests.support.observability_document
 
 interop: venv
-	KIP848_REQUIRE_KAFKA=1 $(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile
+	$(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile
 
 bench: venv
 	$(PYTHON) -m benchmarks

@@ -110,8 +110,7 @@ class Server:
         """
         if self._listener is not None:
             for listening in self._listener.sockets:
-                with contextlib.suppress(NotImplementedError):  # a loop without readers accepts in another way
-                    asyncio.get_running_loop().remove_reader(listening.fileno())
+                asyncio.get_running_loop().remove_reader(listening.fileno())
                 shut_down(listening)
             # Whom asyncio has accepted in this turn gets its transport in the next, and only from an open listener.
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import tenacity
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # missing in its __all__
 
@@ -183,23 +184,29 @@ class LogOffsets:
     def _retry(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
         """Ask, and again after a failure: as often as was said; for the whole time-out if it is a passing one."""
         deadline_s = time.monotonic() + self._timeout_s
-        attempt = 0
-        while True:
+
+        def given_up(state: tenacity.RetryCallState) -> bool:
+            failure = state.outcome.exception() if state.outcome is not None else None
+            passing = failure is not None and _passing(failure) and time.monotonic() < deadline_s
+            return state.attempt_number > self._retries and not passing
+
+        def pause_s(state: tenacity.RetryCallState) -> float:
+            return self._retry_interval_s if state.attempt_number <= self._retries else _ELECTION_PAUSE_S
+
+        def told() -> AnswerT:
             try:
                 return ask()
             except KafkaException as error:
-                failure = translate(error, what=f"looking up {what}")
-                failure.__cause__ = error
+                raise translate(error, what=f"looking up {what}") from error
             except TimeoutError as error:
-                failure = RequestTimeoutError(f"looking up {what}: no answer in {self._timeout_s:.0f} s")
-                failure.__cause__ = error
-            attempt += 1
-            if attempt > self._retries and not (_passing(failure) and time.monotonic() < deadline_s):
-                raise failure
-            # A leader's election tells nobody of its end: one can only ask again after a pause.
-            time.sleep(self._retry_interval_s if attempt <= self._retries else _ELECTION_PAUSE_S)
+                message = f"looking up {what}: no answer in {self._timeout_s:.0f} s"
+                raise RequestTimeoutError(message) from error
+
+        # A leader's election tells nobody of its end: one can only ask again after a pause.
+        again = tenacity.retry_if_exception_type(Kip848Error)
+        return tenacity.Retrying(stop=given_up, wait=pause_s, retry=again, reraise=True)(told)
 
 
-def _passing(failure: Kip848Error) -> bool:
+def _passing(failure: BaseException) -> bool:
     """Whether a leader is being elected, or a broker restarts."""
     return isinstance(failure, ConnectionLostError) or (isinstance(failure, BrokerError) and failure.retriable)

@@ -7,7 +7,7 @@ members.
 from __future__ import annotations
 
 import logging
-import time
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -39,6 +39,7 @@ class FixedPartitions:
 
     def __init__(self, options: SourceOptions, restored: StreamOffset, log: LogOffsets) -> None:
         self._options = options
+        self._closed = threading.Event()
         self._gate = Gate()
         self._gate.restore(restored.positions)
         self._group = GroupOffsets(options.client) if "group.id" in options.client else None
@@ -55,8 +56,8 @@ class FixedPartitions:
         return True
 
     def await_change(self, timeout_s: float) -> None:
-        """Nothing changes; but asking brokers in a circle is of no use."""
-        time.sleep(timeout_s)  # there is no membership whose change could end the wait
+        """Nothing changes until `close`; but asking brokers in a circle is of no use."""
+        self._closed.wait(timeout_s)
 
     def readable(self) -> dict[TopicPartition, int]:
         """See `Membership`."""
@@ -101,6 +102,7 @@ class FixedPartitions:
 
     def close(self) -> None:
         """Close connections."""
+        self._closed.set()
         if self._group is not None:
             self._group.close()
 

@@ -1,8 +1,7 @@
-"""Fixtures that bring a real Apache Kafka broker to a test, and the decision what happens when there is none.
+"""Fixtures that bring a real Apache Kafka broker to a test. Where none can be started the test fails and says why.
 
 Environment:
     KIP848_BOOTSTRAP: use this broker (`host:port`) instead of starting one.
-    KIP848_REQUIRE_KAFKA=1: a missing broker is a failure instead of a skip (continuous integration sets it).
     See kafka_libs.py for the rest.
 """
 
@@ -22,6 +21,7 @@ from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_
 from tests.support.waiting import wait_until
 
 ADMIN_TIMEOUT_S: Final = 60.0
+WITHOUT_KAFKA: Final = 'pytest -m "not kafka" runs the tests that need nothing but Python.'
 
 
 class StartKafkaBroker(Protocol):
@@ -58,7 +58,7 @@ def kafka_broker() -> Iterator[KafkaBroker | ExternalKafka]:
     if bootstrap := os.environ.get("KIP848_BOOTSTRAP"):
         yield ExternalKafka(bootstrap)
         return
-    skip_or_fail_if_not_startable()
+    require_kafka()
     with KafkaBroker() as broker:
         yield broker
 
@@ -66,7 +66,7 @@ def kafka_broker() -> Iterator[KafkaBroker | ExternalKafka]:
 @pytest.fixture
 def start_kafka_broker() -> Iterator[StartKafkaBroker]:
     """Brokers for one test, which may stop, kill, restart and configure them; needs Java (see kafka_libs.py)."""
-    skip_or_fail_if_not_startable()
+    require_kafka()
     started: list[KafkaBroker] = []
 
     def start(
@@ -130,14 +130,11 @@ def unique_name(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
-def skip_or_fail_if_not_startable() -> None:
-    """End the test that asks, if no broker can be started here; for fixtures that start one of their own."""
+def require_kafka() -> None:
+    """Fail the test that asks, if no broker can be started here; for fixtures that start one of their own."""
     reason = _why_not_startable()
-    if reason is None:
-        return
-    if os.environ.get("KIP848_REQUIRE_KAFKA") == "1":
-        pytest.fail(f"KIP848_REQUIRE_KAFKA=1, but: {reason}", pytrace=False)
-    pytest.skip(reason)
+    if reason is not None:
+        pytest.fail(f"{reason}\n{WITHOUT_KAFKA}", pytrace=False)
 
 
 def _why_not_startable() -> str | None:

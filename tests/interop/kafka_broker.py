@@ -28,6 +28,7 @@ from typing import Final, Self
 
 from tests.interop.kafka_libs import KAFKA_FOLDER, java_command, kafka_libs, kafka_version
 from tests.interop.kafka_wire import Json, WireConnection
+from tests.support.waiting import wait_until
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 60.0
@@ -259,21 +260,26 @@ class KafkaBroker:
         )
 
     def _await_service(self, deadline: float) -> None:
-        # Asked in raw requests: librdkafka's admin client crashes the process when a coordinator that is still
-        # loading answers NOT_COORDINATOR to its question for offsets.
-        while True:
+        unready: str | None = "it was not asked yet"
+
+        def serves() -> bool:
+            # Asked in raw requests: librdkafka's admin client crashes the process when a coordinator that is still
+            # loading answers NOT_COORDINATOR to its question for offsets.
+            nonlocal unready
             try:
                 with WireConnection(self.bootstrap_servers) as connection:
                     unready = _why_not_ready(connection)
             except OSError as error:
                 unready = f"connection to {self.bootstrap_servers}: {error}"
-            if unready is None:
-                return
-            if not self.is_running:
+            if unready is not None and not self.is_running:
                 raise self._failure(f"the broker ended while starting ({unready})")
-            if time.monotonic() > deadline:
-                raise self._failure(f"the broker did not serve groups within {START_TIMEOUT_S:.0f} s ({unready})")
-            time.sleep(0.05)
+            return unready is None
+
+        try:
+            wait_until(serves, deadline - time.monotonic())
+        except AssertionError:
+            message = f"the broker did not serve groups within {START_TIMEOUT_S:.0f} s ({unready})"
+            raise self._failure(message) from None
 
     def _java_call(self, main_class: str, *arguments: str) -> list[str]:
         return [self._java, *JVM_OPTIONS, "-cp", f"{self._libs}/*", main_class, *arguments]

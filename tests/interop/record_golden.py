@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import struct
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ from kio.index import load_response_schema
 
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.kafka_wire import CLIENT_ID, Exchange, Json, WireConnection, read_payload
+from tests.support.waiting import wait_until
 
 GOLDEN_FOLDER: Final = Path(__file__).parents[1] / "golden" / "wire"
 HEX_LINE: Final = 96
@@ -377,31 +377,26 @@ def record_transactions(recorder: Recorder) -> None:
         "producer_id": -1,
         "producer_epoch": -1,
     }
-    deadline = time.monotonic() + 20
-    while True:  # the first question makes the broker fetch a block of ids; until then it is "loading"
-        exchange = recorder.connection.exchange("init_producer_id", 5, asked)
-        if exchange.error_code == 0:
-            return recorder.keep("idempotent", exchange)
-        assert time.monotonic() < deadline, f"no producer id: error code {exchange.error_code}"
-        time.sleep(0.05)
+    exchanges: list[Exchange] = []
+
+    def answered() -> bool:  # the first question makes the broker fetch a block of ids; until then it is "loading"
+        exchanges.append(recorder.connection.exchange("init_producer_id", 5, asked))
+        return exchanges[-1].error_code == 0
+
+    wait_until(answered, what="a producer id")
+    return recorder.keep("idempotent", exchanges[-1])
 
 
 def wait_until_loaded(connection: WireConnection) -> None:
     """Wait until the group coordinator has learnt of the topic: a join by name is answered with partitions."""
-    deadline = time.monotonic() + 20
     probe: dict[str, Json] = {"group_id": "probe", "member_id": "probe", "rebalance_timeout_ms": 1_000}
-    while True:
-        fields: dict[str, Json] = {
-            **probe,
-            "member_epoch": 0,
-            "subscribed_topic_names": [TOPIC],
-            "topic_partitions": [],
-        }
+    fields: dict[str, Json] = {**probe, "member_epoch": 0, "subscribed_topic_names": [TOPIC], "topic_partitions": []}
+
+    def is_answered_with_partitions() -> bool:
         assignment = connection.exchange("consumer_group_heartbeat", 1, fields).response["assignment"]
-        if isinstance(assignment, dict) and assignment["topic_partitions"]:
-            break
-        assert time.monotonic() < deadline, "the coordinator does not learn of the new topic"
-        time.sleep(0.05)
+        return isinstance(assignment, dict) and bool(assignment["topic_partitions"])
+
+    wait_until(is_answered_with_partitions, what="the coordinator to learn of the new topic")
     connection.exchange("consumer_group_heartbeat", 1, {**probe, "member_epoch": -1, "topic_partitions": None})
 
 

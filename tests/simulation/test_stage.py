@@ -10,24 +10,12 @@ from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.member_checkers import BoundedWork
 from kip848_client.simulation.play import _Play
+from kip848_client.simulation.questions import join
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.stage import GROUP, Stage
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.simulation.world import World
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.schema import Response
-
-
-def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:
-    """A heartbeat of somebody new."""
-    return ConsumerGroupHeartbeatRequest(
-        group_id=GROUP,
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=1_000,
-        subscribed_topic_names=("orders",),
-        topic_partitions=(),
-    )
 
 
 def deposed(*, durable: bool) -> list[Response]:
@@ -36,11 +24,11 @@ def deposed(*, durable: bool) -> list[Response]:
     cluster = Cluster(world, CoordinatorConfig(), replication_ms=0 if durable else 1_000)
     cluster.topics.create("orders", partitions=1)
     answers: list[Response] = []
-    cluster.serve(0, joining("one"), api_version=1, client_id="one", reply=answers.append)
+    cluster.serve(0, join(GROUP, member_id="one"), api_version=1, client_id="one", reply=answers.append)
     assert len(answers) == int(durable)
     cluster.fail_over(believes_for_ms=1_000, load_ms=0, rumour_ms=0)
     answers.clear()
-    again = replace(joining("one"), member_epoch=1)
+    again = replace(join(GROUP, member_id="one"), member_epoch=1)
     cluster.serve(0, again, api_version=1, client_id="one", reply=answers.append)
     world.run_until(2_000)
     return answers

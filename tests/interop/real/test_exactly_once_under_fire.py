@@ -81,12 +81,11 @@ class Workers:
         """Stop the oldest one where it is until the group has gone on without it; then it wakes, and knows nothing."""
         name, process = next(iter(self.running.items()))
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: name not in self._members(), what=f"{name} to be removed from the group")
+        wait_until(lambda: name not in self._members(), what=f"{name} to be removed", every_s=ASK_EVERY_S)
         process.send_signal(signal.SIGCONT)
         self.running[name] = self.running.pop(name)  # it is the next one's turn
 
     def _members(self) -> set[str]:
-        time.sleep(ASK_EVERY_S)  # between two questions, so that asking is not the load
         return {member.client_id for member in self._administrator.group(self._group_id).members}
 
     def check(self) -> None:
@@ -182,7 +181,6 @@ def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_kil
     orders = Orders(servers, source)
 
     def done() -> int:
-        time.sleep(ASK_EVERY_S)  # between two questions, so that asking is not the load
         return sum(administrator.committed(group_id, places).values())
 
     with workers_of(administrator, source, sink, group_id, tmp_path) as workers:
@@ -198,11 +196,11 @@ def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_kil
                 workers.check()
                 return done() >= count
 
-            wait_until(reached, TIMEOUT_S, f"{part * number} records before step {number} ({step})")
+            wait_until(reached, TIMEOUT_S, f"{part * number} records before {step}", every_s=ASK_EVERY_S)
             getattr(workers, step)()
         orders.allowed = RECORDS
         orders.finish()
-        wait_until(lambda: done() == RECORDS, TIMEOUT_S, "everything to be transformed")
+        wait_until(lambda: done() == RECORDS, TIMEOUT_S, "everything to be transformed", every_s=ASK_EVERY_S)
         took_s = time.monotonic() - began_s
         while workers.running:
             workers.leave()

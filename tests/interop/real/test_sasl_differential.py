@@ -13,7 +13,7 @@ from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.sasl_scram import ScramClient
-from tests.interop.conftest import skip_or_fail_if_not_startable
+from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.secured import FORMAT_ARGUMENTS, LISTENERS, PASSWORD, USER, secured_properties
 from tests.security.certificates import Authority
@@ -63,7 +63,7 @@ CLOSED_BY_BOTH: Final[dict[str, list[Step]]] = {
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The SASL listeners of Kafka and of the embedded broker."""
-    skip_or_fail_if_not_startable()
+    require_kafka()
     folder = tmp_path_factory.mktemp("differential")
     properties = secured_properties(folder, Authority(folder / "authority"), session_ms=SESSION_MS)
     sasl = BrokerSasl({USER: PASSWORD}, ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"))

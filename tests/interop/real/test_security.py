@@ -16,7 +16,7 @@ from kip848_client.config import ConfigValue
 from kip848_client.errors import AuthenticationError, Kip848Error
 from kip848_client.wire.connection import Connection
 from kip848_client.wire.sasl import SaslClient
-from tests.interop.conftest import create_topic, skip_or_fail_if_not_startable, unique_name
+from tests.interop.conftest import create_topic, require_kafka, unique_name
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import settings
@@ -44,7 +44,7 @@ MakeMember = Callable[[str, Mapping[str, ConfigValue]], OurMember]
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     """A broker whose sessions are short, and what its clients set."""
-    skip_or_fail_if_not_startable()
+    require_kafka()
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder / "authority")
     properties = secured_properties(folder, authority, session_ms=SESSION_MS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ def main() -> None:
         for batch in batches:
             if hold_at is not None and hold_at in batch.column("offset").to_pylist():
                 Path(held).touch()
-                while True:
-                    time.sleep(1)
+                threading.Event().wait()  # the test kills this process
             yield batch
 
     writer = frame.mapInArrow(hold, frame.schema).writeStream.format("parquet").option("path", task["folder"] + "/rows")
