@@ -23,6 +23,7 @@ from kip848_client.member.events import (
     LosePartitions,
     RevokePartitions,
 )
+from kip848_client.member.states import RUN, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.scenario import Behaviour
@@ -187,7 +188,10 @@ class ApplicationLoop:
         view = consumer.view
         if view.poll_wanted:
             version = view.version
+            pending = consumer.assignor.listens and consumer.member.phase is Phase.PENDING
             consumer.step(AppPolled(dict(self.consumed)))
+            if pending and consumer.member.phase in RUN:
+                self._observer.run_begins(consumer)
             if self._calls or consumer.view.version != version:
                 return True
             view = consumer.view
@@ -260,6 +264,10 @@ class ApplicationLoop:
                 del self._fetched[partition]
                 self._sorted.remove(partition)
                 del self._readers[partition][self]
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether a partition is paused, or not fetched at all."""
+        return partition in self._held or partition not in self._positions
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset of a partition that is fetched."""

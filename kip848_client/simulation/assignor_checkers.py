@@ -1,7 +1,7 @@
 """What must hold when members compute the target: S10. Looks at the answers of the coordinator and at what they change.
 
-And A4, what a member asks for in a round. Does not own: the calls of its assignor (`user_assignor`: one at a time, each
-epoch told once).
+And A2, what the assignors of a member are told of its targets, and A4, what a member asks for in a round. Does not own:
+the calls of its assignor (`user_assignor`: one at a time).
 """
 
 from __future__ import annotations
@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kip848_client.member.assignor_events import AssignorCall, CallOnAssignment
+from kip848_client.member.states import IN_GROUP
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
@@ -41,6 +49,7 @@ class InstalledTargets(Observer):
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
+        self._target_epoch = 0
         self._prepared: _Prepared | None = None
         self._installed: ConsumerGroupInstallAssignmentRequest | None = None
         self._before: Mapping[str, frozenset[IdPartition]] = {}
@@ -76,9 +85,12 @@ class InstalledTargets(Observer):
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare the target with what was handed in."""
         installed, self._installed = self._installed, None
+        mirror, before = self._mirror, self._before
+        if mirror.target_epoch != self._target_epoch:
+            self._target_epoch = mirror.target_epoch
+            self._check_hearers()
         if installed is None:
             return
-        mirror, before = self._mirror, self._before
         if mirror.target_epoch != installed.group_epoch:
             fail("S10", f"installed for {installed.group_epoch}, and the target is of {mirror.target_epoch}")
         handed_in = {
@@ -96,6 +108,114 @@ class InstalledTargets(Observer):
                 fail("S10", f"an assignor reported {installed.error}, and {member_id} hears {told}")
             if wanted is not None and target != wanted:
                 fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
+
+    def _check_hearers(self) -> None:
+        """If the coordinator computed the target, what an assignor of members told before is over."""
+        group = self._mirror.group
+        if group is not None and group.target_metadata and not group.target_assignor:
+            fail("S10", f"the target is the coordinator's, and {sorted(group.target_metadata)} hear of an assignor's")
+
+
+class _Told(NamedTuple):
+    """What the assignors of one member are to hear: its target as it was told with a new epoch."""
+
+    incarnation: int
+    epoch: int
+    target: Assignment | None
+    heard_ms: int
+    """In virtual time."""
+    until_ms: int
+    """How long the rebalance listener waits for it, on the member's own clock."""
+
+
+class ToldTargets(Observer):
+    """A2: a member with assignors tells them of each epoch of one life once, all that it was told itself of its target.
+
+    The rebalance listener comes after that, or after its limit. Whoever leaves tells nothing more.
+    """
+
+    def __init__(self, topics: Topics, *, lag_ms: int) -> None:
+        self._topics = topics
+        self._lag_ms = lag_ms
+        self._sent: dict[str, tuple[Request[Any], int]] = {}
+        """Consumer -> its last heartbeat, and the life that it was of."""
+        self._target: dict[str, tuple[int, Assignment | None]] = {}
+        """Consumer -> life, and the last assignment that it was told in it."""
+        self._due: dict[str, _Told] = {}
+        self._called: dict[str, tuple[int, int]] = {}
+        """Consumer -> life and epoch of the last target that its assignors were told."""
+        self._returned: dict[str, tuple[int, int]] = {}
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Only the answer to the last heartbeat counts."""
+        if consumer.assignor.listens:
+            self._sent[consumer.name] = (request, consumer.member.snapshot().incarnation)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Note a new epoch, and the target of that moment."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        name = consumer.name
+        sent, life = self._sent.get(name, (None, -1))
+        if sent is not request or response.error_code or response.member_epoch <= 0:
+            return
+        if life != consumer.member.snapshot().incarnation:
+            return
+        if response.assignment is not None or self._target.get(name, (-1, None))[0] != life:
+            self._target[name] = (life, response.assignment)
+        due, epoch = self._due.get(name), response.member_epoch
+        if due is None or due[:2] != (life, epoch):
+            until_ms = consumer.now_ms + consumer.config.assignor_timeout_ms
+            self._due[name] = _Told(life, epoch, self._target[name][1], consumer.world.now_ms, until_ms)
+
+    def run_begins(self, consumer: SimulatedConsumer) -> None:
+        """The assignors were told before, or took too long."""
+        due = self._due.get(consumer.name)
+        if due is None or due.incarnation != consumer.member.snapshot().incarnation:
+            return
+        if self._returned.get(consumer.name) != due[:2] and consumer.now_ms < due.until_ms:
+            fail("A2", f"{consumer.name} reconciles, and its assignor was not told of epoch {due.epoch}")
+
+    def assignor_called(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
+        """Compare with what the member was told."""
+        if not isinstance(call, CallOnAssignment):
+            return
+        name, now = consumer.name, consumer.member.snapshot()
+        told = (now.incarnation, call.group_metadata.member_epoch)
+        if told == self._called.get(name):
+            fail("A2", f"{name}: told of epoch {told[1]} twice")
+        self._called[name] = told
+        if now.member_epoch != told[1] or now.phase not in IN_GROUP:
+            fail("A2", f"{name}: told of epoch {told[1]}, and is {now.phase.name} at {now.member_epoch}")
+        due = self._due.get(name)
+        if due is None or due[:2] != told:
+            raise InvariantViolation("A2", f"{name} was not told of {told}, and tells its assignor")
+        target = due.target or Assignment()
+        if (call.error, call.version, call.metadata, call.assignor_name) != (
+            target.error,
+            target.metadata_version,
+            target.metadata_bytes,
+            target.assignor_name,
+        ):
+            fail("A2", f"{name} was told {target}, and tells {call}")
+        given = {(item.topic_id, item.partition) for item in call.partitions}
+        wanted = {
+            (topic.topic_id, index)
+            for topics in (target.topic_partitions, target.pending_topic_partitions)
+            for topic in topics
+            for index in topic.partitions
+        }
+        # Who knew of a topic then, and knows it now, knew it whenever it was asked.
+        since_ms = consumer.world.now_ms - due.heard_ms + self._lag_ms
+        known = self._topics.described(frozenset(topic_id for topic_id, _ in wanted), lag_ms=since_ms)
+        if not given <= wanted or any(item not in given for item in wanted if item[0] in known):
+            fail("A2", f"{name} was told of {len(wanted)} partitions, and tells of {sorted(map(str, call.partitions))}")
+
+    def assignor_returned(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
+        """The listener may come."""
+        if isinstance(call, CallOnAssignment) and consumer.name in self._called:
+            self._returned[consumer.name] = self._called[consumer.name]
 
 
 class RoundRequests(Observer):

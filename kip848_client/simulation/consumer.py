@@ -122,7 +122,7 @@ class SimulatedConsumer:
             self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
         )
         offers = world.random(f"offers {name}") if probing and config.client_assignors else None
-        self.assignor: Final = UserAssignor(self, offers=offers)
+        self.assignor: Final = UserAssignor(self, observer=observer, offers=offers)
         self._wakeups: Final = Wakeups(self, world.random(f"wakeups {name}")) if probing else None
         self.application: Final = ApplicationLoop(
             self,
@@ -329,6 +329,7 @@ class SimulatedConsumer:
                     self._note_heartbeat()
                 self.network.send(effect)
             case RevokePartitions() | AssignPartitions() | LosePartitions():
+                self._observer.listener_due(self, effect)
                 self.application.call(effect)
             case StateChanged(old, new, trigger, epoch):
                 self.note("state_changed", old=old.name, new=new.name, trigger=trigger, epoch=epoch)
@@ -359,6 +360,7 @@ class SimulatedConsumer:
                 self._observer.error_surfaced(self, error)
                 self.note("error_surfaced", error=error)
             case Fail(error):
+                self._observer.stopped(self, error)
                 self.failed = True
                 self.note("member_failed", error=str(error))
             case DescribeAssignors() | RunAssignor() | CallOnAssignment():

@@ -93,6 +93,12 @@ class _Life:
     """Something did."""
     owed_step: int | None = None
     """The step in which it had to be sent, because nothing held it up."""
+    may_hold_instance: bool = False
+    """A heartbeat was accepted, or may have been: who holds the instance id may be the member itself."""
+    freed_instance: bool = False
+    """It left on that account, and was not accepted since."""
+    leave_owed_step: int | None = None
+    """The step in which it had to leave on that account."""
 
 
 class HeartbeatRules(Observer):
@@ -191,6 +197,7 @@ class HeartbeatRules(Observer):
         if request != bare:
             fail("C4", f"{consumer.name} leaves with {request}")
         if consumer.member.phase is Phase.JOINING:
+            life.freed_instance, life.leave_owed_step = True, None
             life.failures, life.not_before_ms = 0, 0
             life.hurried, life.owed_step = True, consumer.world.steps
 
@@ -226,6 +233,7 @@ class HeartbeatRules(Observer):
         now_ms, code = consumer.now_ms, response.error_code
         life.waiting = None
         if not code:
+            life.may_hold_instance, life.freed_instance = True, False
             life.failures, life.not_before_ms = 0, 0
             if consumer.member.phase is not Phase.JOINING:
                 life.removals = 0
@@ -235,6 +243,9 @@ class HeartbeatRules(Observer):
             if life.certain and _has_coordinator(consumer):
                 life.owed_step = consumer.world.steps
             return
+        joins = consumer.member.phase is Phase.JOINING and _has_coordinator(consumer)
+        if code == ErrorCode.UNRELEASED_INSTANCE_ID and joins and life.may_hold_instance and not life.freed_instance:
+            life.leave_owed_step = consumer.world.steps
         if code not in _REMOVED and code not in _AT_ONCE:
             if _has_coordinator(consumer):
                 life.link, life.failed_at_ms = consumer.network.link, consumer.world.now_ms
@@ -255,6 +266,7 @@ class HeartbeatRules(Observer):
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
         if life.waiting is request:
+            life.may_hold_instance = True
             self._failed(consumer, life)
 
     @staticmethod
@@ -301,6 +313,8 @@ class HeartbeatRules(Observer):
     def _owes_nothing(consumer: SimulatedConsumer, life: _Life) -> None:
         """What was due at once was sent in that step, if there was somebody to send it to."""
         owed, steps = life.owed_step, consumer.world.steps
+        if life.leave_owed_step not in {None, steps}:
+            fail("C4", f"{consumer.name} may hold the instance id that it joins with, and does not free it")
         if owed is None or owed == steps:
             return
         life.owed_step = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
-from kip848_client.errors import ErrorCode
-from kip848_client.member.events import StateChanged
+from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
+from kip848_client.member.events import AssignPartitions, StateChanged
 from kip848_client.member.states import FATAL, HEARTBEATING, TRANSITIONS, MemberState, Transition
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.consumer import SimulatedConsumer
@@ -20,6 +21,9 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    from kip848_client.simulation.application import ListenerCall
 
 Consumers = Callable[[], Sequence[SimulatedConsumer]]
 
@@ -58,6 +62,8 @@ class ListenerPairs(Observer):
             self._offered[consumer.name] |= partitions
         elif not partitions:
             fail("C3", f"{consumer.name}: {name} without partitions")
+        elif name == "revoked" and not all(consumer.application.holds(tip.topic_partition) for tip in partitions):
+            fail("C2", f"{consumer.name} revokes {sorted(map(str, partitions))}, and not all of them are paused")
         elif strange := partitions - self._offered[consumer.name]:
             fail("C3", f"{consumer.name}: {sorted(map(str, strange))} {name}, which were not assigned")
 
@@ -94,6 +100,63 @@ class ListenerPairs(Observer):
         """C3: nothing is left after close()."""
         if consumer.view.assigned:
             fail("C3", f"{consumer.name} closed and owns partitions")
+
+
+class ToldOwnership(Observer):
+    """C1: a member does not read, nor begin to take, what it told the coordinator that it does not have.
+
+    Until the coordinator has answered: it may give that away as soon as it hears it, and it may hear it late.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[Request[Any], frozenset[tuple[UUID, int]]]] = {}
+        """Consumer -> the last heartbeat, and what it or one before it, neither answered, says to be owned."""
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Note what is told."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch < 0:
+            return
+        if request.topic_partitions is not None:
+            owned = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
+            self._told[consumer.name] = (request, frozenset(owned))
+        elif consumer.name in self._told:
+            self._told[consumer.name] = (request, self._told[consumer.name][1])
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unsent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+        """Told to nobody, which the member does not know yet."""
+        self.sent(consumer, request)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+        """Now it is known what became of it."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        told = self._told.get(consumer.name)
+        if told is not None and told[0] is request and not response.error_code:
+            del self._told[consumer.name]
+
+    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+        """Whoever is out of the group has nothing, and reads nothing."""
+        if effect.new in _OUT:
+            self._told.pop(consumer.name, None)
+
+    def listener_due(self, consumer: SimulatedConsumer, call: ListenerCall) -> None:
+        """Look at what is about to be taken."""
+        if isinstance(call, AssignPartitions) and consumer.name in self._told:
+            self._compare(consumer, {(tip.topic_id, tip.partition) for tip in call.partitions}, "takes")
+
+    def view_changed(self, consumer: SimulatedConsumer) -> None:
+        """Look at what is read."""
+        if consumer.name in self._told:
+            view = consumer.view
+            read = {(topic_id, index) for topic, index, topic_id in view.assigned if (topic, index) in view.readable}
+            self._compare(consumer, read, "reads")
+
+    def _compare(self, consumer: SimulatedConsumer, used: set[tuple[UUID, int]], how: str) -> None:
+        if not used <= self._told[consumer.name][1]:
+            fail("C1", f"{consumer.name} {how} what it has told the coordinator that it does not have")
 
 
 class OneHeartbeat(Observer):
@@ -219,8 +282,18 @@ class LegalMoves(Observer):
         if effect.new is MemberState.FATAL and self._last_code.get(name) not in _INCURABLE:
             fail("C5", f"{name} became FATAL by {effect.trigger}; its last error was {self._last_code.get(name)}")
 
+    def stopped(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+        """The error that is raised says which code it was, and which pattern if that was refused."""
+        code = self._last_code.get(consumer.name)
+        if not isinstance(error, FatalGroupError) or error.code != code:
+            fail("C5", f"{consumer.name} stops after error {code}, and says {error!r}")
+        pattern = consumer.subscription.pattern if code == ErrorCode.INVALID_REGULAR_EXPRESSION else None
+        if (_PATTERN in str(error)) != (pattern is not None):
+            fail("C5", f"{consumer.name} wants {pattern!r}, and stops with {error!r}")
+
 
 _MOVES: Final = frozenset(TRANSITIONS)
+_PATTERN: Final = "(pattern "
 
 
 class BoundedWork(Observer):

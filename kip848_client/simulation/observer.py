@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import Kip848Error
+from kip848_client.member.assignor_events import AssignorCall
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
@@ -16,6 +17,7 @@ from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
+    from kip848_client.simulation.application import ListenerCall
     from kip848_client.simulation.consumer import SimulatedConsumer
 
 
@@ -40,6 +42,9 @@ class Observer:
     def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
         """The application is about to be told of an error."""
 
+    def stopped(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+        """The member stopped for good, and the application is about to be told why."""
+
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """An answer arrived, and the member is about to see it."""
 
@@ -57,6 +62,18 @@ class Observer:
 
     def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
         """poll() returned the records with these offsets."""
+
+    def listener_due(self, consumer: SimulatedConsumer, call: ListenerCall) -> None:
+        """The member asks for a listener call; it begins when the application is inside poll()."""
+
+    def run_begins(self, consumer: SimulatedConsumer) -> None:
+        """poll() began, and the member started to reconcile. Told of members with an assignor only."""
+
+    def assignor_called(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
+        """A call of the client-side assignor begins."""
+
+    def assignor_returned(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
+        """The call is over, and the member is about to hear of it."""
 
     def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """A listener call (assigned, revoked, lost) started."""

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
-from kip848_client.errors import Kip848Error
+from kip848_client.errors import FencedError, Kip848Error
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.consumer import SimulatedConsumer
@@ -248,7 +248,9 @@ class KnownCoordinator(Observer):
             self._forgotten[consumer.name] = consumer.network.link
 
     def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
-        """Nobody needs to hear of what passes by itself."""
+        """Nobody needs to hear of what passes by itself, nor that the member was removed: it joins again."""
+        if isinstance(error, FencedError):
+            fail("C8", f"{consumer.name} is told {error!r}, and joins again")
         if self._passing.get(consumer.name) == consumer.world.steps:
             fail("C8", f"{consumer.name} is told {error!r}, which passes by itself")
 

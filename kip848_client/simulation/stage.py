@@ -17,7 +17,7 @@ from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.actions import SESSION_CHANGE_MS
 from kip848_client.simulation.answer_checkers import AskedMembers, HeartbeatAnswers
 from kip848_client.simulation.application import ApplicationLoop, UserCode
-from kip848_client.simulation.assignor_checkers import InstalledTargets, RoundRequests
+from kip848_client.simulation.assignor_checkers import InstalledTargets, RoundRequests, ToldTargets
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Coverage
@@ -35,7 +35,7 @@ from kip848_client.simulation.group_checkers import (
 )
 from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
 from kip848_client.simulation.input_checkers import AssignorInputs, Limits, Resolutions, WatchedAssignors
-from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat
+from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat, ToldOwnership
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer, Observers
@@ -117,6 +117,7 @@ class Stage:
                 OffsetFencing(self.cluster, self.mirror),
                 ExclusiveReading(self.world, self.cluster, self.mirror, lambda: self.consumers),
                 ListenerPairs(),
+                ToldOwnership(),
                 OneHeartbeat(),
                 HeartbeatRules(),
                 RetryPace(),
@@ -131,7 +132,7 @@ class Stage:
                 OwnAssertions(self.cluster),
                 InstalledTargets(self.mirror),
                 HeartbeatAnswers(self.cluster, self.mirror),
-                *((AskedMembers(self.cluster, self.mirror), RoundRequests()) if scenario.assignors else ()),
+                *self._of_assignors(),
                 ToldFacts(self.cluster, self.mirror),
                 *self._probes(),
             ),
@@ -144,6 +145,13 @@ class Stage:
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
         self.world.after_step = self.observers.after_step
+
+    def _of_assignors(self) -> list[Observer]:
+        """Those that only look at members with assignors."""
+        if not self.scenario.assignors:
+            return []
+        told = ToldTargets(self.cluster.topics, lag_ms=self.scenario.metadata_lag_ms)
+        return [AskedMembers(self.cluster, self.mirror), RoundRequests(), told]
 
     def _probes(self) -> list[Observer]:
         """Those that ask what must change nothing, in a part of the runs."""

@@ -26,6 +26,7 @@ from kip848_client.member.assignor_events import (
 )
 from kip848_client.member.assignor_values import advertised, compute
 from kip848_client.member.events import MemberEvent
+from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
@@ -74,8 +75,11 @@ _MISCHIEF: Final = ("raises", "forgets", "reports", "hands in nonsense", "hangs"
 class UserAssignor:
     """Makes the calls that one member asks for, one at a time, each some time later."""
 
-    def __init__(self, consumer: SimulatedConsumer, *, offers: random.Random | None) -> None:
+    def __init__(self, consumer: SimulatedConsumer, *, observer: Observer, offers: random.Random | None) -> None:
         self._consumer = consumer
+        self._observer = observer
+        self.listens = bool(consumer.config.client_assignors)
+        """There is one, and it is told of targets."""
         self._assignor = _Weighted()
         self._busy = False
         self._offers = offers
@@ -83,8 +87,6 @@ class UserAssignor:
         """It offers another one, too, that nobody prefers."""
         self.asks = False
         """Its application wants another target, and the coordinator has not heard of it."""
-        self._told: tuple[int, int] | None = None
-        """Incarnation and epoch of the last target that it was told."""
 
     def call(self, effect: AssignorCall) -> None:
         """Run user code."""
@@ -92,8 +94,7 @@ class UserAssignor:
         if self._busy:
             fail("A1", f"{consumer.name}: two calls of the assignor at a time: {effect}")
         self._busy = True
-        if isinstance(effect, CallOnAssignment):
-            self._check_told(effect)
+        self._observer.assignor_called(consumer, effect)
         takes_ms = consumer.draw(*behaviour.assign_ms)
         mischief = None
         if behaviour.misbehaves and consumer.chance(behaviour.misbehaves):
@@ -116,6 +117,7 @@ class UserAssignor:
     def _return(self, effect: AssignorCall, mischief: str | None) -> None:
         self._busy = False
         if not self._consumer.closed:
+            self._observer.assignor_returned(self._consumer, effect)
             self._consumer.step(self._answer(effect, mischief if self._behaviour.misbehaves else None))
 
     def _answer(self, effect: AssignorCall, mischief: str | None) -> MemberEvent:
@@ -138,13 +140,3 @@ class UserAssignor:
                 return done
             case _:
                 assert_never(effect)
-
-    def _check_told(self, effect: CallOnAssignment) -> None:
-        """A2: each epoch of one life is told once."""
-        told = (self._consumer.member.snapshot().incarnation, effect.group_metadata.member_epoch)
-        if told == self._told:
-            fail("A2", f"{self._consumer.name}: told of epoch {told[1]} twice")
-        self._told = told
-        now = self._consumer.member.snapshot()
-        if now.member_epoch != told[1]:
-            fail("A2", f"{self._consumer.name}: told of epoch {told[1]}, and is at {now.member_epoch}")
