@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.errors import Kip848Error
+from kip848_client.spark.spark_home import unzipped_home, workers_have_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +113,9 @@ def spark_session(
         settings = dict(config or {})
         if SparkSession.getActiveSession() is None:
             os.environ["JAVA_HOME"] = str(find_java().home)
+            if local and "SPARK_HOME" not in os.environ and workers_have_pyspark(settings):
+                home = unzipped_home()
+                os.environ.update({} if home is None else {"SPARK_HOME": str(home)})
             defaults = {key: value for key, value in DEFAULTS.items() if local or key not in _LOCAL_ONLY}
             settings = {**defaults, **settings}
         for key, value in settings.items():

@@ -1,4 +1,4 @@
-"""One Spark session for all tests: starting the JVM takes longer than most of them."""
+"""One Spark session for all tests, because starting it takes longer than they do; a broker for those of streams."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.journal import MemoryJournal
+from tests.spark.arrange import produce
 from tests.spark.quick import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_PATIENT = {
+    "group.consumer.session.timeout.ms": 600_000,
+    "group.consumer.max.session.timeout.ms": 600_000,
+}
+"""A machine that is too busy for heartbeats must not look like a query that died."""
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +28,31 @@ def spark() -> Iterator[SparkSession]:
     """A local session that knows the source."""
     from kip848_client.spark import register, spark_session
 
-    session = spark_session("kip848 tests", config={**QUICK, "spark.sql.shuffle.partitions": "1"})
+    own = {"spark.sql.shuffle.partitions": "1", "spark.python.daemon.module": "tests.spark.daemon"}
+    session = spark_session("kip848 tests", config={**QUICK, **own})
     register(session)
     yield session
     with warnings.catch_warnings():
         # PySpark leaves its sockets to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         session.stop()
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    """What the coordinator of `broker` writes down."""
+    return MemoryJournal()
+
+
+@pytest.fixture
+def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
+    """A broker with one topic, ``orders``, of four partitions. Tests of batches have one of their own."""
+    with EmbeddedBroker({"orders": 4}, config=_PATIENT, journal=journal) as broker:
+        yield broker
+
+
+@pytest.fixture
+def address(broker: EmbeddedBroker) -> str:
+    """Where `broker` listens, with a hundred records in each partition."""
+    produce(broker.bootstrap_servers, "orders", 100, partitions=4)
+    return broker.bootstrap_servers

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,29 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-_PATIENT = {
-    "group.consumer.session.timeout.ms": 600_000,
-    "group.consumer.max.session.timeout.ms": 600_000,
-}
-"""A machine that is too busy for heartbeats must not look like a query that died."""
-
-
-@pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
-
-
-@pytest.fixture
-def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 4}, config=_PATIENT, journal=journal) as broker:
-        yield broker
-
-
-@pytest.fixture
-def address(broker: EmbeddedBroker) -> str:
-    produce(broker.bootstrap_servers, "orders", 100, partitions=4)
-    return broker.bootstrap_servers
 
 
 def all_left(broker: EmbeddedBroker, journal: MemoryJournal) -> bool:

@@ -6,13 +6,16 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 from kip848_client.spark import session
 from kip848_client.spark.session import JavaMissingError, SparkMissingError, find_java, require_pyspark
+from kip848_client.spark.spark_home import unzipped_home, workers_have_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,3 +124,44 @@ def test_a_running_session_keeps_its_settings(spark: SparkSession) -> None:
     assert again is spark
     assert (told, again.conf.get("spark.sql.shuffle.partitions")) == ("7", before)
     assert before != session.DEFAULTS["spark.sql.shuffle.partitions"], "the tests' session has its own"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
+    """From Spark's zip file each would compile it first: a second more, for each query that is started."""
+
+    def where(numbers: Iterable[int]) -> Iterator[str]:
+        import pyspark
+
+        yield pyspark.__file__
+
+    (found,) = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
+    assert found == pyspark.__file__
+    assert ".zip" not in found
+
+
+@pytest.mark.parametrize(
+    ("settings", "python", "same"),
+    [
+        ({}, sys.executable, True),
+        ({}, "/usr/bin/another-python", False),
+        ({"spark.pyspark.python": "another-python"}, sys.executable, False),
+    ],
+)
+def test_another_python_keeps_sparks_zip_file(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], python: str, same: bool
+) -> None:
+    """It need not have PySpark installed."""
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    assert workers_have_pyspark(settings) is same
+
+
+def test_a_pyspark_that_is_not_installed_as_usual_keeps_its_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout of Spark on the path, for example: its workers find it through the zip file alone."""
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert not workers_have_pyspark({})
+    assert unzipped_home() is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,20 +19,6 @@ from kip848_client.spark.data_loss import DataLossError
 from tests.security.certificates import Authority
 from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumed, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    # A machine that is too busy for heartbeats must not look like a query that died.
-    patient = {"group.consumer.session.timeout.ms": 600_000, "group.consumer.max.session.timeout.ms": 600_000}
-    with EmbeddedBroker({"orders": 4}, config=patient) as broker:
-        yield broker
-
-
-@pytest.fixture
-def address(broker: EmbeddedBroker) -> str:
-    produce(broker.bootstrap_servers, "orders", 100, partitions=4)
-    return broker.bootstrap_servers
 
 
 def test_everything_is_read_once_and_committed(broker: EmbeddedBroker, address: str) -> None:

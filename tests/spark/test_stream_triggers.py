@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ConfigError
 from tests.spark.arrange import GROUP, driving, everything, produce
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    # A machine that is too busy for heartbeats must not look like a query that died.
-    patient = {"group.consumer.session.timeout.ms": 600_000, "group.consumer.max.session.timeout.ms": 600_000}
-    with EmbeddedBroker({"orders": 4}, config=patient) as broker:
-        yield broker
-
-
-@pytest.fixture
-def address(broker: EmbeddedBroker) -> str:
-    produce(broker.bootstrap_servers, "orders", 100, partitions=4)
-    return broker.bootstrap_servers
 
 
 def test_available_now_reads_what_was_there_and_ends(broker: EmbeddedBroker, address: str) -> None:
