@@ -27,6 +27,8 @@ _MISSING: Final = dataclasses.MISSING
 _FACTORY: Final = object()
 """Default of a field with a factory: it is called for each object."""
 _set_class: Final = object.__dict__["__class__"].__set__
+_FEW: Final = 3
+"""Fields that are sooner written one by one past the checks than by becoming the mutable twin and back."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -112,7 +114,8 @@ def _make_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
     fields = dataclasses.fields(cls)
     scope: dict[str, object] = {"FACTORY": _FACTORY}
     parameters, body = ["self"], []
-    if frozen:
+    turns = frozen and len(fields) > _FEW
+    if turns:
         scope |= {"set_class": _set_class, "twin": mutable_twin(cls), "cls": cls}
         body.append(" set_class(self, twin)")
     for field in fields:
@@ -126,8 +129,12 @@ def _make_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
             body.append(f" if {name} is FACTORY: {name} = factory_{name}()")
         else:
             parameters.append(name)
-        body.append(f" self.{name} = {name}")
-    if frozen:
+        if frozen and not turns:
+            scope[f"set_{name}"] = cls.__dict__[name].__set__
+            body.append(f" set_{name}(self, {name})")
+        else:
+            body.append(f" self.{name} = {name}")
+    if turns:
         body.append(" set_class(self, cls)")
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")

@@ -8,7 +8,6 @@ atomic batch. Leaving is in `departure`, the arithmetic of step 3 in `current_as
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator import records, subscriptions
@@ -121,7 +120,7 @@ class _Heartbeat:
         subscription_changed = not metadata.subscribes_like(member.metadata)
         updated = member
         if metadata is not member.metadata or found.is_new:
-            updated = replace(member, metadata=metadata)
+            updated = GroupMember(member.member_id, metadata, member.current)
             self._batch.records.append(
                 records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
             )
@@ -129,7 +128,8 @@ class _Heartbeat:
         self._move_group(found, updated)
         target = self._move_target(found, updated)
         current = self._move_member(updated, target=target, subscription_changed=subscription_changed)
-        updated = replace(updated, current=current) if current is not updated.current else updated
+        if current is not updated.current:
+            updated = GroupMember(updated.member_id, updated.metadata, current)
         self._arm_timers(updated, changed=current is not member.current)
         is_join = self._message.member_epoch == JOIN_EPOCH
         if self._batch.records or is_join:
