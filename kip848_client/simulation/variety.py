@@ -115,7 +115,7 @@ def _draw_brief(rng: random.Random) -> Scenario:
     return replace(
         scenario,
         name="brief",
-        duration_ms=rng.choice((3, 3, 4)) * scenario.heartbeat_interval_ms,
+        duration_ms=rng.choice((3, 3, 3, 4)) * scenario.heartbeat_interval_ms,
         trials=rng.choice((0, 1)),
         assignors=0.97 if assigns else 0.0,
         behaviour=behaviour,
