@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from kip848_client.spark.fetch import read_ranges
 from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions, parse_options
 from kip848_client.spark.stream import Stream
+from tests.support.waiting import wait_until
 
 GROUP = "spark-group"
 MARCH_2026_MS = 1_772_323_200_000
@@ -108,23 +108,21 @@ class Driver:
 
     def run(self, rows: int, *, timeout_s: float = 120.0) -> None:
         """Run triggers until so many rows were read in all, and the last batch was reported as complete."""
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            if self.plan():
-                self.finish()
-            elif self.rows.total() >= rows:
-                return
-            assert time.monotonic() < deadline_s, f"{self.rows.total()} of {rows} rows were read"
+        try:
+            wait_until(lambda: not self.turn() and self.rows.total() >= rows, timeout_s, every_s=0)
+        except AssertionError as error:
+            raise AssertionError(f"{self.rows.total()} of {rows} rows were read in {timeout_s} s") from error
 
-    def turn(self) -> None:
-        """Run one trigger, with its batch if there is one."""
-        if self.plan():
-            self.finish()
+    def turn(self) -> bool:
+        """Run one trigger, with its batch if there is one. Returns whether there was."""
+        if not self.plan():
+            return False
+        self.finish()
+        return True
 
     def drain(self) -> None:
         """Run triggers until one has nothing to read."""
-        while self.plan():
-            self.finish()
+        wait_until(lambda: not self.turn(), 120.0, "a trigger with nothing to read", every_s=0)
 
 
 @contextlib.contextmanager
@@ -166,6 +164,12 @@ def consumer(address: str, **changed: str) -> Consumer:
 def consumed(messages: list[Any]) -> list[tuple[str, int, int]]:
     """Topic, partition and offset of messages."""
     return [(message.topic(), message.partition(), message.offset()) for message in messages]
+
+
+def take(plain: Consumer, seen: Counter[tuple[str, int, int]], count: int = 100) -> int:
+    """Let *plain* consume at most *count* of what comes, and keep it in *seen*. Returns how much that has in all."""
+    seen.update(consumed(plain.consume(count, 0.02)))
+    return seen.total()
 
 
 def partition(number: int, topic: str = "orders") -> TopicPartition:

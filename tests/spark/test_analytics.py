@@ -26,10 +26,10 @@ from kip848_client.report.figures import Commits, Percentiles
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import run
 from kip848_client.simulation.variety import scenario_of
-from kip848_client.spark.analytics import TABLES, Analysis, analyze, analyze_sweep, kept
+from kip848_client.spark.analytics import TABLES, Analysis, analyze, kept
 from kip848_client.spark.arrow_map import map_in_arrow
-from kip848_client.spark.sweep import Sweep, play_sweep
 from tests.spark.arrange import produce
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -200,6 +200,12 @@ def test_the_command_writes_tables_and_a_page(spark: SparkSession, played: Path,
     assert slowest["rebalance"]["max_ms"] == max(figures.rebalance.max_ms or 0 for figures in expected.values())
 
 
+def owned(member: Consumer) -> int:
+    """How many partitions it has, after it has looked for records and for news of the group."""
+    member.consume(10, timeout=0.02)
+    return len(member.assignment())
+
+
 def test_logs_of_real_members_and_their_broker_have_the_same_figures_on_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -214,12 +220,9 @@ def test_logs_of_real_members_and_their_broker_have_the_same_figures_on_spark(
             assert one.consume(30, timeout=60)
             with Consumer({**conf, "client.id": "c"}, journal=journals["two"]) as two:
                 two.subscribe(["orders"])
-                while len(one.assignment()) != 2 or len(two.assignment()) != 2:
-                    one.consume(10, timeout=0.05)
-                    two.consume(10, timeout=0.05)
+                wait_until(lambda: [owned(one), owned(two)] == [2, 2])
                 two.commit(asynchronous=False)
-            while len(one.assignment()) != 4:
-                one.consume(10, timeout=0.05)
+            wait_until(lambda: owned(one) == 4)
         broker.wait_for_group("g", members=0)
     for journal in journals.values():
         journal.close()
@@ -267,16 +270,6 @@ def test_what_is_not_there_is_told(spark: SparkSession, played: Path, tmp_path: 
         analyze(spark, [tmp_path])
     with pytest.raises(Kip848Error, match="no event of group 'nobody'; there is assignors-2, churn-7, quiet-1"):
         analyze(spark, [played / "2.jsonl"], group_id="nobody")
-
-
-def test_the_traces_of_a_sweep_can_be_analyzed(spark: SparkSession, tmp_path: Path) -> None:
-    """Thousands of runs are asked the questions that one log is asked."""
-    runs = play_sweep(spark, Sweep("mixed", range(2), traces="all"), tmp_path / "sweep")
-    ended = analyze_sweep(runs).rebalances.where("ms is not null")
-    counted = {row["group_id"]: row["count"] for row in ended.groupBy("group_id").count().collect()}
-    assert counted == {
-        f"mixed-{row['seed']}": len(row["rebalances"]) for row in runs.select("seed", "rebalances").collect()
-    }
 
 
 @pytest.mark.parametrize(

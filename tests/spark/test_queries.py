@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal
-from tests.spark.arrange import GROUP, committed, consumed, consumer, everything, options, produce
+from tests.spark.arrange import GROUP, committed, consumer, everything, options, produce, take
 from tests.spark.queries import DEADLINE_S, Sink, begin, start, stop, until
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ def all_left(broker: EmbeddedBroker, journal: MemoryJournal) -> bool:
     """Whether the group is empty, and every member of it has said so before it went."""
     broker.wait_for_group(GROUP, members=0, timeout_s=DEADLINE_S)
     return {event.fields["reason"] for event in journal.named("member_left")} == {"leave"}
+
+
+def wanted_from(broker: EmbeddedBroker) -> bool:
+    """Whether somebody is to have partitions that are not free yet."""
+    return any(member.target and not member.assigned for member in broker.wait_for_group(GROUP).members)
 
 
 def test_restarts_with_other_limits_continue_exactly(
@@ -82,13 +87,14 @@ def test_a_consumer_takes_over_in_the_middle_of_a_batch_and_gives_back(
     seen: Counter[tuple[str, int, int]] = Counter()
     with consumer(address) as plain:
         plain.subscribe(["orders"])
-        while not any(m.target and not m.assigned for m in broker.wait_for_group(GROUP).members):
-            assert plain.poll(0.01) is None
+        until(
+            lambda: take(plain, seen) or any(m.target and not m.assigned for m in broker.wait_for_group(GROUP).members),
+            query,
+        )
         for _ in range(10):
-            assert plain.poll(0.02) is None, "a batch reads all four partitions"
+            assert not take(plain, seen), "a batch reads all four partitions"
         sink.gate.set()
-        while seen.total() < 20:
-            seen.update(consumed(plain.consume(7, 0.05)))
+        until(lambda: take(plain, seen, 7) >= 20, query)
         plain.commit(asynchronous=False)
     broker.wait_for(GROUP, lambda group: [len(m.assigned) for m in group.members] == [4], timeout_s=DEADLINE_S)
     until(lambda: (sink.rows + seen).total() >= 800, query)

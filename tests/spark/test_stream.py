@@ -17,7 +17,7 @@ from kip848_client.faults import ALWAYS, error
 from kip848_client.journal import read_journal
 from kip848_client.spark.data_loss import DataLossError
 from tests.security.certificates import Authority
-from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumed, consumer, driving, everything, produce
+from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumer, driving, everything, produce, take
 from tests.support.waiting import wait_until
 
 
@@ -111,19 +111,13 @@ def test_a_revocation_waits_for_the_batch_and_then_hands_over_with_offsets(
         assert driver.plan()
         plain.subscribe(["orders"])
         seen: Counter[tuple[str, int, int]] = Counter()
-        while len(broker.wait_for_group(GROUP).members) < 2:
-            assert plain.poll(0.01) is None
+        wait_until(lambda: take(plain, seen) or len(broker.wait_for_group(GROUP).members) == 2)
         broker.wait_for(GROUP, lambda group: any(member.target and not member.assigned for member in group.members))
         for _ in range(20):
-            assert plain.poll(0.02) is None, "the query reads all four partitions"
+            assert not take(plain, seen), "the query reads all four partitions"
 
         driver.finish()
-        while len(plain.assignment()) < 2:
-            driver.turn()
-            seen.update(consumed(plain.consume(100, 0.02)))
-        while (driver.rows + seen).total() < 400:
-            driver.turn()
-            seen.update(consumed(plain.consume(100, 0.02)))
+        wait_until(lambda: driver.turn() + take(plain, seen) and (driver.rows + seen).total() == 400)
         plain.commit(asynchronous=False)
 
     assert driver.rows + seen == everything(100, partitions=4)
@@ -136,8 +130,7 @@ def test_what_a_consumer_read_is_not_read_again_when_it_leaves(broker: EmbeddedB
         seen: Counter[tuple[str, int, int]] = Counter()
         with consumer(address) as plain:
             plain.subscribe(["orders"])
-            while seen.total() < 30:
-                seen.update(consumed(plain.consume(7, 0.05)))
+            wait_until(lambda: take(plain, seen, 7) >= 30)
             plain.commit(asynchronous=False)
         driver.run(400 - seen.total())
 
@@ -157,15 +150,13 @@ def test_partitions_that_were_lost_are_neither_planned_nor_committed(broker: Emb
             with consumer(address) as plain:
                 plain.subscribe(["orders"])
                 taken: Counter[tuple[str, int, int]] = Counter()
-                while taken.total() < 20:
-                    taken.update(consumed(plain.consume(20, 0.05)))
+                wait_until(lambda: take(plain, taken, 20) >= 20)
                 plain.commit(asynchronous=False)
                 at = committed(broker)
                 driver.finish()
                 driver.turn()
                 assert all(committed(broker)[number] >= offset for number, offset in at.items())
-        while set(driver.rows) | set(taken) != set(everything(100, partitions=4)):
-            driver.turn()
+        wait_until(lambda: not driver.turn() and set(driver.rows) | set(taken) == set(everything(100, partitions=4)))
 
     assert max(driver.rows.values()) == 1, "within one query nothing is read twice"
     assert set(driver.rows) | set(taken) == set(everything(100, partitions=4))
@@ -178,14 +169,11 @@ def test_two_queries_share_a_group(broker: EmbeddedBroker, address: str) -> None
         one.finish()
         joining = threading.Thread(target=two.plan, name="second-query")
         joining.start()
-        while joining.is_alive():
-            one.turn()
+        wait_until(lambda: not one.turn() and not joining.is_alive(), 120.0)
         joining.join()
         two.finish()
         produce(address, "orders", 50, partitions=4, first=100)
-        while (one.rows + two.rows).total() < 600:
-            one.turn()
-            two.turn()
+        wait_until(lambda: not (one.turn() + two.turn()) and (one.rows + two.rows).total() >= 600)
         owners = [
             {tp.partition for tp in member.assigned} for member in broker.wait_for_group(GROUP, state="Stable").members
         ]
@@ -199,10 +187,10 @@ def test_two_queries_share_a_group(broker: EmbeddedBroker, address: str) -> None
 
 def test_committed_offsets_come_first(broker: EmbeddedBroker, address: str) -> None:
     """A query takes over from whatever read the group before."""
+    seen: Counter[tuple[str, int, int]] = Counter()
     with consumer(address) as plain:
         plain.subscribe(["orders"])
-        while sum(len(plain.consume(500, 0.1)) for _ in range(3)) or not plain.assignment():
-            pass
+        wait_until(lambda: take(plain, seen) == 400)
         plain.commit(asynchronous=False)
     produce(address, "orders", 5, partitions=4, first=100)
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import parse_line
 from kip848_client.report import build_timelines, figures_of
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import run
 from kip848_client.simulation.variety import scenario_of
+from kip848_client.spark.analytics import analyze_sweep
 from kip848_client.spark.sweep import Sweep, play_sweep, rebalances_of
 from kip848_client.spark.sweep_summary import plot_rebalances, summarize
 
@@ -47,6 +48,12 @@ def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark
     assert sum(times.count for times in summary.rebalances) == longer.selectExpr("sum(size(rebalances))").first()[0]  # type: ignore[index]
     plot_rebalances(summary, tmp_path / "times.png")
     assert (tmp_path / "times.png").stat().st_size > 5_000
+
+    lines = sum(len(row["log"]) for row in longer.select("log").collect())
+    with pytest.raises(
+        Kip848Error, match=rf"there is quiet-0, quiet-1, quiet-2 in {lines:,} lines, 0 of them malformed"
+    ):
+        analyze_sweep(longer, group_id="quiet-3")
 
 
 def test_a_folder_is_not_shared_by_two_sweeps(spark: SparkSession, tmp_path: Path) -> None:
