@@ -140,6 +140,11 @@ class Context:
 
     # ---------------------------------------------------------------------------------------------------- requests
 
+    @property
+    def requests_under_way(self) -> int:
+        """How many requests have no end yet."""
+        return len(self._pending)
+
     def send(
         self,
         request: Request[ResponseT],

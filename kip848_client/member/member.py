@@ -358,6 +358,11 @@ class Member:
         return readable
 
     @property
+    def requests_under_way(self) -> int:
+        """How many requests it has asked the shell for that are not over; what it forgets to end, it keeps for ever."""
+        return self._context.requests_under_way
+
+    @property
     def statistics(self) -> Statistics:
         """Counts and times for metrics; the member goes on writing them."""
         return self._context.statistics

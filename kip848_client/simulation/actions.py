@@ -102,6 +102,9 @@ class Actions:
                 self._to_one(rng, static, lambda consumer: stage.join(rng, instance_id=consumer.config.instance_id))
                 if static:
                     stage.note("double_start")
+            case Kind.HOLD_INSTANCE:
+                static = [consumer for consumer in living if consumer.config.instance_id is not None]
+                self._to_one(rng, static, self._hold_instance)
             case Kind.GROW:
                 self._to_a_topic(rng, lambda name: stage.cluster.topics.grow(name, count=rng.randint(1, 2)))
             case Kind.DELETE_TOPIC:
@@ -161,6 +164,15 @@ class Actions:
         code = rng.choice(REFUSED_WITH[api_key])
         times = 1 if api_key == _HEARTBEAT else rng.randint(1, 3)
         self._rule(consumer, api_key, error(code), times=times)
+
+    def _hold_instance(self, consumer: SimulatedConsumer) -> None:
+        """A static member is removed, and finds its instance id taken: by itself, until it leaves."""
+        for code, when in (
+            (ErrorCode.FENCED_MEMBER_EPOCH, lambda request: request.member_epoch > 0),
+            (ErrorCode.UNRELEASED_INSTANCE_ID, lambda request: request.member_epoch == 0),
+        ):
+            match = Match(apis=frozenset({_HEARTBEAT}), client_id=consumer.name, when=when)
+            self._stage.refusals.add(Rule(match, [error(code)]), network=self._stage.network)
 
     def _throttle(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
         """Answers ask for patience; a client must not mind, nor stop its heartbeats."""

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from kip848_client.errors import Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
@@ -21,11 +22,15 @@ from kip848_client.member.events import (
     CommitRequested,
     ListenerDone,
     LosePartitions,
+    OffsetsFetched,
+    PositionSet,
     RevokePartitions,
 )
+from kip848_client.member.positions import EARLIEST_TIMESTAMP
 from kip848_client.member.states import RUN, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.offset_questions import OffsetQuestions
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import Timer
@@ -98,6 +103,7 @@ class ApplicationLoop:
         self._last_polled_ms = 0
         self._busy_until_ms = 0
         self.closing = False
+        self._questions: Final = OffsetQuestions(consumer)
 
     # --------------------------------------------------------------------------------------------------------- polling
 
@@ -150,6 +156,8 @@ class ApplicationLoop:
         consumer, behaviour = self._consumer, self.behaviour
         if found and behaviour.commit and consumer.chance(behaviour.commit) and not consumer.failed:
             self.commit()
+        if behaviour.asks and consumer.chance(behaviour.asks):
+            self._questions.ask(frozenset(self._positions))
         stall_ms = 0
         if behaviour.stall and consumer.chance(behaviour.stall):
             stall_ms = consumer.config.max_poll_interval_ms
@@ -163,6 +171,21 @@ class ApplicationLoop:
             commit_id = consumer.next_call()
             consumer.commits_asked[commit_id] = self._world.now_ms
             consumer.step(CommitRequested(commit_id, dict(self.consumed), CommitKind.ASYNC, None))
+
+    def told_offsets(self, effect: OffsetsFetched) -> None:
+        """committed() returns, or raises."""
+        self._questions.answered(effect)
+
+    def raised(self, error: Kip848Error) -> None:
+        """poll() raises; an application without a reset policy then says itself where to begin."""
+        if isinstance(error, NoOffsetForPartitionError):
+            self._consumer.later(0, lambda: self._seek_to_beginning(error.partitions))
+
+    def _seek_to_beginning(self, names: Iterable[str]) -> None:
+        wanted = frozenset(names)
+        for partition in sorted(self._consumer.assignment()):
+            if str(partition) in wanted:
+                self._consumer.step(PositionSet(partition, OffsetAndMetadata(EARLIEST_TIMESTAMP)))
 
     def pump(self) -> None:
         """Inside poll() or close(): listeners first, then what the group wants, then records."""

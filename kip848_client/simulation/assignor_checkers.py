@@ -49,7 +49,6 @@ class InstalledTargets(Observer):
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._target_epoch = 0
         self._prepared: _Prepared | None = None
         self._installed: ConsumerGroupInstallAssignmentRequest | None = None
         self._before: Mapping[str, frozenset[IdPartition]] = {}
@@ -86,9 +85,6 @@ class InstalledTargets(Observer):
         """Compare the target with what was handed in."""
         installed, self._installed = self._installed, None
         mirror, before = self._mirror, self._before
-        if mirror.target_epoch != self._target_epoch:
-            self._target_epoch = mirror.target_epoch
-            self._check_hearers()
         if installed is None:
             return
         if mirror.target_epoch != installed.group_epoch:
@@ -108,12 +104,6 @@ class InstalledTargets(Observer):
                 fail("S10", f"an assignor reported {installed.error}, and {member_id} hears {told}")
             if wanted is not None and target != wanted:
                 fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
-
-    def _check_hearers(self) -> None:
-        """If the coordinator computed the target, what an assignor of members told before is over."""
-        group = self._mirror.group
-        if group is not None and group.target_metadata and not group.target_assignor:
-            fail("S10", f"the target is the coordinator's, and {sorted(group.target_metadata)} hear of an assignor's")
 
 
 class _Told(NamedTuple):

@@ -58,6 +58,9 @@ from kip848_client.simulation.wakeups import Wakeups
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
+_SLACK_MS: Final = 5
+"""What whole milliseconds of two clocks make of a wait."""
+
 
 class SimulatedConsumer:
     """One consumer, from its start to its close or crash.
@@ -160,19 +163,20 @@ class SimulatedConsumer:
         self.note("closing")
         self._leave_id = self.next_call()
         self.application.close()
-        deadline_ms = self.now_ms + self._close_ms
+        close_ms = self._close_ms if self._wakeups is None else self._wakeups.close_ms(self._close_ms)
+        deadline_ms = self.now_ms + close_ms
         self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
         if self._wakeups is not None:  # somebody else closes it too, and has more time
             self.step(LeaveRequested(self.next_call(), deadline_ms + self._close_ms, closing=True))
-        self.later(int(self._close_ms / self._clock_rate) + 2, self._close_is_late)
+        self.later(int(close_ms / self._clock_rate) + _SLACK_MS, lambda: self._close_is_late(close_ms))
         self.application.pump()
 
-    def _close_is_late(self) -> None:
+    def _close_is_late(self, close_ms: int) -> None:
         """L4: close() returns by its deadline; listeners that hang are not its fault."""
         if self.closed:
             return
         if not self.member.view().awaiting_app:
-            fail("L4", f"{self.name}: close() did not return in {self._close_ms} ms")
+            fail("L4", f"{self.name}: close() did not return in {close_ms} ms")
         self.crash()
 
     def crash(self) -> None:
@@ -267,7 +271,11 @@ class SimulatedConsumer:
         member = self.member
         self._coverage.member_event(member.phase, event)
         now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
+        if self._wakeups is not None:
+            self._wakeups.told(event)
         effects = member.step(event, now_ms=now_ms)
+        if self._wakeups is not None:
+            self._wakeups.asked(effects)
         view, before = member.view(), self.view
         self.view = view
         for effect in effects:
@@ -359,6 +367,7 @@ class SimulatedConsumer:
             case SurfaceError(error):
                 self._observer.error_surfaced(self, error)
                 self.note("error_surfaced", error=error)
+                self.application.raised(error)
             case Fail(error):
                 self._observer.stopped(self, error)
                 self.failed = True
@@ -367,7 +376,10 @@ class SimulatedConsumer:
                 self.assignor.call(effect)
             case AssignorFailed(error):
                 self.note("assignor_failed", error=error)
-            case OffsetsFetched() | AssignorsUnsupported():
+            case OffsetsFetched():
+                self._observer.offsets_told(self, effect)
+                self.application.told_offsets(effect)
+            case AssignorsUnsupported():
                 pass
             case _:
                 assert_never(effect)

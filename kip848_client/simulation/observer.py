@@ -10,7 +10,7 @@ from uuid import UUID
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import Kip848Error
 from kip848_client.member.assignor_events import AssignorCall
-from kip848_client.member.events import CommitDone, StateChanged
+from kip848_client.member.events import CommitDone, OffsetsFetched, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
@@ -38,6 +38,9 @@ class Observer:
 
     def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
         """Whoever asked for a commit is told what became of it; so is the log about automatic ones."""
+
+    def offsets_told(self, consumer: SimulatedConsumer, effect: OffsetsFetched) -> None:
+        """Who asked for committed offsets is about to be told."""
 
     def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
         """The application is about to be told of an error."""

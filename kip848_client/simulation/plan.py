@@ -34,6 +34,7 @@ class Kind(enum.Enum):
     THROTTLE = "throttles"
     CHANGE_CONFIG = "config_changes"
     DOUBLE_START = "double_starts"
+    HOLD_INSTANCE = "held_instances"
 
 
 @dataclass(frozen=True, slots=True)

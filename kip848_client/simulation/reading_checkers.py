@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kip848_client.errors import ErrorCode
+from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
@@ -231,6 +231,13 @@ class NoRecordLost(Observer):
         if offset not in allowed:
             fail("C6", f"{consumer.name} starts {partition} at {offset}, was told {allowed}")
         self._position[consumer.name, partition] = offset
+
+    def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+        """Whoever is told that nobody committed a partition has it, and was told so by the coordinator."""
+        if isinstance(error, NoOffsetForPartitionError):
+            unset = {str(tip) for tip in consumer.view.assigned if self._fetched.get((consumer.name, tip)) == 0}
+            if not error.partitions or not unset.issuperset(error.partitions):
+                fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {sorted(unset)}")
 
     def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
         """No gap behind what anybody was handed."""

@@ -13,11 +13,12 @@ from uuid import UUID
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import FencedError, Kip848Error
-from kip848_client.member.events import CommitDone, StateChanged
+from kip848_client.member.events import CommitDone, OffsetsFetched, StateChanged
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.heartbeat_checkers import least_backoff_ms
 from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.offset_questions import NOBODYS
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -56,7 +57,10 @@ class RetryPace(Observer):
             allowed_ms, what = pace.lookup_ms, "looks for the coordinator"
         else:
             assert isinstance(request, OffsetFetchRequest)
-            allowed_ms, what = pace.fetches.get(_asked(request), 0), "asks for offsets"
+            asked = _asked(request)
+            if any(name == NOBODYS.topic for name, _, _ in asked):
+                return  # its application asks, each time anew
+            allowed_ms, what = pace.fetches.get(asked, 0), "asks for offsets"
         if now_ms < allowed_ms:
             fail("C8", f"{consumer.name} {what} {allowed_ms - now_ms} ms before its back-off is over")
 
@@ -121,17 +125,33 @@ def _asked(request: OffsetFetchRequest) -> _Asked:
 
 
 class ToldOutcomes(Observer):
-    """C8: what is said of a commit is what the coordinator answered; names are asked of assigned topics only."""
+    """C8: of commits and offsets the coordinator's answer is told; names are asked of assigned topics only."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._answer: dict[str, tuple[int, dict[TopicPartition, int], list[int]]] = {}
         """Consumer -> the step in which the last answer to a commit came, its codes, and these in order."""
         self._assigned: dict[str, frozenset[UUID]] = {}
+        self._offsets: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
+        """Consumer -> the step in which the last committed offsets came, and these."""
 
-    @about(OffsetCommitRequest, ConsumerGroupHeartbeatRequest)
+    @about(OffsetCommitRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
-        """Remember the codes of an answer, or the topics of an assignment."""
+        """Remember the codes of an answer, the topics of an assignment, or the offsets."""
+        if isinstance(response, OffsetFetchResponse):
+            self._offsets[consumer.name] = (
+                consumer.world.steps,
+                {
+                    TopicPartition(topic.name or self._topics.names[topic.topic_id], item.partition_index): (
+                        item.committed_offset
+                    )
+                    for group in response.groups
+                    for topic in group.topics
+                    for item in topic.partitions
+                    if not item.error_code and item.committed_offset >= 0
+                },
+            )
+            return
         if isinstance(response, ConsumerGroupHeartbeatResponse):
             if response.assignment is not None:
                 self._assigned[consumer.name] = frozenset(
@@ -175,6 +195,17 @@ class ToldOutcomes(Observer):
             said = _codes_of(effect.error)
             if said and first not in said:
                 fail("C8", f"{consumer.name} is told {effect.error!r}, the first error was {first}")
+
+    def offsets_told(self, consumer: SimulatedConsumer, effect: OffsetsFetched) -> None:
+        """The same of committed offsets, for whoever asks for them."""
+        step, offsets = self._offsets.get(consumer.name, (-1, {}))
+        told = {partition: position.offset for partition, position in effect.offsets.items()}
+        if effect.error is not None:
+            offsets = {}
+        elif step != consumer.world.steps:
+            fail("C8", f"{consumer.name} is told {effect}, and nobody said so")
+        if told != offsets:
+            fail("C8", f"{consumer.name} is told {told}, and the coordinator said {offsets}")
 
     def names_asked(self, consumer: SimulatedConsumer, topic_ids: frozenset[UUID]) -> None:
         """Only what is assigned needs a name."""

@@ -26,6 +26,7 @@ class Behaviour:
         hang: part of the listener calls that take longer than the rebalance timeout.
         stall: part of the polls after which the application does not poll for longer than max.poll.interval.ms.
         commit: part of the polls that returned records after which it commits by hand.
+        asks: part of the polls after which it asks for committed offsets.
         rows_per_poll: most records that one poll() hands out.
         assign_ms: (least, most) that a call of a client-side assignor takes.
         misbehaves: part of these calls that raise, return nonsense, report an error, or take longer than their limit.
@@ -39,6 +40,7 @@ class Behaviour:
     hang: float = 0.0
     stall: float = 0.0
     commit: float = 0.2
+    asks: float = 0.0
     rows_per_poll: int = 50
     assign_ms: tuple[int, int] = (0, 50)
     misbehaves: float = 0.0
@@ -72,6 +74,8 @@ class Scenario:
         config_changes: heartbeat interval and session timeout of the group are changed.
         statics: part of the consumers that are static members; after a crash or a close they come back.
         double_starts: a second process with the instance id of a living one.
+        held_instances: static members that are removed by a coordinator which then refuses them their own instance id,
+            as Apache Kafka's does until they have left.
         patterns: part of the subscriptions that are by regular expression.
         assignors: part of the consumers that have a client-side assignor; one that has none turns its group to the
             server's.
@@ -81,6 +85,8 @@ class Scenario:
         encoded: part of the connections on which messages travel as bytes, through the codec.
         purity: part of the requests that are decided twice, to see that nothing changes and the answer is the same.
         auto_commit_ms: interval of the half of the consumers that commit by themselves.
+        no_reset: part of the consumers without a reset policy; their applications go to the beginning of a partition
+            when they are told that nobody committed there.
         heal_ms: bound of the liveness phase; 0 derives it from the other times.
         probes: part of the runs in which members and coordinator are asked what must change nothing: members at times
             at which they have nothing to do, the coordinator what it must refuse.
@@ -119,12 +125,14 @@ class Scenario:
     config_changes: float = 0.0
     statics: float = 0.0
     double_starts: float = 0.0
+    held_instances: float = 0.0
     patterns: float = 0.0
     assignors: float = 0.0
     metadata_lag_ms: int = 0
     group_max_size: int = 0
     produce_ms: int = 100
     auto_commit_ms: int = 1_000
+    no_reset: float = 0.0
     encoded: float = 0.1
     purity: float = 0.05
     probes: float = 0.1
@@ -157,7 +165,7 @@ ZOMBIES: Final = Scenario(
     coordinator_crashes_after_append=0.0,
     coordinator_crashes_before_append=0.0,
 )
-STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05)
+STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05, held_instances=0.05)
 PATTERNS: Final = Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05)
 TOPICS: Final = Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05)
 FAILOVER: Final = Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05)

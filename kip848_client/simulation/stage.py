@@ -193,7 +193,7 @@ class Stage:
             request_timeout_ms=scenario.request_timeout_ms,
             client_assignors=OFFERED if scenario.assignors and rng.random() < scenario.assignors else (),
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
-            auto_offset_reset=ResetPolicy.EARLIEST,
+            auto_offset_reset=self._reset_policy(name),
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
             # A process that comes back after a crash waits for the session of its former self to end.
             unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
@@ -221,6 +221,11 @@ class Stage:
         self.world.history.add(self.world.now_ms, name, "started", **details)
         consumer.start(self.subscription(rng, everything=self._number == 1 or self.healed))
         return consumer
+
+    def _reset_policy(self, name: str) -> ResetPolicy:
+        part = self.scenario.no_reset
+        none = bool(part) and self.world.random(f"reset {name}").random() < part
+        return ResetPolicy.NONE if none else ResetPolicy.EARLIEST
 
     def subscription(self, rng: random.Random, *, everything: bool = False) -> Subscription:
         """Some of the topics, by name or by pattern."""

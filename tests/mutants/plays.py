@@ -27,8 +27,23 @@ _ASSIGNORS: Final = (
     "behaviour.misbehaves=0.2",
     "behaviour.reweighs=0.1",
 )
+_ROUGH_ASSIGNORS: Final = (
+    "assignors=0.8",
+    "behaviour.misbehaves=0.6",
+    "behaviour.reweighs=0.3",
+    "joins=2",
+    "leaves=1.5",
+    "behaviour.hang=0.2",
+    "refusals=2",
+)
 _PROBES: Final = "probes=1"
 """In every play: what costs time and changes nothing is worth it here."""
+_SELDOM: Final = ("behaviour.asks=0.3", "no_reset=0.5", "trials=0", "statics=0.5", "held_instances=0.6")
+"""Applications that ask for committed offsets, some without a reset policy (those may start late), and coordinators
+that refuse a member its own instance id."""
+
+_HANGS: Final = "behaviour.hang=0.5"
+"""Listeners that hang: the world goes on meanwhile."""
 
 
 class Play(NamedTuple):
@@ -58,6 +73,12 @@ def _play(number: int) -> Play:
     tens, digit = divmod(number, 10)
     if digit == 9:
         return Play(_NAMED[tens % len(_NAMED)], tens, (_PROBES,))
-    if digit in {4, 7}:
+    if digit == 7:
+        return Play("mixed", number, (_PROBES, *_ROUGH_ASSIGNORS))
+    if digit == 4:
         return Play("mixed", number, (_PROBES, *_ASSIGNORS))
+    if digit == 6:
+        return Play("mixed", number, (_PROBES, _HANGS))
+    if digit == 2:
+        return Play("mixed", number, (_PROBES, *_SELDOM))
     return Play("mixed", number, (_PROBES,))
