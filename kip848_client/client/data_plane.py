@@ -27,6 +27,7 @@ from confluent_kafka import TopicPartition as PublicTopicPartition
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata  # noqa: PLC0414  for annotations
 
+from kip848_client.client.librdkafka_log import LIBRDKAFKA_LOGGER
 from kip848_client.config import ConfigValue, nearest_key
 from kip848_client.errors import (
     AuthenticationError,
@@ -42,6 +43,7 @@ from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.oauth_tokens import OAuthTokens
 
 __all__ = [
+    "LIBRDKAFKA_LOGGER",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",
@@ -59,9 +61,6 @@ __all__ = [
     "public",
     "translate",
 ]
-
-LIBRDKAFKA_LOGGER: Final = "kip848_client.librdkafka"
-"""Where librdkafka's own log lines go, unless the configuration has a ``logger``."""
 
 _UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
 
