@@ -31,7 +31,7 @@ COMMANDS: Final[dict[str, str]] = {
     "groups": "list, describe and delete groups; show offsets and lag",
     "report": "who read which partition when: event logs as numbers, a page, a picture",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
-    "sweep": "run many seeds",
+    "sweep": "play very many seeds on Spark, and keep what happened as Parquet",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
 
@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(f"{__name__}.{name}")
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return 2
     parsed = parser.parse_args(arguments)
     try:
         return int(parsed.run(parsed))

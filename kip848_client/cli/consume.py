@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from kip848_client.cli.properties import add_property_arguments, read_properties
+from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.telemetry import LOGGER, LogEvent
 
@@ -38,13 +38,12 @@ POLL_S: Final = 0.2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic; '^...' is a pattern in RE2 syntax")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="brokers to start from")
     parser.add_argument("--group", metavar="GROUP", required=True, help="the group to join")
     parser.add_argument("--from-beginning", action="store_true", help="without a committed offset start at the oldest")
     parser.add_argument("--max", metavar="N", type=int, help="end after N records")
     parser.add_argument("--json", action="store_true", help="print each record as one JSON object a line")
     parser.add_argument("--quiet", "-q", action="store_true", help="say nothing about rebalances")
-    add_property_arguments(parser)
+    add_client_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

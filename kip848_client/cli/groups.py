@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, Progress, ask
-from kip848_client.cli.properties import add_property_arguments, read_properties
+from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
 
@@ -40,10 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=help_text)
         if name != "list":
             action.add_argument("groups", metavar="GROUP", nargs="+")
-        action.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="brokers to start from")
         action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
         action.add_argument("--json", action="store_true", help="print one JSON object")
-        add_property_arguments(action)
+        add_client_arguments(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Properties on the command line and in a file, for every command that is a client: ``-X KEY=VALUE``, ``-F FILE``.
+"""What every command that is a client is told of its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
 
 A file is for what must not be seen by everybody: ``ps`` shows the command line.
 """
@@ -12,8 +12,16 @@ from pathlib import Path
 from kip848_client.errors import ConfigError
 
 
-def add_property_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options. Brokers can be named as for Kafka's own tools, too."""
+    parser.add_argument(
+        "--bootstrap",
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        required=True,
+        help="brokers to start from",
+    )
     parser.add_argument(
         "-X", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a consumer property"
     )

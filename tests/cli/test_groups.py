@@ -53,6 +53,17 @@ def test_groups_are_listed(billing: EmbeddedBroker, capsys: pytest.CaptureFixtur
     ]
 
 
+def test_brokers_are_named_as_for_kafkas_own_tools(kip848_broker: EmbeddedBroker) -> None:
+    """Hands type --bootstrap-server."""
+    assert main(["groups", "list", "--bootstrap-server", kip848_broker.bootstrap_servers]) == 0
+
+
+def test_no_command_shows_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first thing that anybody types."""
+    assert main([]) == 2
+    assert "join a group and print what arrives" in capsys.readouterr().err
+
+
 def test_a_group_is_described_with_members_and_lag(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """The second question: who reads what, and how far behind is it?"""
     with consumer_of(billing, "one") as consumer:
