@@ -110,17 +110,22 @@ def spark_session(
         from pyspark.sql import SparkSession  # takes a second
 
         builder = SparkSession.builder.appName(app_name).master(master)
-        settings = dict(config or {})
+        settings, home = dict(config or {}), None
         if SparkSession.getActiveSession() is None:
             os.environ["JAVA_HOME"] = str(find_java().home)
             if local and "SPARK_HOME" not in os.environ and workers_have_pyspark(settings):
                 home = unzipped_home()
-                os.environ.update({} if home is None else {"SPARK_HOME": str(home)})
             defaults = {key: value for key, value in DEFAULTS.items() if local or key not in _LOCAL_ONLY}
             settings = {**defaults, **settings}
         for key, value in settings.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        if home is None:
+            return builder.getOrCreate()
+        os.environ["SPARK_HOME"] = str(home)  # Java reads it when it starts; other programs started from here may not
+        try:
+            return builder.getOrCreate()
+        finally:
+            del os.environ["SPARK_HOME"]
 
 
 def require_pyspark() -> None:
