@@ -29,7 +29,9 @@ def spark() -> Iterator[SparkSession]:
     from kip848_client.spark import register, spark_session
 
     own = {"spark.sql.shuffle.partitions": "1", "spark.python.daemon.module": "tests.spark.daemon"}
-    session = spark_session("kip848 tests", config={**QUICK, **own})
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("SPARK_HOME", raising=False)  # another Spark on this machine
+        session = spark_session("kip848 tests", config={**QUICK, **own})
     register(session)
     yield session
     with warnings.catch_warnings():
