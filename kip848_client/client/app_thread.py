@@ -285,7 +285,7 @@ class AppThread:
             while not call.finished:
                 left_s = deadline_s + SLICE_S - time.monotonic()
                 if left_s <= 0:
-                    raise RequestTimeoutError(f"{what}: the coordinator gave no answer in time")
+                    raise self._with_reason(RequestTimeoutError(f"{what}: the coordinator gave no answer in time"))
                 self._check_thread()
                 self.wait(left_s)
         except BaseException:
@@ -293,7 +293,16 @@ class AppThread:
             self.abandon(call)
             raise
         if call.error is not None:
-            raise call.error
+            raise self._with_reason(call.error)
+
+    def _with_reason(self, error: Kip848Error) -> Kip848Error:
+        """*error*; or, of a time-out without a coordinator, one that says why there is none."""
+        missing = self.listeners.observer.lookup_failure
+        if missing is None or type(error) is not RequestTimeoutError or error.__cause__ is not None:
+            return error
+        told = RequestTimeoutError(f"{error}; the group's coordinator is not found: {missing}")
+        told.__cause__ = missing
+        return told
 
     def abandon(self, call: PendingCall) -> None:
         """Stop waiting for *call*."""

@@ -6,8 +6,10 @@ its AdminClient, which takes the same security settings as the data plane.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -19,7 +21,14 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from kip848_client.client.data_plane import LIBRDKAFKA_LOGGER, KafkaError, PublicTopicPartition, public, translate
 from kip848_client.config import ConfigValue
-from kip848_client.errors import BrokerError, ConfigError, ConnectionLostError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    Kip848Error,
+    RequestTimeoutError,
+)
 from kip848_client.model import TopicPartition
 
 AnswerT = TypeVar("AnswerT")
@@ -28,6 +37,11 @@ _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _ELECTION_PAUSE_S: Final = 0.1
+_ATTEMPT_S: Final = 10.0
+_FIRST_ATTEMPT_S: Final = 1.0
+"""Of the first contact; each further attempt is twice as long. librdkafka says why there is none only in between."""
+
+_TROUBLES_KEPT: Final = 32
 
 _CONSUMER_KEYS: Final = (
     "auto.offset.reset",
@@ -43,6 +57,8 @@ _CONSUMER_KEYS: Final = (
 )
 """What an AdminClient would warn about."""
 
+_REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+
 _GONE: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT}
 )
@@ -54,8 +70,9 @@ class LogOffsets:
 
     Args:
         conf: a data plane's configuration; isolation.level decides what the end is.
-        timeout_ms: of one question.
-        retries, retry_interval_ms: after one that failed; while a leader is elected, for the whole of timeout_ms.
+        timeout_ms: of one question, with everything that is tried again for it.
+        retries, retry_interval_ms: after a failure; while a leader is elected, or until a broker was reached for the
+            first time, for the whole of timeout_ms.
     """
 
     def __init__(
@@ -64,11 +81,17 @@ class LogOffsets:
         self._timeout_s: Final = timeout_ms / 1_000
         self._retries: Final = retries
         self._retry_interval_s: Final = retry_interval_ms / 1_000
+        self._servers: Final = str(conf["bootstrap.servers"])
+        self._reached = False
+        """Whether any broker ever answered."""
+        self._troubles: Final[deque[KafkaError]] = deque(maxlen=_TROUBLES_KEPT)
+        """What librdkafka says of connections."""
         uncommitted = str(conf.get("isolation.level", "read_committed")).lower() == "read_uncommitted"
         self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         settings: dict[str, Any] = {key: conf[key] for key in conf if not key.startswith(_CONSUMER_KEYS)}
         try:
             settings.setdefault("logger", logging.getLogger(LIBRDKAFKA_LOGGER))
+            settings["error_cb"] = self._troubles.append
             self._admin = AdminClient(settings)
         except KafkaException as error:
             raise ConfigError(str(translate(error, what="looking up offsets"))) from error
@@ -130,14 +153,14 @@ class LogOffsets:
             Kip848Error: no answer.
         """
         names = sorted(topics)
-        return self._retry("topic ids", lambda: self._ids_once(names)) if names else {}
+        return self._retry("topic ids", partial(self._ids_once, names)) if names else {}
 
-    def _ids_once(self, names: list[str]) -> dict[str, UUID]:
+    def _ids_once(self, names: list[str], timeout_s: float) -> dict[str, UUID]:
         ids: dict[str, UUID] = {}
-        described = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        described = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
         for name, answer in described.items():
             try:
-                topic_id = answer.result(self._timeout_s + 1).topic_id
+                topic_id = answer.result(timeout_s + 1).topic_id
             except KafkaException as error:
                 if error.args[0].code() not in _GONE:
                     raise
@@ -147,30 +170,28 @@ class LogOffsets:
                 ids[name] = UUID(int=(high % 2**64) << 64 | low % 2**64)
         return ids
 
-    def _describe(self, topic: str | None) -> dict[str, Any]:
+    def _describe(self, topic: str | None, timeout_s: float) -> dict[str, Any]:
         if topic is None:
-            return self._admin.list_topics(timeout=self._timeout_s).topics
-        return self._admin.list_topics(topic, timeout=self._timeout_s).topics
+            return self._admin.list_topics(timeout=timeout_s).topics
+        return self._admin.list_topics(topic, timeout=timeout_s).topics
 
     def _list(
         self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
         if not specs:
             return {}
-        return self._retry("offsets", lambda: self._list_once(specs, isolation or self._isolation))
+        return self._retry("offsets", partial(self._list_once, specs, isolation or self._isolation))
 
     def _list_once(
-        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel, *, learn: bool = True
+        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel, timeout_s: float, *, learn: bool = True
     ) -> dict[TopicPartition, int]:
         asked: dict[PublicTopicPartition, Any] = {public(name): spec for name, spec in specs.items()}
-        answers = self._admin.list_offsets(
-            asked, isolation_level=isolation, request_timeout=max(0.001, self._timeout_s)
-        )
+        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
         listed: dict[TopicPartition, int] = {}
         unknown: set[str] = set()
         for partition, answer in answers.items():
             try:
-                listed[TopicPartition(partition.topic, partition.partition)] = answer.result(self._timeout_s + 1).offset
+                listed[TopicPartition(partition.topic, partition.partition)] = answer.result(timeout_s + 1).offset
             except KafkaException as error:
                 if error.args[0].code() not in _GONE:
                     raise
@@ -178,33 +199,57 @@ class LogOffsets:
         # librdkafka looks partitions up in what it knows of the topic, and a topic may have grown since.
         if unknown and learn and self.partition_counts(unknown):
             missing = {name: spec for name, spec in specs.items() if name not in listed}
-            listed.update(self._list_once(missing, isolation, learn=False))
+            listed.update(self._list_once(missing, isolation, timeout_s, learn=False))
         return listed
 
-    def _retry(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
+    def _retry(self, what: str, ask: Callable[[float], AnswerT]) -> AnswerT:
         """Ask, and again after a failure: as often as was said; for the whole time-out if it is a passing one."""
-        deadline_s = time.monotonic() + self._timeout_s
+        began_s = time.monotonic()
+        deadline_s = began_s + self._timeout_s
+        numbers = itertools.count()
+        self._troubles.clear()
 
         def given_up(state: tenacity.RetryCallState) -> bool:
             failure = state.outcome.exception() if state.outcome is not None else None
-            passing = failure is not None and _passing(failure) and time.monotonic() < deadline_s
+            if time.monotonic() >= deadline_s or isinstance(failure, AuthenticationError):
+                return True
+            passing = failure is not None and (_passing(failure) or not self._reached)
             return state.attempt_number > self._retries and not passing
 
         def pause_s(state: tenacity.RetryCallState) -> float:
             return self._retry_interval_s if state.attempt_number <= self._retries else _ELECTION_PAUSE_S
 
         def told() -> AnswerT:
+            longest_s = _ATTEMPT_S if self._reached else _FIRST_ATTEMPT_S * 2 ** min(next(numbers), 10)
             try:
-                return ask()
-            except KafkaException as error:
-                raise translate(error, what=f"looking up {what}") from error
-            except TimeoutError as error:
-                message = f"looking up {what}: no answer in {self._timeout_s:.0f} s"
-                raise RequestTimeoutError(message) from error
+                answer = ask(max(0.001, min(longest_s, deadline_s - time.monotonic())))
+            except (KafkaException, TimeoutError) as error:
+                raise self._failure(error, what, waited_s=time.monotonic() - began_s) from error
+            self._reached = True
+            self._admin.poll(0)  # or librdkafka keeps what it has to say of connections, for ever
+            return answer
 
         # A leader's election tells nobody of its end: one can only ask again after a pause.
         again = tenacity.retry_if_exception_type(Kip848Error)
         return tenacity.Retrying(stop=given_up, wait=pause_s, retry=again, reraise=True)(told)
+
+    def _failure(self, error: KafkaException | TimeoutError, what: str, *, waited_s: float) -> Kip848Error:
+        """What to raise for *error*; of brokers that are silent, where they were looked for, and what was seen."""
+        self._admin.poll(0)
+        failure = RequestTimeoutError("") if isinstance(error, TimeoutError) else translate(error, what=what)
+        if not isinstance(failure, (RequestTimeoutError, ConnectionLostError)):
+            self._reached |= isinstance(failure, BrokerError)
+            return failure
+        told = [trouble for trouble in self._troubles if trouble.code() != KafkaError._ALL_BROKERS_DOWN]
+        refused = [trouble for trouble in told if trouble.code() in _REFUSALS]
+        seen = f": {(refused or told)[-1].str()}" if told else ""
+        if refused and not self._reached:
+            return AuthenticationError(f"looking up {what}: no connection to {self._servers}{seen}")
+        return type(failure)(
+            f"looking up {what}: no broker answered in {waited_s:.0f} s; bootstrap.servers is {self._servers}{seen}. "
+            "Check that a broker listens there, that this machine can reach it, and that security.protocol is what it "
+            "speaks"
+        )
 
 
 def _passing(failure: BaseException) -> bool:

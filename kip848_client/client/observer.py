@@ -59,7 +59,8 @@ class MemberObserver:
         self._ended = (0, 0)
         """Rebalances that ended well, and others, as of the last look."""
         self._commit_written_ns = 0
-        self._lookups_fail = False
+        self.lookup_failure: Exception | None = None
+        """Why the group's coordinator is not known, since that could be said."""
         self._heartbeats = 0
         """Heartbeats sent, as of the last look."""
 
@@ -161,8 +162,9 @@ class MemberObserver:
         """A request ended without an answer."""
         api = type(what).__name__
         # Without a coordinator nothing else happens: the first of a row of failures must not be missed.
-        lookup = isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)) and not self._lookups_fail
-        self._lookups_fail |= lookup
+        lookup = isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)) and self.lookup_failure is None
+        if isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)):
+            self.lookup_failure = error
         log_event(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
         if lookup:
             self._write("coordinator_not_found", api=api, error=str(error))
@@ -171,7 +173,7 @@ class MemberObserver:
 
     def coordinator_connected(self, *, node_id: int, host: str, port: int) -> None:
         """The coordinator's connection is up."""
-        self._lookups_fail = False
+        self.lookup_failure = None
         log_event(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=f"{host}:{port} (node {node_id})")
         self._write("coordinator_found", node_id=node_id, host=host, port=port)
 

@@ -13,7 +13,8 @@ from kip848_client.client.data_plane import OFFSET_INVALID, KafkaException, Publ
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.ownership import OneThread
-from kip848_client.errors import Kip848Error
+from kip848_client.config import ConsumerConfig
+from kip848_client.errors import ConnectionLostError, Kip848Error, RequestTimeoutError
 
 if TYPE_CHECKING:
     from kip848_client.client.data_plane import ClusterMetadata
@@ -24,6 +25,7 @@ AnswerT = TypeVar("AnswerT")
 class ClusterQuestions:
     """Every question is asked on the calling thread and waits for its answer."""
 
+    _config: ConsumerConfig
     _fetcher: Fetcher
     _group: GroupMember
     _gate: OneThread
@@ -113,4 +115,9 @@ class ClusterQuestions:
             try:
                 return ask()
             except KafkaException as error:
-                raise translate(error, what=what) from error
+                failure = translate(error, what=what)
+                if isinstance(failure, (ConnectionLostError, RequestTimeoutError)):
+                    # librdkafka's words name no address.
+                    servers = self._config.data_plane["bootstrap.servers"]
+                    failure = type(failure)(f"{failure}; bootstrap.servers is {servers}")
+                raise failure from error

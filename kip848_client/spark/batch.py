@@ -9,7 +9,7 @@ from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
-from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, check_settings, data_plane
+from kip848_client.spark.fetch import check_settings, log_offsets
 from kip848_client.spark.group_offsets import GroupOffsets
 from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
@@ -27,12 +27,7 @@ def plan_batch(options: SourceOptions) -> list[Task]:
         Kip848Error: no answer.
     """
     check_settings(options)
-    log = LogOffsets(
-        data_plane(options),
-        timeout_ms=LOOKUP_TIMEOUT_MS,
-        retries=options.retries,
-        retry_interval_ms=options.retry_interval_ms,
-    )
+    log = log_offsets(options)
     partitions = _partitions(options, log)
     begins, ends = log.begins(partitions), log.ends(partitions)
     missing = partitions - ends.keys()
@@ -84,7 +79,7 @@ def _starts(
 ) -> dict[TopicPartition, int]:
     if options.starting is not Edge.COMMITTED:
         return find_place(options.starting, partitions, log)
-    group = GroupOffsets(options.client)
+    group = GroupOffsets(options.client, timeout_ms=options.lookup_timeout_ms)
     try:
         committed = group.committed(partitions)
     finally:

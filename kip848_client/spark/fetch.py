@@ -17,7 +17,6 @@ from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.schema import arrow_records
 
-LOOKUP_TIMEOUT_MS: Final = 10_000
 NO_GROUP: Final = "kip848-spark-batch"
 """librdkafka wants a group.id even of a consumer that is in no group."""
 
@@ -41,6 +40,20 @@ def check_settings(options: SourceOptions) -> None:
         ConfigError: it refuses a key or a value.
     """
     RangeReader(data_plane(options), poll_timeout_ms=options.poll_timeout_ms).close()
+
+
+def log_offsets(options: SourceOptions) -> LogOffsets:
+    """Who asks brokers about offsets and topics for *options*.
+
+    Raises:
+        ConfigError: a key or value is wrong.
+    """
+    return LogOffsets(
+        data_plane(options),
+        timeout_ms=options.lookup_timeout_ms,
+        retries=options.retries,
+        retry_interval_ms=options.retry_interval_ms,
+    )
 
 
 def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -103,7 +116,7 @@ def _read_range(reader: RangeReader, each: OffsetRange, options: SourceOptions) 
         except RecordsGoneError as error:
             if options.fail_on_data_loss:
                 raise data_loss(str(error)) from error
-            begin = LogOffsets(data_plane(options), timeout_ms=LOOKUP_TIMEOUT_MS).begins([each.partition])
+            begin = log_offsets(options).begins([each.partition])
             if begin.get(each.partition, each.end) <= start:
                 return  # the topic is gone, or was made anew: nothing of this range is left
             start = begin[each.partition]

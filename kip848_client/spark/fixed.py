@@ -42,10 +42,16 @@ class FixedPartitions:
         self._closed = threading.Event()
         self._gate = Gate()
         self._gate.restore(restored.positions)
-        self._group = GroupOffsets(options.client) if "group.id" in options.client else None
+        self._group = (
+            GroupOffsets(options.client, timeout_ms=options.lookup_timeout_ms) if "group.id" in options.client else None
+        )
         new = options.assigned - restored.positions.keys()
         kept = {partition: restored.positions[partition] for partition in options.assigned - new}
-        self._gate.assign({**kept, **self._begin(new, log)})
+        try:
+            self._gate.assign({**kept, **self._begin(new, log)})
+        except BaseException:
+            self.close()
+            raise
         self._gate.owe(kept)
 
     def check(self) -> None:
@@ -108,14 +114,14 @@ class FixedPartitions:
 
     def _begin(self, partitions: Iterable[TopicPartition], log: LogOffsets) -> dict[TopicPartition, int]:
         new = frozenset(partitions)
+        missing = new - log.ends(new).keys()
+        if missing and self._options.fail_on_data_loss:
+            raise data_loss(f"partitions to read do not exist: {describe_partitions(missing)}")
+        new -= missing
         found: dict[TopicPartition, int] = {}
         place = self._options.starting
         if place is Edge.COMMITTED:
             assert self._group is not None, "options are checked"
             found = self._group.committed(new)
             place = Edge.EARLIEST if self._options.client["auto.offset.reset"] == "earliest" else Edge.LATEST
-        found.update(find_place(place, new - found.keys(), log))
-        missing = new - found.keys()
-        if missing and self._options.fail_on_data_loss:
-            raise data_loss(f"partitions to read do not exist: {describe_partitions(missing)}")
-        return found
+        return {**found, **find_place(place, new - found.keys(), log)}

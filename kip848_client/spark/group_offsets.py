@@ -10,17 +10,17 @@ from kip848_client.config import parse_consumer_config
 from kip848_client.member.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 
-TIMEOUT_MS: Final = 10_000
-
 
 class GroupOffsets:
     """The offsets of one group. Joins nothing.
 
     Args:
         client: configuration with a group.id.
+        timeout_ms: of one question.
     """
 
-    def __init__(self, client: Mapping[str, str]) -> None:
+    def __init__(self, client: Mapping[str, str], *, timeout_ms: int) -> None:
+        self._timeout_ms: Final = timeout_ms
         self._member = build_group_member(parse_consumer_config(client), records=_Nothing())
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -29,7 +29,7 @@ class GroupOffsets:
         Raises:
             Kip848Error: no answer.
         """
-        found = self._member.committed(partitions, timeout_ms=TIMEOUT_MS)
+        found = self._member.committed(partitions, timeout_ms=self._timeout_ms)
         return {partition: at.offset for partition, at in found.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -39,7 +39,7 @@ class GroupOffsets:
             Kip848Error: refused, or no answer.
         """
         named = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-        self._member.commit_sync(named, timeout_ms=TIMEOUT_MS)
+        self._member.commit_sync(named, timeout_ms=self._timeout_ms)
 
     def close(self) -> None:
         """Close connections."""

@@ -47,6 +47,7 @@ class SourceOptions:
         poll_timeout_ms: how long a task waits for a record that must come.
         retries, retry_interval_ms: for looking up offsets.
         first_assignment_ms: how long the first trigger waits for partitions.
+        lookup_timeout_ms: how long one question to brokers may take, with everything that is tried again for it.
         event_log: file on the driver's machine that the member's events are appended to.
     """
 
@@ -68,6 +69,7 @@ class SourceOptions:
     retries: int
     retry_interval_ms: int
     first_assignment_ms: int
+    lookup_timeout_ms: int
     event_log: str | None
 
     @property
@@ -80,6 +82,9 @@ class SourceOptions:
         """Whether this is for a stream."""
         return self.ending is None
 
+
+LOOKUP_TIMEOUT_MS: Final = 30_000
+"""Unless kafka.default.api.timeout.ms is set: long enough for a broker that restarts, short for one that never was."""
 
 _SELECTION: Final = ("assign", "subscribe", "subscribePattern")
 _STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -187,6 +192,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         retries=_or(reader.number("fetchOffset.numRetries", low=0), 3),
         retry_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs", low=0), 10),
         first_assignment_ms=reader.duration_ms("firstAssignmentTimeout", default=10_000),
+        lookup_timeout_ms=reader.kafka_number("default.api.timeout.ms", low=1) or LOOKUP_TIMEOUT_MS,
         event_log=reader.text("eventLog"),
     )
 
@@ -289,7 +295,12 @@ class _Reader:
         return self.word(name, ("true", "false"), default=str(default).lower()) == "true"
 
     def number(self, name: str, *, low: int) -> int | None:
-        text = self.text(name)
+        return self._integer(name, self.text(name), low=low)
+
+    def kafka_number(self, name: str, *, low: int) -> int | None:
+        return self._integer(f"kafka.{name}", self.kafka.get(name), low=low)
+
+    def _integer(self, name: str, text: str | None, *, low: int) -> int | None:
         if text is None:
             return None
         try:

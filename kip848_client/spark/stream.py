@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.model import TopicPartition
 from kip848_client.spark.data_loss import data_loss
-from kip848_client.spark.fetch import LOOKUP_TIMEOUT_MS, check_settings, data_plane
+from kip848_client.spark.fetch import check_settings, log_offsets
 from kip848_client.spark.fixed import FixedPartitions
 from kip848_client.spark.membership import Membership
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
@@ -103,12 +102,7 @@ class Stream:
     def __init__(self, options: SourceOptions) -> None:
         check_settings(options)
         self._options = options
-        self._log = LogOffsets(
-            data_plane(options),
-            timeout_ms=LOOKUP_TIMEOUT_MS,
-            retries=options.retries,
-            retry_interval_ms=options.retry_interval_ms,
-        )
+        self._log = log_offsets(options)
         self._source: Ownership | None = None
         self._planned: dict[str, Any] | None = None
         self._stop_at: dict[TopicPartition, int] | None = None
@@ -172,8 +166,8 @@ class Stream:
             kind = FixedPartitions if self._options.assigned else Membership
             self._source = kind(self._options, restored, self._log)
             self._warn_if_patient(self._source)
-            self._source.await_assignment(self._options.first_assignment_ms / 1_000)
             self._warn_if_missing()
+            self._source.await_assignment(self._options.first_assignment_ms / 1_000)
         if self._bounded and self._stop_at is None:
             topics = {partition.topic for partition in self._source.readable()} | self._options.subscription.topics
             counts = self._log.partition_counts(topics)
@@ -252,9 +246,15 @@ class Stream:
         return {**positions, **lost}
 
     def _warn_if_missing(self) -> None:
-        """A group may wait for topics that do not exist yet; but a query that waits for a misspelt one tells."""
+        """A group may wait for topics that do not exist yet; but a query that waits for a misspelt one tells.
+
+        Raises:
+            Kip848Error: no broker answers. A member would wait for one, and the query with it, for ever.
+        """
+        if self._options.assigned:
+            return
         topics = self._options.subscription.topics
-        missing = topics - self._log.partition_counts(topics).keys() if topics else frozenset()
+        missing = topics - self._log.partition_counts(topics or None).keys()
         if missing:
             _log.warning(
                 "topics that are subscribed to do not exist: %s; they are read once they are there",

@@ -1,0 +1,67 @@
+"""A plain consumer whose brokers cannot be reached: every error that it raises says where it looked."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from kip848_client import Consumer
+from kip848_client.errors import Kip848Error, RequestTimeoutError
+from tests.support.waiting import wait_until
+
+ORDERS = TopicPartition("orders", 0, 5)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens, and nobody will."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def lonely(nobody: str) -> Iterator[Consumer]:
+    """A consumer of `nobody`."""
+    with Consumer({"bootstrap.servers": nobody, "group.id": "g", "default.api.timeout.ms": 200}) as consumer:
+        yield consumer
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda consumer: consumer.list_topics(timeout=0.2),
+        lambda consumer: consumer.get_watermark_offsets(ORDERS, timeout=0.2),
+        lambda consumer: consumer.offsets_for_times([ORDERS], timeout=0.2),
+    ],
+)
+def test_questions_to_nobody_name_the_address(nobody: str, lonely: Consumer, ask: Callable[[Consumer], object]) -> None:
+    """librdkafka's own words are "broker transport failure", which leaves everything to guess."""
+    with pytest.raises(Kip848Error, match=f"bootstrap.servers is {nobody}"):
+        ask(lonely)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda consumer: consumer.committed([ORDERS]),
+        lambda consumer: consumer.commit(offsets=[ORDERS], asynchronous=False),
+    ],
+)
+def test_calls_that_wait_for_the_coordinator_say_why_there_is_none(
+    nobody: str, lonely: Consumer, call: Callable[[Consumer], object]
+) -> None:
+    """ "No answer came" is true, and of no use."""
+    raised: list[str] = []
+
+    def told() -> bool:
+        with pytest.raises(RequestTimeoutError) as error:
+            call(lonely)
+        raised.append(str(error.value))
+        return "coordinator is not found" in raised[-1]
+
+    wait_until(told)
+    assert raised[-1].endswith(f"the group's coordinator is not found: no connection to {nobody}: Connection refused")

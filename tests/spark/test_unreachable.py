@@ -1,0 +1,96 @@
+"""Brokers that cannot be reached, from the driver's side: the error names the address, and comes when it was to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client.errors import AuthenticationError, Kip848Error
+from kip848_client.spark.batch import plan_batch
+from kip848_client.spark.fetch import log_offsets
+from kip848_client.spark.options import parse_options
+from tests.security.certificates import Authority
+from tests.spark.arrange import driving, options
+from tests.support.waiting import wait_until
+
+SOON = {"kafka.default.api.timeout.ms": 300}
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens, and nobody will."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"subscribe": None, "subscribePattern": "orders.*"},
+        {"subscribe": None, "assign": '{"orders":[0]}'},
+        {"subscribe": None, "assign": '{"orders":[0]}', "startingOffsets": "earliest", "kafka.group.id": None},
+    ],
+)
+def test_a_stream_without_a_broker_fails_and_names_the_address(nobody: str, changed: Mapping[str, object]) -> None:
+    """A mistyped address is the first mistake of all; a query that waits for ever in silence does not tell."""
+    with pytest.raises(Kip848Error, match=rf"{nobody}.*Connection refused"):
+        with driving(nobody, {**SOON, **changed}) as driver:
+            driver.plan()
+
+
+def test_a_batch_without_a_broker_fails_and_names_the_address(nobody: str) -> None:
+    """With what to look at."""
+    chosen = parse_options(options(nobody, SOON, streaming=False), streaming=False)
+    with pytest.raises(
+        Kip848Error, match=rf"no broker answered in \d+ s; bootstrap.servers is {nobody}.*refused.*security.protocol is"
+    ):
+        plan_batch(chosen)
+
+
+def test_a_refusal_is_told_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    """Trying a wrong password again and again locks accounts; and the time-out is for what may still come."""
+    authority = Authority(tmp_path)
+    server = authority.issue("server", "localhost", "127.0.0.1")
+    sasl = BrokerSasl({"alice": "secret"}, ("PLAIN",))
+    wrong = {
+        "kafka.default.api.timeout.ms": 3_600_000,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.ca.location": authority.ca_file,
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "wrong",
+    }
+    with EmbeddedBroker({"orders": 1}, tls=BrokerTls(server.certificate, server.key), sasl=sasl) as broker:
+        chosen = parse_options(options(broker.bootstrap_servers, wrong, streaming=False), streaming=False)
+        with pytest.raises(AuthenticationError, match=rf"{broker.bootstrap_servers}: .*Authentication failed"):
+            plan_batch(chosen)
+
+
+def test_a_broker_that_comes_later_is_waited_for() -> None:
+    """A cluster and its jobs are started together."""
+    with EmbeddedBroker() as before:
+        address = before.bootstrap_servers
+    late = {"kafka.default.api.timeout.ms": 240_000, "kafka.reconnect.backoff.max.ms": 200}
+    chosen = parse_options(options(address, late, streaming=False), streaming=False)
+    found: list[Mapping[str, int]] = []
+    asking = threading.Thread(target=lambda: found.append(log_offsets(chosen).partition_counts(["orders"])))
+    asking.start()
+    with EmbeddedBroker({"orders": 3}, port=int(address.partition(":")[2])):
+        wait_until(lambda: found or not asking.is_alive(), 300.0)
+    asking.join()
+
+    assert found == [{"orders": 3}]
+
+
+@pytest.mark.parametrize("text", ["soon", "0"])
+def test_a_timeout_that_is_none_is_refused(text: str) -> None:
+    """Before anything is asked."""
+    with pytest.raises(Kip848Error, match=r"kafka\.default\.api\.timeout\.ms"):
+        parse_options(options("h:1", {"kafka.default.api.timeout.ms": text}), streaming=True)
