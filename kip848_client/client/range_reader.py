@@ -39,6 +39,7 @@ _FIXED: Final[Mapping[str, ConfigValue]] = {"enable.partition.eof": True, "enabl
 
 _WAIT_S: Final = 0.1
 _WARM_TIMEOUT_S: Final = 5.0
+_ASK_TIMEOUT_S: Final = 5.0
 
 _PASSING: Final = frozenset(
     {
@@ -56,7 +57,7 @@ _GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_
 
 
 class RecordsGoneError(Kip848Error):
-    """Records that a range covers are no longer there: retention, deletion of records, or of the topic."""
+    """Records that a range covers are not there: retention, deletion of records or of the topic, a log cut short."""
 
 
 class RangeReader:
@@ -76,7 +77,7 @@ class RangeReader:
         """Read records with ``start <= offset < end``, in order, in lists that are not empty.
 
         Raises:
-            RecordsGoneError: the log begins after *start*, or the topic is gone.
+            RecordsGoneError: the log begins after *start* or ends before *end*, or the topic is gone.
             RequestTimeoutError: no record came for the time-out.
             Kip848Error: the broker refuses.
         """
@@ -104,7 +105,7 @@ class RangeReader:
                     batch = plane.consume(1, _WAIT_S)
                     if batch and wanted > 1:
                         batch += plane.consume(wanted - 1, 0)
-                ended = False
+                ended: int | None = None
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
                 if any(map(Message.error, batch)):
                     batch, ended = _without_events(batch, partition, start=position)
@@ -116,16 +117,30 @@ class RangeReader:
                         yield batch
                     position = last + 1
                     deadline_s = time.monotonic() + self._poll_timeout_s
-                elif not ended and time.monotonic() >= deadline_s:
+                elif time.monotonic() >= deadline_s and (ended is None or ended < end):
                     raise RequestTimeoutError(
                         f"{partition}: no record from offset {position} on came in {self._poll_timeout_s:.0f} s, "
                         f"although the range goes to {end}; see kafkaConsumer.pollTimeoutMs"
                     )
-                if ended:
-                    # The end of the log: what is missing up to *end* was compacted away, or was never committed.
-                    return
+                if ended is None or position >= end:
+                    continue
+                if ended >= end:
+                    return  # what is missing was compacted away, or was never committed
+                # The end of a replica that lags, as one does after a change of the leader: the records come yet.
+                self._check_end(partition, position, end)
         finally:
             plane.incremental_unassign(assigned)
+
+    def _check_end(self, partition: TopicPartition, position: int, end: int) -> None:
+        """Ask the leader whether there is anything up to *end*; a log can be cut short, and topics be made anew."""
+        try:
+            _, last = self._plane.get_watermark_offsets(public(partition), timeout=_ASK_TIMEOUT_S)
+        except KafkaException:
+            return  # nobody knows it now; the time-out decides
+        if last < end:
+            raise RecordsGoneError(
+                f"{partition} was read up to {position} and ends at {last}, although it went to {end}"
+            )
 
     def _learn(self, topic: str) -> None:
         if topic in self._warm:
@@ -138,16 +153,16 @@ class RangeReader:
         self._warm.add(topic)
 
 
-def _without_events(batch: list[Message], partition: TopicPartition, *, start: int) -> tuple[list[Message], bool]:
-    """The records in *batch*, and whether the end of the log was reached."""
+def _without_events(batch: list[Message], partition: TopicPartition, *, start: int) -> tuple[list[Message], int | None]:
+    """The records in *batch*, and the end of the log if that was reached: as the replica has it that was asked."""
     records: list[Message] = []
-    ended = False
+    ended: int | None = None
     for message in batch:
         error = message.error()
         if error is None:
             records.append(message)
         elif error.code() == KafkaError._PARTITION_EOF:
-            ended = True
+            ended = _offset(message)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise RecordsGoneError(f"{partition}: offset {start} is not in the log any more: {error.str()}")
         elif error.code() in _GONE:

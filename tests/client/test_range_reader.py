@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,9 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.client.range_reader import RangeReader, RecordsGoneError
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import RequestTimeoutError
+from kip848_client.faults import rewrite
 from kip848_client.model import TopicPartition
+from kip848_client.wire.messages.fetch import FetchResponse
 from tests.spark.arrange import produce
 
 ORDERS = TopicPartition("orders", 0)
@@ -56,9 +59,42 @@ def test_a_reader_that_was_given_up_can_be_used_again(reader: RangeReader) -> No
     assert offsets(reader, ORDERS, 3, 6) == [3, 4, 5]
 
 
-def test_the_end_of_the_log_ends_a_range(reader: RangeReader) -> None:
-    """What was compacted away at the end of a range never comes; waiting for it would cost the whole time-out."""
-    assert offsets(reader, ORDERS, 19_990, 25_000) == list(range(19_990, 20_000))
+def test_a_log_that_ends_before_the_range_is_an_error(reader: RangeReader) -> None:
+    """It was cut short, or the topic made anew, since the range was planned; half a range would look like a whole."""
+    batches = reader.read(ORDERS, start=19_990, end=25_000)
+    assert [message.offset() for message in next(batches)] == list(range(19_990, 20_000))
+    with pytest.raises(
+        RecordsGoneError, match="orders-0 was read up to 20000 and ends at 20000, although it went to 25"
+    ):
+        next(batches)
+
+
+def test_a_replica_that_lags_does_not_end_a_range(broker: EmbeddedBroker) -> None:
+    """After a change of the leader the new one does not know for a moment that its last records are committed.
+
+    What a task left out then would be counted as read, and nobody would ever read it.
+    """
+    asked: list[int] = []
+
+    def lagging(response: FetchResponse) -> FetchResponse:
+        asked.append(len(asked))
+        topics = []
+        for topic in response.responses:
+            behind = tuple(
+                dataclasses.replace(each, high_watermark=100, last_stable_offset=100, records=None)
+                for each in topic.partitions
+            )
+            topics.append(dataclasses.replace(topic, partitions=behind))
+        return dataclasses.replace(response, responses=tuple(topics))
+
+    conf = parse_consumer_config({"bootstrap.servers": broker.bootstrap_servers, "group.id": "any"}).data_plane
+    reader = RangeReader(conf, poll_timeout_ms=60_000)
+    with broker.faults.on("fetch", rewrite(lagging), times=5):
+        found = offsets(reader, ORDERS, 100, 200)
+    reader.close()
+
+    assert len(asked) == 5
+    assert found == list(range(100, 200))
 
 
 def test_records_that_are_gone_are_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
