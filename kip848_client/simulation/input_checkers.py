@@ -82,7 +82,10 @@ class AssignorInputs(Observer):
 
 
 class Resolutions(Observer):
-    """S6: patterns are matched against the topics when there is something new, and not else."""
+    """S6: patterns are matched against the topics when there is something new, and not else.
+
+    S2: whoever turns to a pattern whose topics are known, or to none, moves the group at once.
+    """
 
     def __init__(self, world: World, cluster: Cluster, mirror: Mirror, *, refresh_ms: int) -> None:
         self._world = world
@@ -90,7 +93,24 @@ class Resolutions(Observer):
         self._mirror = mirror
         self._refresh_ms = refresh_ms
         self._loads = -1
+        self._before: tuple[int, int, frozenset[str]] = (-1, 0, frozenset())
+        """Life of the coordinator, group epoch and known patterns at the last look."""
         cluster.on_resolving = self._resolving
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Compare wishes."""
+        mirror, group = self._mirror, self._mirror.group
+        loads, epoch, known = self._before
+        self._before = (mirror.loads, mirror.group_epoch, frozenset(group.resolved_regexes if group else ()))
+        if loads != mirror.loads or mirror.group_epoch > epoch:
+            return
+        for member_id, before, after in changes:
+            if after is None or (before is None and after.member.metadata.instance_id is not None):
+                continue  # whoever takes another one's place has its pattern, too
+            old = None if before is None else before.member.metadata.subscribed_topic_regex
+            new = after.member.metadata.subscribed_topic_regex
+            if old != new and (new is None or new in known):
+                fail("S2", f"{member_id} turns from {old!r} to {new!r}, which is known, and the group stays at {epoch}")
 
     def _resolving(self, task: ResolveRegexes) -> None:
         group = self._mirror.group

@@ -216,9 +216,16 @@ class NoRecordLost(Observer):
         for group in response.groups:
             for topic in group.topics:
                 for partition in topic.partitions:
+                    if partition.error_code:
+                        continue
+                    offset = max(0, partition.committed_offset)
                     key = self._key(topic.name, topic.topic_id, partition.partition_index)
-                    if not partition.error_code and key is not None:
-                        self._fetched[consumer.name, key] = max(0, partition.committed_offset)
+                    if key is not None:
+                        self._fetched[consumer.name, key] = offset
+                    if not topic.topic_id.int:  # by name: it takes that for what it has, until it hears otherwise
+                        for tip in consumer.view.assigned:
+                            if tip.topic == topic.name and tip.partition == partition.partition_index:
+                                self._fetched[consumer.name, tip] = offset
 
     def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
         """It starts at the committed offset that it was told, or goes on where it was."""

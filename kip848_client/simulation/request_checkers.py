@@ -12,11 +12,12 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
-from kip848_client.errors import FencedError, Kip848Error
-from kip848_client.member.events import CommitDone, OffsetsFetched, StateChanged
+from kip848_client.errors import BrokerError, ConnectionLostError, FencedError, Kip848Error, RequestTimeoutError
+from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, OffsetsFetched, StateChanged
+from kip848_client.member.states import Phase
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.heartbeat_checkers import least_backoff_ms
+from kip848_client.simulation.heartbeat_checkers import least_backoff_ms, most_backoff_ms
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.offset_questions import NOBODYS
 from kip848_client.simulation.topics import Topics
@@ -44,7 +45,10 @@ class _Pace:
 
 
 class RetryPace(Observer):
-    """C8: what failed is not asked again before its back-off is over (R21, R26, R92, R93)."""
+    """C8: what failed is not asked again before its back-off is over (R21, R26, R92, R93).
+
+    An automatic commit that failed with what passes is tried again after one, and not an interval later.
+    """
 
     def __init__(self) -> None:
         self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
@@ -100,6 +104,15 @@ class RetryPace(Observer):
             assert isinstance(request, OffsetFetchRequest)
             pace.fetches[_asked(request)] = until_ms
 
+    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+        """Look when the member wants to be woken."""
+        if effect.commit_id != AUTOMATIC_COMMIT_ID or not _passes(effect.error):
+            return
+        in_sync = consumer.member.phase is Phase.IN_SYNC and bool(consumer.view.assigned) and not consumer.leaving
+        deadline_ms = consumer.member.deadline_ms()
+        if in_sync and (deadline_ms is None or deadline_ms > consumer.now_ms + most_backoff_ms(consumer, 0)):
+            fail("C8", f"{consumer.name}: an automatic commit failed with {effect.error!r}, and is put off")
+
     def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """Partitions come or go: whoever has them next knows nothing of earlier failures."""
         self._paces[consumer.name].fetches.clear()
@@ -122,6 +135,24 @@ def _asked(request: OffsetFetchRequest) -> _Asked:
         for topic in group.topics or ()
         for index in topic.partition_indexes
     )
+
+
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Codes of a commit's answer that a later commit may not get."""
+
+
+def _passes(error: Kip848Error | None) -> bool:
+    if isinstance(error, BrokerError):
+        return error.code in _PASSING
+    return isinstance(error, ConnectionLostError | RequestTimeoutError)
 
 
 class ToldOutcomes(Observer):

@@ -60,10 +60,11 @@ class Wakeups:
         count = consumer.member.requests_under_way
         if count != len(self._under_way):
             fail("C8", f"{consumer.name} counts {count} requests, under way are {sorted(self._under_way)}")
-        if consumer.closed and consumer.commits_asked and consumer.member.snapshot().coordinator is None:
+        closing = consumer.commits_asked and (consumer.leaving or consumer.closed)
+        if closing and consumer.member.snapshot().coordinator is None:
             sent = sum(_is_commit(effect) for effect in self._under_way.values())
             if len(consumer.commits_asked) > sent:
-                fail("C8", f"{consumer.name} closed, and nobody hears of commits {sorted(consumer.commits_asked)}")
+                fail("C8", f"{consumer.name} closes, and nobody hears of commits {sorted(consumer.commits_asked)}")
 
     def stepped(self) -> None:
         """The member did all that its event called for; ask it again now, and once before its deadline."""

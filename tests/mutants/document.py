@@ -33,9 +33,9 @@ member and the coordinator, one at a time, and plays the [simulation](simulation
 
 No file is changed: an import hook compiles the changed module in a process of its own. A mutant is caught if within
 {plays:,} plays an invariant breaks, a core raises or asserts, or a play does not end. Plays are numbered; most are
-seeds of `mixed`, one in ten a seed of another scenario, one in five with client-side assignors, and all of them with
-probes (`--set probes=1`). A play that does not execute the changed statement is the same as without the change and is
-passed over; its number counts.
+seeds of `mixed`, one in ten a seed of another scenario, one in five with client-side assignors, one in ten with
+listeners that hang, one in ten with what else is seldom, and all of them with probes (`--set probes=1`). A play that
+does not execute the changed statement is the same as without the change and is passed over; its number counts.
 
 ```
 make mutants                                         # all of it; rewrites this page

@@ -48,33 +48,30 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/assignor_notices AssignorNotices.__init__: self._target = _Target() => nothing": (
         "it is set again before it is read: nothing was told yet"
     ),
+    "member/heartbeat Heartbeats.restart: self._tells_partitions = False => nothing": (
+        "it is read in the group only, and the answer that lets a member in sets it"
+    ),
+    "member/reconciler Reconciler.reset: self._resolve() => nothing": (
+        "what is resolved is read in the group only, and the assignment in the answer to a join is resolved anew"
+    ),
+    "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
+        "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
+    ),
 }
 """Name of the mutant -> why it behaves as the original does."""
 
-_NEXT_HEARTBEAT: Final = (
-    "the next heartbeat of anybody starts a round anew; only time is lost, and who was tried already"
-)
 _SELDOM: Final = "checked, and hardly ever played"
 
 SURVIVORS: Final[Mapping[str, str]] = {
-    "coordinator/client_assignment RoundPlanner.move_on: leaves => not (leaves)": _NEXT_HEARTBEAT,
-    "coordinator/heartbeat _Heartbeat._reason_to_bump: regex is None or regex in group.resolved_regexes => "
-    "regex is None and regex in group.resolved_regexes": "the bump comes when the patterns are matched, a moment later",
-    "member/commits Commits._try: self._end(commit, self._failed(commit, 'the consumer closes and no coordinator is "
-    "known', None)) => nothing": "what becomes of commits inside close() is not asked (`tests/threads`)",
-    "member/commits Commits._decide: error_class in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING} "
-    "=> error_class not in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}": (
-        "an automatic commit after one that failed comes sooner, or later; only its interval is checked"
+    "member/assignor_notices AssignorNotices.drop_stale: self._notice.incarnation != self._context.incarnation or "
+    "not member => self._notice.incarnation != self._context.incarnation and (not member)": (
+        f"an assignor whose call ends while the listener runs inside close() (A2): {_SELDOM}"
     ),
     "member/heartbeat Heartbeats.restart: removals > 1 => removals > 2": f"two removals in a row (R34): {_SELDOM}",
-    "member/leaving Leaving.deadline_ms: min((waiter.deadline_ms for waiter in self._waiters)) => "
-    "max((waiter.deadline_ms for waiter in self._waiters))": (
-        "a leave is answered, or its request fails, before close() has to return"
-    ),
     "member/positions Positions.hold: slot.stage in {_Stage.FETCHING, _Stage.START} => "
-    "slot.stage not in {_Stage.FETCHING, _Stage.START}": f"a revocation that is taken back (C6): {_SELDOM}",
-    "member/reconciler Reconciler.reset: self._resolve() => nothing": (
-        f"a member that is removed while it waits for the name of a topic: {_SELDOM}"
+    "slot.stage not in {_Stage.FETCHING, _Stage.START}": (
+        "a partition that comes back after its listener raised (C6), which a coordinator that waits for the revocation "
+        f"does not do: {_SELDOM}"
     ),
 }
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
