@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
-from kip848_client.spark.group_offsets import GroupOffsets
+from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
 from kip848_client.spark.planner import Task, cut_tasks
 from kip848_client.spark.starting import Edge
+
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own topics, which no pattern means; Spark's source leaves them out, too. Named in full they are read."""
 
 
 def plan_batch(options: SourceOptions) -> list[Task]:
@@ -29,13 +33,16 @@ def plan_batch(options: SourceOptions) -> list[Task]:
     check_settings(options)
     log = log_offsets(options)
     partitions = _partitions(options, log)
-    begins, ends = log.begins(partitions), log.ends(partitions)
-    missing = partitions - ends.keys()
-    if missing:
-        raise ConfigError(f"{describe_partitions(missing)} cannot be read: no such partition")
+    _check_known(partitions, log.ends(partitions))
     assert options.ending is not None
     starts = _starts(options, partitions, log)
-    stops = ends if options.ending is Edge.LATEST else find_place(options.ending, partitions, log)
+    stops = find_place(options.ending, partitions, log)
+    # Asked for last: producers go on meanwhile, and an end that was found earlier would lie before one found later.
+    begins, ends = log.begins(partitions), log.ends(partitions)
+    for found in (starts, stops, begins, ends):
+        _check_known(partitions, found)
+    if options.starting is Edge.EARLIEST:
+        starts = begins
     ranges = []
     for partition in sorted(partitions):
         start, stop = starts[partition], min(stops[partition], ends[partition])
@@ -53,6 +60,12 @@ def plan_batch(options: SourceOptions) -> list[Task]:
     )
 
 
+def _check_known(partitions: frozenset[TopicPartition], found: Mapping[TopicPartition, int]) -> None:
+    missing = partitions - found.keys()
+    if missing:
+        raise ConfigError(f"{describe_partitions(missing)} cannot be read: no such partition")
+
+
 def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicPartition]:
     if options.assigned:
         return options.assigned
@@ -67,7 +80,7 @@ def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicParti
         topics = None
     counts = log.partition_counts(topics)
     if pattern is not None:
-        counts = {topic: count for topic, count in counts.items() if matches(topic)}
+        counts = {topic: count for topic, count in counts.items() if matches(topic) and topic not in _INTERNAL}
     missing = (options.subscription.topics or frozenset()) - counts.keys()
     if missing:
         raise ConfigError(f"subscribe: no such topic: {', '.join(sorted(missing))}")
@@ -81,8 +94,6 @@ def _starts(
         return find_place(options.starting, partitions, log)
     group = GroupOffsets(options.client, timeout_ms=options.lookup_timeout_ms)
     try:
-        committed = group.committed(partitions)
+        return begin_at_committed(group, partitions, log, reset=options.client["auto.offset.reset"])
     finally:
         group.close()
-    reset = Edge.LATEST if options.client["auto.offset.reset"] == "latest" else Edge.EARLIEST
-    return {**committed, **find_place(reset, partitions - committed.keys(), log)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -20,8 +21,12 @@ from kip848_client.spark.schema import arrow_records
 NO_GROUP: Final = "kip848-spark-batch"
 """librdkafka wants a group.id even of a consumer that is in no group."""
 
-_readers: dict[tuple[int, frozenset[tuple[str, object]]], RangeReader] = {}
-"""One for each configuration; worker processes live longer than tasks. The process id guards against forks."""
+_READERS_MAX: Final = 4
+_readers: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
+"""One for each configuration, the last ones that were used; worker processes live longer than tasks, and than queries.
+
+The process id guards against forks.
+"""
 
 
 def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
@@ -124,8 +129,12 @@ def _read_range(reader: RangeReader, each: OffsetRange, options: SourceOptions) 
 
 def _reader(options: SourceOptions) -> RangeReader:
     conf = data_plane(options)
-    key = (os.getpid(), frozenset(conf.items()))
-    reader = _readers.get(key)
-    if reader is None:
-        reader = _readers[key] = RangeReader(conf, poll_timeout_ms=options.poll_timeout_ms)
-    return reader
+    key = (os.getpid(), options.poll_timeout_ms, frozenset(conf.items()))
+    if key not in _readers:
+        _readers[key] = RangeReader(conf, poll_timeout_ms=options.poll_timeout_ms)
+    _readers.move_to_end(key)
+    while len(_readers) > _READERS_MAX:
+        (pid, *_), unused = _readers.popitem(last=False)
+        if pid == os.getpid():
+            unused.close()
+    return _readers[key]

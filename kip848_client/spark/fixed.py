@@ -17,7 +17,7 @@ from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.gate import Gate
-from kip848_client.spark.group_offsets import GroupOffsets
+from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
@@ -118,10 +118,7 @@ class FixedPartitions:
         if missing and self._options.fail_on_data_loss:
             raise data_loss(f"partitions to read do not exist: {describe_partitions(missing)}")
         new -= missing
-        found: dict[TopicPartition, int] = {}
-        place = self._options.starting
-        if place is Edge.COMMITTED:
-            assert self._group is not None, "options are checked"
-            found = self._group.committed(new)
-            place = Edge.EARLIEST if self._options.client["auto.offset.reset"] == "earliest" else Edge.LATEST
-        return {**found, **find_place(place, new - found.keys(), log)}
+        if self._options.starting is not Edge.COMMITTED:
+            return find_place(self._options.starting, new, log)
+        assert self._group is not None, "options are checked"
+        return begin_at_committed(self._group, new, log, reset=self._options.client["auto.offset.reset"])

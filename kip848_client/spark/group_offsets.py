@@ -7,8 +7,11 @@ from typing import Final
 
 from kip848_client.client.assembly import build_group_member
 from kip848_client.config import parse_consumer_config
+from kip848_client.errors import NoOffsetForPartitionError
 from kip848_client.member.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.spark.places import OffsetLookup, find_place
+from kip848_client.spark.starting import Edge
 
 
 class GroupOffsets:
@@ -44,6 +47,22 @@ class GroupOffsets:
     def close(self) -> None:
         """Close connections."""
         self._member.close(timeout_ms=1_000, mode=LeaveMode.DEFAULT, release=lambda: None)
+
+
+def begin_at_committed(
+    group: GroupOffsets, partitions: frozenset[TopicPartition], log: OffsetLookup, *, reset: str
+) -> dict[TopicPartition, int]:
+    """The committed offset of each partition; without one what *reset* (auto.offset.reset) says.
+
+    Raises:
+        NoOffsetForPartitionError: there is none, and *reset* is ``none``.
+        Kip848Error: no answer.
+    """
+    committed = group.committed(partitions)
+    others = partitions - committed.keys()
+    if others and reset == "none":
+        raise NoOffsetForPartitionError(str(partition) for partition in others)
+    return {**committed, **find_place(Edge.EARLIEST if reset == "earliest" else Edge.LATEST, others, log)}
 
 
 class _Nothing:

@@ -51,6 +51,9 @@ COMMIT_PAUSE_S: Final = 1.0
 """After a commit that failed."""
 
 LEAVE_TIMEOUT_MS: Final = 3_000
+LAST_COMMIT_TIMEOUT_MS: Final = 1_000
+"""Of what is finished and not committed yet when the query stops."""
+
 LOOKUP_TIMEOUT_MS: Final = 10_000
 
 
@@ -178,11 +181,11 @@ class Membership:
             self._changed.notify_all()
 
     def close(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
-        """Leave the group; a batch in flight is not waited for, and not committed."""
+        """Commit what is finished, and leave the group; a batch in flight is not waited for, and not committed."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join(timeout_ms / 1_000 + 1)
+        self._thread.join((timeout_ms + LAST_COMMIT_TIMEOUT_MS) / 1_000 + 1)
 
     def _topics_gone(self) -> set[str]:
         """Topics that partitions were taken of, and that do not exist any more."""
@@ -201,6 +204,8 @@ class Membership:
             self._member.subscribe(self._options.subscription, self)
             while not self._closing and self._failure is None:
                 self._take_part()
+            if self._failure is None:
+                self._commit(timeout_ms=LAST_COMMIT_TIMEOUT_MS)
         except Exception as error:  # noqa: BLE001  the query's thread must hear of it
             _log.exception("the member's thread failed")
             failure = error if isinstance(error, Kip848Error) else Kip848Error(f"the member's thread failed: {error!r}")
@@ -232,7 +237,7 @@ class Membership:
                 self._failure = error
             self._changed.notify_all()
 
-    def _commit(self, only: frozenset[TopicPartition] | None = None) -> None:
+    def _commit(self, only: frozenset[TopicPartition] | None = None, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> None:
         """Commit what finished batches have read."""
         if not self._options.commit:
             return
@@ -245,7 +250,7 @@ class Membership:
         if not due:
             return
         try:
-            self._member.commit_sync(due, timeout_ms=COMMIT_TIMEOUT_MS)
+            self._member.commit_sync(due, timeout_ms=timeout_ms)
         except Kip848Error as error:
             # The query goes by its checkpoint; the group hears of the next batch, or of this one a second later.
             _log.warning("offsets were not committed: %s", error)

@@ -16,6 +16,9 @@ from kip848_client.errors import ConfigError
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.spark.kafka_names import client_config
 from kip848_client.spark.starting import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtOffsets,
     AtTime,
     Edge,
     NoMatch,
@@ -239,6 +242,10 @@ def _check_places(starting: Place, ending: Place | None, assigned: frozenset[Top
             raise ConfigError("startingOffsets can't be latest for batch queries: there would be nothing to read")
         if ending is Edge.EARLIEST or ending is Edge.COMMITTED:
             raise ConfigError("endingOffsets is latest, or JSON with offsets; it can't be earliest or committed")
+        if isinstance(starting, AtOffsets) and LATEST_OFFSET in starting.offsets.values():
+            raise ConfigError("startingOffsets can't be -1 (latest) for batch queries: there would be nothing to read")
+        if isinstance(ending, AtOffsets) and EARLIEST_OFFSET in ending.offsets.values():
+            raise ConfigError("endingOffsets can't be -2 (earliest): there would be nothing to read")
     for name, place in (("starting", starting), ("ending", ending)):
         named = named_partitions(place) if place is not None else frozenset()
         if assigned and named and named != assigned:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.errors import ConfigError
+from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.errors import ConfigError, NoOffsetForPartitionError
+from kip848_client.model import TopicPartition
 from kip848_client.spark.batch import plan_batch
 from kip848_client.spark.data_loss import DataLossError
 from kip848_client.spark.fetch import read_ranges
@@ -91,6 +93,50 @@ def test_a_batch_begins_at_committed_offsets(broker: EmbeddedBroker) -> None:
         "auto.offset.reset": "earliest",
     }
     assert by_partition(broker, changed) == {0: [45, 46, 47, 48, 49], 1: list(range(50))}
+
+
+def test_without_a_policy_a_missing_commit_is_an_error(broker: EmbeddedBroker) -> None:
+    """auto.offset.reset=none is for those who would rather stop than guess."""
+    changed = {"startingOffsets": "committed", "kafka.group.id": "unheard-of", "auto.offset.reset": "none"}
+    with pytest.raises(NoOffsetForPartitionError, match="orders-0, orders-1"):
+        by_partition(broker, dict(changed))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"endingOffsets": '{"live":{"0":-1}}'}, {"endingTimestamp": MARCH_2026_MS + 10_000}]
+)
+def test_records_that_come_while_a_batch_is_planned_are_no_data_loss(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]
+) -> None:
+    """Producers do not wait; ends that were asked for one after the other differ."""
+    broker.create_topic("live", 1)
+    ends = LogOffsets.ends
+
+    def ends_of_a_live_topic(log: LogOffsets, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = ends(log, partitions)
+        produce(broker.bootstrap_servers, "live", 1, timestamp_ms=MARCH_2026_MS)
+        return found
+
+    monkeypatch.setattr(LogOffsets, "ends", ends_of_a_live_topic)
+    (task,) = plan_batch(parsed(broker, {"subscribe": "live", **changed}))
+    broker.delete_topic("live")
+
+    assert [(each.start, each.end) for each in task] == [(0, 1)]
+
+
+def test_a_pattern_does_not_mean_kafkas_own_topics(broker: EmbeddedBroker) -> None:
+    """Every cluster has them, and ``.*`` means one's own."""
+    broker.create_topic("__consumer_offsets", 1)
+    produce(broker.bootstrap_servers, "__consumer_offsets", 1)
+    everything: dict[str, object] = {"subscribe": None, "subscribePattern": ".*"}
+    named: dict[str, object] = {"subscribe": "__consumer_offsets"}
+
+    assert {each.partition.topic for task in plan_batch(parsed(broker, everything)) for each in task} == {
+        "orders",
+        "orders-old",
+    }
+    assert by_partition(broker, named) == {0: [0]}
+    broker.delete_topic("__consumer_offsets")
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,8 @@ def test_what_is_missing_is_named(missing: str, told: str) -> None:
     [
         ({"startingOffsets": "latest"}, "can't be latest for batch queries"),
         ({"endingOffsets": "earliest"}, "can't be earliest"),
+        ({"startingOffsets": '{"orders":{"0":-1}}'}, "can't be -1 .latest."),
+        ({"endingOffsets": '{"orders":{"0":-2}}'}, "can't be -2 .earliest."),
         ({"maxOffsetsPerTrigger": "5"}, "streams only"),
         ({"startingOffsets": "committed"}, "committed offsets belong to a group"),
         ({"assign": '{"orders":[]}', "subscribe": ""}, "exclude each other"),

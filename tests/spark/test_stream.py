@@ -56,6 +56,20 @@ def test_a_batch_in_flight_is_not_committed_when_the_query_stops(broker: Embedde
     assert sum(committed(broker).values()) == 40
 
 
+def test_what_is_finished_is_committed_when_the_query_stops(
+    broker: EmbeddedBroker, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A commit that failed is tried again; if not now, then the next owner reads the whole batch once more."""
+    with broker.faults.on("offset_commit", error(ErrorCode.UNKNOWN_SERVER_ERROR)):
+        with driving(address) as driver:
+            assert driver.plan()
+            driver.finish()
+            assert not driver.plan()
+            wait_until(lambda: "offsets were not committed" in caplog.text)
+
+    assert committed(broker) == dict.fromkeys(range(4), 100)
+
+
 def test_a_limit_is_kept(address: str) -> None:
     """maxOffsetsPerTrigger bounds the memory of a batch."""
     with driving(address, maxOffsetsPerTrigger=50) as driver:
@@ -233,9 +247,13 @@ def test_starting_offsets_must_name_every_partition(address: str) -> None:
 
 def test_without_a_policy_a_missing_commit_is_an_error(address: str) -> None:
     """auto.offset.reset=none is for those who would rather stop than guess."""
+    fixed = {"subscribe": None, "assign": '{"orders":[1,3]}'}
     with driving(address, {"auto.offset.reset": "none"}) as driver:
         with pytest.raises(NoOffsetForPartitionError, match="orders-0"):
             driver.plan()
+    with driving(address, {**fixed, "auto.offset.reset": "none"}) as alone:
+        with pytest.raises(NoOffsetForPartitionError, match="orders-1, orders-3"):
+            alone.plan()
 
 
 def test_what_comes_after_a_query_began_at_the_end_is_not_skipped_by_its_next_run(

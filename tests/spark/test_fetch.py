@@ -1,0 +1,70 @@
+"""The readers that a worker process keeps between tasks: one for each configuration, and not too many."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client.client.range_reader import RangeReader
+from kip848_client.model import TopicPartition
+from kip848_client.spark import fetch
+from kip848_client.spark.fetch import read_ranges
+from kip848_client.spark.offsets import OffsetRange
+from kip848_client.spark.options import parse_options
+from tests.spark.arrange import options
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[OrderedDict[tuple[object, ...], RangeReader]]:
+    """What a new worker process has: none."""
+    kept: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
+    monkeypatch.setattr(fetch, "_readers", kept)
+    yield kept
+    for reader in kept.values():
+        reader.close()
+
+
+def read(address: str, **changed: object) -> int:
+    """How many records a task finds with these options."""
+    chosen = parse_options(options(address, changed, streaming=False), streaming=False)
+    ranges = [OffsetRange(TopicPartition("orders", number), 0, 5) for number in range(2)]
+    return sum(batch.num_rows for batch in read_ranges(ranges, chosen))
+
+
+def test_tasks_of_one_query_share_a_reader(address: str, readers: OrderedDict[tuple[object, ...], RangeReader]) -> None:
+    """A new connection for each task would take longer than the task."""
+    assert [read(address), read(address)] == [10, 10]
+    assert len(readers) == 1
+
+
+def test_each_query_waits_for_as_long_as_it_was_told(
+    address: str, readers: OrderedDict[tuple[object, ...], RangeReader]
+) -> None:
+    """Two queries of one cluster differ in it, and run in the same worker processes."""
+    read(address, **{"kafkaConsumer.pollTimeoutMs": 1_000})
+    read(address, **{"kafkaConsumer.pollTimeoutMs": 2_000})
+    assert len(readers) == 2
+
+
+def test_a_worker_that_outlives_many_queries_keeps_few_readers(
+    address: str, readers: OrderedDict[tuple[object, ...], RangeReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has threads and connections of its own, for as long as the process lives."""
+    closed: list[RangeReader] = []
+    close = RangeReader.close
+
+    def noted(reader: RangeReader) -> None:
+        closed.append(reader)
+        close(reader)
+
+    monkeypatch.setattr(RangeReader, "close", noted)
+    made = []
+    for number in range(6):
+        assert read(address, **{"kafka.client.id": f"query-{number}"}) == 10
+        made.append(next(reversed(readers.values())))
+    assert read(address, **{"kafka.client.id": "query-2"}) == 10
+
+    assert closed == made[:2]
+    assert list(readers.values()) == [*made[3:], made[2]]
