@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from kip848_client.error_codes import ErrorCode
 from kip848_client.simulation import MIXED, SCENARIOS, run, scenario_of
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.statistics import FAULTS
@@ -47,6 +48,23 @@ def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int, changes: t
     """Seeds that once broke an invariant; seeds.txt says why each is kept."""
     report = run(scenario_of(scenario, seed=seed, changes=changes), seed=seed)
     assert report.violation is None, f"{report.violation}\n{report.replay_command}"
+
+
+@pytest.mark.slow
+def test_what_is_seldom_is_played_on_demand() -> None:
+    """committed(), consumers without a reset policy, and a coordinator that refuses a member its own instance id.
+
+    Without them nobody would notice a committed() that returns nothing, or a static member that waits for its session.
+    """
+    changes = ("probes=1", "trials=0", "statics=0.5", "behaviour.asks=0.3", "no_reset=0.5", "held_instances=0.6")
+    reached: Counter[str] = Counter()
+    for seed in range(25):
+        report = run(scenario_of("mixed", seed=seed, changes=changes), seed=seed, keep_history=False)
+        assert report.violation is None, f"{report.violation}\n{report.replay_command}"
+        reached.update(what for _, what, _ in report.member_cells)
+        reached.update(f"{what} {code}" for _, what, code in report.member_cells if what == "heartbeat")
+    refused = f"heartbeat {int(ErrorCode.UNRELEASED_INSTANCE_ID)}"
+    assert {"FetchOffsetsRequested", "CallAbandoned", "PositionSet", refused} <= reached.keys()
 
 
 def test_the_faults_happen() -> None:
