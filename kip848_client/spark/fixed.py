@@ -49,6 +49,7 @@ class FixedPartitions:
         kept = {partition: restored.positions[partition] for partition in options.assigned - new}
         try:
             self._gate.assign({**kept, **self._begin(new, log)})
+            self._gate.settle(new)
         except BaseException:
             self.close()
             raise

@@ -27,7 +27,7 @@ class Gate:
         self._lost_in_flight: set[TopicPartition] = set()
         """Lost while they were read: the batch goes on, but what it reads is not ours to commit."""
         self._read: set[TopicPartition] = set()
-        """Partitions of which this query, or an earlier run of it, read something."""
+        """Partitions of which this query, or an earlier run of it, read something, or settled where it begins."""
         self._uncommitted: dict[TopicPartition, int] = {}
 
     # --------------------------------------------------------------------------------------------------------- state
@@ -58,7 +58,7 @@ class Gate:
 
     @property
     def progress(self) -> dict[TopicPartition, int]:
-        """Next offset of every partition that was read, as if the batch in flight were finished: for the checkpoint."""
+        """Next offset of every partition that was read or settled, as if the batch in flight were finished."""
         return {
             partition: self._in_flight[partition].end if partition in self._in_flight else self._positions[partition]
             for partition in self._read | self._in_flight.keys()
@@ -115,6 +115,10 @@ class Gate:
             self._revoking.discard(partition)
             floor = self.floor(partition)
             self._positions[partition] = position if floor is None else max(position, floor)
+
+    def settle(self, partitions: Iterable[TopicPartition]) -> None:
+        """Where these begin was this query's choice: a later run goes on there, though nothing was read yet."""
+        self._read |= set(partitions) & self._owned
 
     def owe(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The group is behind what an earlier run of this query finished: commit these once they are ours."""

@@ -86,6 +86,8 @@ class Membership:
         self._reset_to_latest: Final = options.client["auto.offset.reset"] == "latest"
         self._begins_at_end: frozenset[TopicPartition] = frozenset()
         """Of the partitions that were just assigned, those without a committed offset, if such begin at their ends."""
+        self._begins_as_told: frozenset[TopicPartition] = frozenset()
+        """And those that startingOffsets, or one of its kind, decided on."""
         self._triggered_s: float | None = None
         """When the last trigger came; None once somebody was told that it is long ago."""
         self._journal = _open_journal(options.event_log)
@@ -332,6 +334,7 @@ class Membership:
             self._gate.owe(
                 {p: at for p, at in starts.items() if p in self._begins_at_end and self._gate.floor(p) is None}
             )
+            self._gate.settle(starts.keys() & (self._begins_at_end | self._begins_as_told))
             self._changed.notify_all()
 
     def _starts(
@@ -356,6 +359,7 @@ class Membership:
                     starts[partition] = EARLIEST_OFFSET
         if asked:
             starts.update(find_place(explicit, asked, self._log))
+        self._begins_as_told = frozenset(asked)
         return starts
 
     def _check_incarnations(self, partitions: Iterable[TopicIdPartition]) -> None:

@@ -105,6 +105,8 @@ class Stream:
         self._log = log_offsets(options)
         self._source: Ownership | None = None
         self._planned: dict[str, Any] | None = None
+        self._written: frozenset[TopicPartition] = frozenset()
+        """Partitions whose positions are in the checkpoint, or in what was planned."""
         self._stop_at: dict[TopicPartition, int] | None = None
         self._bounded = False
         self._ends: dict[TopicPartition, int] = {}
@@ -130,13 +132,17 @@ class Stream:
         self._end_planned(source, start)
         source.check()
         accepted = self._plan(source, rows_max)
-        if not accepted:
+        positions = source.progress()
+        if not accepted and positions.keys() <= self._written:
             if not self._bounded:
                 source.await_change(IDLE_WAIT_S)
             return start
-        self._turn += 1
-        self._batch_s = time.monotonic()
-        offset = StreamOffset(accepted, source.progress(), source.topic_ids, source.counts)
+        if accepted:
+            self._turn += 1
+            self._batch_s = time.monotonic()
+        # Without records: a batch that only writes down where partitions begin, or a restart would begin later.
+        offset = StreamOffset(accepted, positions, source.topic_ids, source.counts)
+        self._written = frozenset(positions)
         self._planned = offset.to_json()
         return self._planned
 
@@ -163,6 +169,7 @@ class Stream:
     def _joined(self, start: Mapping[str, Any]) -> Ownership:
         if self._source is None:
             restored = StreamOffset.from_json(start)
+            self._written = frozenset(restored.positions)
             kind = FixedPartitions if self._options.assigned else Membership
             self._source = kind(self._options, restored, self._log)
             self._warn_if_patient(self._source)

@@ -154,14 +154,20 @@ def test_topics_come_grow_and_go_while_a_query_runs(
     assert all_left(broker, journal)
 
 
-def test_a_deleted_topic_fails_the_query(
+def test_a_query_that_began_at_the_end_goes_on_there_until_its_topic_is_deleted(
     spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
 ) -> None:
-    """With failOnDataLoss, and the query says why."""
+    """Restarted before it read anything it misses nothing. With failOnDataLoss a query says why it fails."""
     from pyspark.errors import StreamingQueryException
 
-    query = start(spark, address, tmp_path, Sink())
+    sink = Sink()
+    chosen: dict[str, object] = {"startingOffsets": "latest", "commit": "off"}
+    stop(start(spark, address, tmp_path, sink, chosen))
+    assert all_left(broker, journal)
+    produce(address, "orders", 10, partitions=4, first=100)
+    query = start(spark, address, tmp_path, sink, chosen)
     query.processAllAvailable()
+    assert sink.rows == Counter(("orders", number, offset) for number in range(4) for offset in range(100, 110))
     broker.delete_topic("orders")
     with pytest.raises(StreamingQueryException, match=r"do not exist any more: orders.*failOnDataLoss to false"):
         query.awaitTermination(int(DEADLINE_S))

@@ -261,7 +261,7 @@ def test_what_comes_after_a_query_began_at_the_end_is_not_skipped_by_its_next_ru
 ) -> None:
     """A job that runs every night, and found nothing new in its first one, would begin at the end for ever."""
     with driving(address, {"auto.offset.reset": "latest"}) as first:
-        assert not first.plan()
+        first.drain()
         wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 100))
     produce(address, "orders", 5, partitions=4, first=100)
     with driving(address, {"auto.offset.reset": "latest"}) as second:
@@ -270,10 +270,40 @@ def test_what_comes_after_a_query_began_at_the_end_is_not_skipped_by_its_next_ru
     assert {offset for _, _, offset in second.rows} == set(range(100, 105))
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": "latest", "commit": "off"},
+        {"auto.offset.reset": "latest", "commit": "off"},
+        {"subscribe": None, "assign": '{"orders":[0,1,2,3]}', "startingOffsets": "latest", "kafka.group.id": None},
+    ],
+)
+def test_where_a_query_begins_is_in_its_checkpoint_before_there_is_anything_to_read(
+    address: str, chosen: dict[str, object]
+) -> None:
+    """A restart before the first record would begin later, or at the beginning, and skip or repeat what is between."""
+    with driving(address, chosen) as first:
+        assert first.plan()
+        assert first.stream.tasks(first.planned) == []
+        first.finish()
+        assert not first.plan(), "once is enough"
+    produce(address, "orders", 5, partitions=1, first=100)
+    with driving(address, chosen, start=first.offset) as second:
+        second.run(5)
+    produce(address, "orders", 5, partitions=4, first=105)
+    with driving(address, chosen, start=second.offset) as third:
+        third.run(20)
+
+    assert not first.rows
+    assert sorted(second.rows) == [("orders", 0, offset) for offset in range(100, 105)]
+    assert Counter(number for _, number, _ in third.rows) == dict.fromkeys(range(4), 5)
+
+
 def test_partitions_that_a_topic_gains_are_read_from_their_beginning(broker: EmbeddedBroker, address: str) -> None:
     """Also with auto.offset.reset=latest: their first records were produced before anybody could know of them."""
     with driving(address, {"auto.offset.reset": "latest"}) as driver:
-        assert not driver.plan()
+        driver.drain()
         broker.add_partitions("orders", 6)
         produce(address, "orders", 10, partitions=6, first=100)
         driver.run(60)
