@@ -23,6 +23,7 @@ from kip848_client.client.data_plane import (
     create_record_consumer,
     group_metadata_bytes,
     internal,
+    is_own_lookup,
     public,
 )
 from kip848_client.client.fetcher import Fetcher
@@ -358,9 +359,10 @@ class Consumer(OffsetCalls, ClusterQuestions):
             self._group.position_lost(partition, position)
         while (error := self._fetcher.take_error()) is not None:
             missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not (missing and self._group.subscription):
+            if not ((missing or is_own_lookup(error)) and self._group.subscription):
                 raise error
-            # A topic was deleted: the coordinator knows, and takes its partitions away with the next assignment.
+            # A topic was deleted: the coordinator knows, and takes its partitions away with the next assignment. Or
+            # librdkafka finds no coordinator: a member looks for it by itself, and tells.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
     # --------------------------------------------------------------------------------------------------------- state

@@ -57,12 +57,15 @@ __all__ = [
     "create_record_consumer",
     "group_metadata_bytes",
     "internal",
+    "is_own_lookup",
     "leader_epoch",
     "public",
     "translate",
 ]
 
 _UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
+
+_LOOKUP_FAILED: Final = "FindCoordinator response error"
 
 _CGMD_MAGIC: Final = b"CGMDv2:"
 _CGMD_NO_INSTANCE: Final = b"\x01"
@@ -119,6 +122,15 @@ def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:
     if code in {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION}:
         return ProtocolError(text)
     return Kip848Error(f"{text} ({kafka_error.name()})")
+
+
+def is_own_lookup(error: Kip848Error) -> bool:
+    """Whether it is about the coordinator of a group that librdkafka believes to have. Nobody needs it, and it asks on.
+
+    Kafka refuses a login that follows another one within a second, for example, and librdkafka tells of that as of a
+    look-up that failed.
+    """
+    return _LOOKUP_FAILED in str(error)
 
 
 def internal(partition: PublicTopicPartition) -> TopicPartition:
