@@ -1,12 +1,15 @@
-"""The readers that a worker process keeps between tasks: one for each configuration, and not too many."""
+"""Records as Arrow rows, whatever is in them; and the readers that a worker process keeps between tasks."""
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
+from kip848_client.broker import EmbeddedBroker
 from kip848_client.client.range_reader import RangeReader
 from kip848_client.model import TopicPartition
 from kip848_client.spark import fetch
@@ -24,6 +27,30 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[OrderedDict[tuple[objec
     yield kept
     for reader in kept.values():
         reader.close()
+
+
+def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
+    """A tombstone has no value, most records no headers, and a header may be a name alone."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "logger": logging.getLogger("tests.spark")})
+    headers: list[tuple[str, str | bytes | None]] = [("twice", b"1"), ("twice", b"2"), ("empty", b""), ("alone", None)]
+    producer.produce("orders", None, None, 0, timestamp=1)
+    producer.produce("orders", b"", b"", 0, timestamp=253_402_300_799_999)  # the last millisecond that Python has
+    producer.produce("orders", bytes(range(256)), b"\xff\x00", 0, timestamp=1, headers=headers)
+    assert producer.flush(60) == 0
+    chosen = parse_options(
+        options(broker.bootstrap_servers, {"includeHeaders": True}, streaming=False), streaming=False
+    )
+    (batch,) = read_ranges([OffsetRange(TopicPartition("orders", 0), 0, 3)], chosen)
+    rows = batch.to_pylist()
+
+    assert [(row["key"], row["value"]) for row in rows] == [(None, None), (b"", b""), (b"\xff\x00", bytes(range(256)))]
+    assert [row["headers"] for row in rows] == [None, None, [{"key": key, "value": value} for key, value in headers]]
+    assert [row["timestamp"].isoformat() for row in rows] == [
+        "1970-01-01T00:00:00.001000+00:00",
+        "9999-12-31T23:59:59.999000+00:00",
+        "1970-01-01T00:00:00.001000+00:00",
+    ]
+    assert [row["timestampType"] for row in rows] == [0, 0, 0]
 
 
 def read(address: str, **changed: object) -> int:
