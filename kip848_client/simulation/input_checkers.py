@@ -84,7 +84,8 @@ class AssignorInputs(Observer):
 class Resolutions(Observer):
     """S6: patterns are matched against the topics when there is something new, and not else.
 
-    S2: whoever turns to a pattern whose topics are known, or to none, moves the group at once.
+    S2: whoever turns to a pattern whose topics are known, or to none, moves the group at once; so does a pattern that
+    has other topics than before.
     """
 
     def __init__(self, world: World, cluster: Cluster, mirror: Mirror, *, refresh_ms: int) -> None:
@@ -93,17 +94,21 @@ class Resolutions(Observer):
         self._mirror = mirror
         self._refresh_ms = refresh_ms
         self._loads = -1
-        self._before: tuple[int, int, frozenset[str]] = (-1, 0, frozenset())
-        """Life of the coordinator, group epoch and known patterns at the last look."""
+        self._before: tuple[int, int, dict[str, frozenset[str]]] = (-1, 0, {})
+        """Life of the coordinator, group epoch, and known patterns with their topics, at the last look."""
         cluster.on_resolving = self._resolving
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare wishes."""
         mirror, group = self._mirror, self._mirror.group
         loads, epoch, known = self._before
-        self._before = (mirror.loads, mirror.group_epoch, frozenset(group.resolved_regexes if group else ()))
+        resolved = {} if group is None else {regex: one.topics for regex, one in group.resolved_regexes.items()}
+        self._before = (mirror.loads, mirror.group_epoch, resolved)
         if loads != mirror.loads or mirror.group_epoch > epoch:
             return
+        for regex, topics in resolved.items():
+            if topics != known.get(regex, frozenset()):
+                fail("S2", f"{regex!r} has other topics than before, and the group stays at {epoch}")
         for member_id, before, after in changes:
             if after is None or (before is None and after.member.metadata.instance_id is not None):
                 continue  # whoever takes another one's place has its pattern, too
