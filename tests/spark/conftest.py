@@ -23,12 +23,20 @@ _PATIENT = {
 """A machine that is too busy for heartbeats must not look like a query that died."""
 
 
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session that knows the source."""
     from kip848_client.spark import register, spark_session
 
-    own = {"spark.sql.shuffle.partitions": "1", "spark.python.daemon.module": "tests.spark.daemon"}
+    own = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.python.daemon.module": "tests.spark.daemon",
+        # The default starts a process (readlink, chmod) for each step with a file of a checkpoint: ten for each batch.
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    }
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("SPARK_HOME", raising=False)  # another Spark on this machine
         session = spark_session("kip848 tests", config={**QUICK, **own})
