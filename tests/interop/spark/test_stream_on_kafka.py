@@ -69,9 +69,13 @@ def test_a_consumer_takes_half_and_gives_it_back(
         driver.finish()
         with consumer(address, **{"group.id": group}) as plain:
             plain.subscribe([topic])
-            while seen.total() < 200:
+
+            def half_is_read() -> bool:
                 driver.turn()
                 seen.update(consumed(plain.consume(50, 0.02)))
+                return seen.total() >= 200
+
+            wait_until(half_is_read)
             plain.commit(asynchronous=False)
         driver.run(2_000 - seen.total())
 
