@@ -154,6 +154,8 @@ def _add_comparison(cls: Any, names: tuple[str, ...]) -> None:
     key: Callable[[object], object] = attrgetter(*names) if names else (lambda _: ())
 
     def __eq__(self: object, other: object) -> bool:  # noqa: N807
+        if self is other:  # very often: what did not change is passed on
+            return True
         return key(self) == key(other) if other.__class__ is cls else NotImplemented
 
     def __hash__(self: object) -> int:  # noqa: N807

@@ -358,6 +358,11 @@ class Member:
         return readable
 
     @property
+    def coordinator(self) -> BrokerNode | None:
+        """The group's coordinator, while its connection is up."""
+        return self._discovery.node
+
+    @property
     def requests_under_way(self) -> int:
         """How many requests it has asked the shell for that are not over; what it forgets to end, it keeps for ever."""
         return self._context.requests_under_way

@@ -323,4 +323,4 @@ class HeartbeatRules(Observer):
 
 
 def _has_coordinator(consumer: SimulatedConsumer) -> bool:
-    return consumer.network.connected and consumer.member.snapshot().coordinator is not None
+    return consumer.network.connected and consumer.member.coordinator is not None

@@ -233,7 +233,7 @@ class OneHeartbeat(Observer):
             self._waiting.pop(name, None)
             self._full_next.discard(name)
             silent = effect.trigger == "left" and name not in self._said_goodbye
-            if silent and consumer.network.connected and consumer.member.snapshot().coordinator is not None:
+            if silent and consumer.network.connected and consumer.member.coordinator is not None:
                 fail("C4", f"{name} leaves and does not say so")
             self._said_goodbye.discard(name)
 

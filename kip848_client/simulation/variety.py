@@ -106,16 +106,16 @@ def _draw(rng: random.Random) -> Scenario:
 
 
 def _draw_brief(rng: random.Random) -> Scenario:
-    """What `_draw` makes, for three or four intervals; half of them without a trial. Some applications poll often."""
+    """What `_draw` makes, for two or three intervals; half of them without a trial. Applications poll often."""
     scenario = _draw(rng)
     assigns = rng.random() < _WITH_ASSIGNORS
-    behaviour = replace(scenario.behaviour, poll_ms=rng.choice((100, 300, 1_000)))
+    behaviour = replace(scenario.behaviour, poll_ms=100)
     if assigns:
         behaviour = replace(behaviour, misbehaves=rng.choice((0.0, 0.0, 0.2)), reweighs=rng.choice((0.0, 0.1)))
     return replace(
         scenario,
         name="brief",
-        duration_ms=rng.choice((3, 3, 3, 4)) * scenario.heartbeat_interval_ms,
+        duration_ms=rng.choice((2, 3)) * scenario.heartbeat_interval_ms,
         trials=rng.choice((0, 1)),
         assignors=0.97 if assigns else 0.0,
         behaviour=behaviour,

@@ -61,7 +61,7 @@ class Wakeups:
         if count != len(self._under_way):
             fail("C8", f"{consumer.name} counts {count} requests, under way are {sorted(self._under_way)}")
         closing = consumer.commits_asked and (consumer.leaving or consumer.closed)
-        if closing and consumer.member.snapshot().coordinator is None:
+        if closing and consumer.member.coordinator is None:
             sent = sum(_is_commit(effect) for effect in self._under_way.values())
             if len(consumer.commits_asked) > sent:
                 fail("C8", f"{consumer.name} closes, and nobody hears of commits {sorted(consumer.commits_asked)}")
