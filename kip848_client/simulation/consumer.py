@@ -118,9 +118,8 @@ class SimulatedConsumer:
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
-        self._thaws_ms = 0
-        self.held_up_until_ms = 0
-        """Until when something may wait that came while it stood still: another freeze may have ended before."""
+        self.thaws_ms = 0
+        """Until when the process stands still, or stood last, in virtual time."""
         self.network: Final = ClientSide(
             self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
         )
@@ -191,15 +190,14 @@ class SimulatedConsumer:
     def freeze(self, for_ms: int) -> None:
         """The process stands still; its clock does not."""
         self.note("frozen", ms=for_ms)
-        self._thaws_ms = self.world.now_ms + for_ms
-        self.held_up_until_ms = max(self.held_up_until_ms, self._thaws_ms)
+        self.thaws_ms = max(self.thaws_ms, self.world.now_ms + for_ms)  # a second one does not end the first
 
     # --------------------------------------------------------------------------------------------- what it is, to users
 
     @property
     def frozen(self) -> bool:
         """Whether the process stands still."""
-        return self.world.now_ms < self._thaws_ms
+        return self.world.now_ms < self.thaws_ms
 
     @property
     def leaving(self) -> bool:
@@ -232,8 +230,8 @@ class SimulatedConsumer:
 
     def awake(self, action: Callable[..., None], *arguments: Any) -> None:
         """Run *action* now, or when the process thaws."""
-        if self.world.now_ms < self._thaws_ms:
-            self.world.call_in(self._thaws_ms - self.world.now_ms, lambda: self.awake(action, *arguments))
+        if self.world.now_ms < self.thaws_ms:
+            self.world.call_in(self.thaws_ms - self.world.now_ms, lambda: self.awake(action, *arguments))
         else:
             action(*arguments)
 
@@ -309,9 +307,9 @@ class SimulatedConsumer:
         self._tick = self.world.call_in(wait_ms, self._ticked)
 
     def _ticked(self) -> None:
-        if self.world.now_ms < self._thaws_ms:
-            self._tick_ms = self._thaws_ms
-            self._tick = self.world.call_in(self._thaws_ms - self.world.now_ms, self._ticked)
+        if self.world.now_ms < self.thaws_ms:
+            self._tick_ms = self.thaws_ms
+            self._tick = self.world.call_in(self.thaws_ms - self.world.now_ms, self._ticked)
             return
         self._tick = None
         if self.closed:

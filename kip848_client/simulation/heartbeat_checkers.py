@@ -126,7 +126,7 @@ class HeartbeatRules(Observer):
         now_ms = consumer.now_ms
         if now_ms < life.not_before_ms:
             fail("C4", f"{consumer.name} repeats a heartbeat {life.not_before_ms - now_ms} ms before its back-off ends")
-        held_up = consumer.held_up_until_ms >= life.failed_at_ms or life.link is not consumer.network.link
+        held_up = consumer.thaws_ms >= life.failed_at_ms or life.link is not consumer.network.link
         if life.not_after_ms is not None and now_ms > life.not_after_ms + _SLACK_MS and not held_up:
             fail("C4", f"{consumer.name} repeats a heartbeat {now_ms - life.not_after_ms} ms after its back-off ended")
         if not joins and not news and not life.hurried and now_ms < life.due_ms:

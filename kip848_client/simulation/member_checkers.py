@@ -314,7 +314,7 @@ class BoundedWork(Observer):
     def converged(self) -> None:
         """Look for commits that nobody heard of again. Without a coordinator they wait for one, however long."""
         for consumer in self._consumers():
-            sent_ms = max(consumer.held_up_until_ms, consumer.network.connected_ms)
+            sent_ms = max(consumer.thaws_ms, consumer.network.connected_ms)
             for commit_id, asked_ms in consumer.commits_asked.items():
                 waits_ms = consumer.world.now_ms - max(asked_ms, sent_ms)
                 if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:

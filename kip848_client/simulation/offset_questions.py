@@ -61,7 +61,7 @@ class OffsetQuestions:
     def _thawed_ms(self) -> int:
         """What comes while a process stands still, it hears afterwards. On its own clock."""
         consumer = self._consumer
-        return consumer.now_ms if consumer.held_up_until_ms >= consumer.world.now_ms else 0
+        return consumer.now_ms if consumer.thaws_ms >= consumer.world.now_ms else 0
 
     def _abandon(self, fetch_id: int) -> None:
         """The call is interrupted, if it is still under way."""
@@ -74,7 +74,7 @@ class OffsetQuestions:
         consumer, asked = self._consumer, self._asked
         if asked is None or asked[0] != fetch_id or consumer.closed:
             return
-        if consumer.held_up_until_ms >= asked[2]:
+        if consumer.thaws_ms >= asked[2]:
             consumer.later(_SLACK_MS, lambda: self._look_again(fetch_id))
         else:
             fail("C8", f"{consumer.name} asked for offsets until {asked[3]}, and heard nothing at {consumer.now_ms}")

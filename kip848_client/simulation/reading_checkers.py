@@ -166,7 +166,7 @@ class ExclusiveReading(Observer):
         allowed_ms = int(consumer.config.rebalance_timeout_ms * _SLOW_CLOCK) + _SECOND_MS
         for partition, giving_up in list(known.items()):
             reads = has.get(partition) in view.readable
-            late = self._world.now_ms > max(giving_up.since_ms, consumer.held_up_until_ms) + allowed_ms
+            late = self._world.now_ms > max(giving_up.since_ms, consumer.thaws_ms) + allowed_ms
             if partition in held or partition not in has or late or (giving_up.was_read and not reads):
                 del known[partition]
             giving_up.was_read = reads
