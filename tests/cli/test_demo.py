@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "kip848_client", "demo", "--flights", "3000", "--dwell", "0"]
 DEADLINE_S = 150.0
@@ -35,29 +34,28 @@ def demo(*options: str) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
 
 
+def read(path: Path) -> str:
+    """A file of /proc; empty if its process or thread has ended meanwhile."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    children = Path(f"/proc/{process.pid}/task")
+    """Children of any thread of the demo."""
     return [
         int(pid)
-        for task in children.iterdir()
-        for pid in (task / "children").read_text().split()
-        if "demo_worker" in Path(f"/proc/{pid}/cmdline").read_text()
+        for task in Path(f"/proc/{process.pid}/task").iterdir()
+        for pid in read(task / "children").split()
+        if "demo_worker" in read(Path(f"/proc/{pid}/cmdline"))
     ]
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
-        threading.Event().wait(0.02)
-
-
 def runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    """Whether it is there, and not only waiting to be buried."""
+    stat = read(Path(f"/proc/{pid}/stat"))
+    return bool(stat) and stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_every_flight_is_counted_through_joins_a_leave_and_a_crash(tmp_path: Path) -> None:
@@ -85,20 +83,20 @@ def test_every_flight_is_counted_through_joins_a_leave_and_a_crash(tmp_path: Pat
 def test_ctrl_c_ends_the_demo_and_all_its_workers() -> None:
     """A person who has seen enough must get the prompt back, and no process must stay behind."""
     with demo() as process:
-        wait_until(lambda: bool(workers_of(process)), "the first worker runs")
+        wait_until(lambda: bool(workers_of(process)), DEADLINE_S, "the first worker to run")
         workers = workers_of(process)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    wait_until(lambda: not any(runs(pid) for pid in workers), "the workers have ended")
+    wait_until(lambda: not any(runs(pid) for pid in workers), DEADLINE_S, "the workers to end")
 
 
 def test_workers_end_by_themselves_if_the_demo_is_killed() -> None:
     """Nobody is left to stop them: consumers of a broker that is gone would run for ever."""
     with demo() as process:
-        wait_until(lambda: bool(workers_of(process)), "the first worker runs")
+        wait_until(lambda: bool(workers_of(process)), DEADLINE_S, "the first worker to run")
         workers = workers_of(process)
         process.kill()
         process.communicate(timeout=DEADLINE_S)
-    wait_until(lambda: not any(runs(pid) for pid in workers), "the workers have ended")
+    wait_until(lambda: not any(runs(pid) for pid in workers), DEADLINE_S, "the workers to end")
