@@ -43,7 +43,6 @@ from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.oauth_tokens import OAuthTokens
 
 __all__ = [
-    "LIBRDKAFKA_LOGGER",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",

@@ -19,7 +19,8 @@ import tenacity
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # missing in its __all__
 
-from kip848_client.client.data_plane import LIBRDKAFKA_LOGGER, KafkaError, PublicTopicPartition, public, translate
+from kip848_client.client.data_plane import KafkaError, PublicTopicPartition, public, translate
+from kip848_client.client.librdkafka_log import LIBRDKAFKA_LOGGER
 from kip848_client.config import ConfigValue
 from kip848_client.errors import (
     AuthenticationError,

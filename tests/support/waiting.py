@@ -39,7 +39,7 @@ def wait_until(
     while not predicate():
         if time.monotonic() >= deadline:
             raise AssertionError(f"{what} did not come about within {timeout_s} s")
-        time.sleep(every_s)
+        time.sleep(every_s)  # what is awaited tells nobody: it is asked again, and the limit is the deadline above
 
 
 def assert_stays(predicate: Callable[[], object], for_s: float, what: str = "the condition") -> None:
@@ -51,10 +51,10 @@ def assert_stays(predicate: Callable[[], object], for_s: float, what: str = "the
     end = time.monotonic() + for_s
     while time.monotonic() < end:
         assert predicate(), f"{what} did not stay"
-        time.sleep(_PAUSE_S)
+        time.sleep(_PAUSE_S)  # that nothing happens shows itself in nothing but time
     assert predicate(), f"{what} did not stay"
 
 
 def outlast(for_s: float) -> None:
     """Be the slow user code that a test is about: a callback that takes *for_s*."""
-    time.sleep(for_s)
+    time.sleep(for_s)  # it is the thing that is tested, and no wait for anything
