@@ -6,7 +6,8 @@ on undisturbed.
 
 **On the way.** Ctrl-C may end any call in the middle, and librdkafka has moved its position by then: a record that came
 out of it and reached nobody would be skipped for ever. So `on_the_way` is set from before librdkafka is asked until the
-caller has the records, and whoever finds it set later starts partitions again where they were last known to be.
+caller has the records, and whoever finds it set later starts partitions again where they were last known to be: never
+before a position that was told or committed.
 
 **Handed out.** A position counts only records that the application was given by an earlier poll() or consume().
 librdkafka counts what it gave to us; what is still in `ready` or stashed by pause() is subtracted when somebody asks.
@@ -143,10 +144,15 @@ class Fetcher:
         self.ready.clear()
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The next offset to hand out, of each fetched partition that has one; all of them if *partitions* is None."""
+        """The next offset to hand out, of each fetched partition that has one; all of them if *partitions* is None.
+
+        What was told here is not taken back: an interrupted call begins again there, not before.
+        """
         if self.on_the_way:
             self._begin_again()
-        return self._positions(partitions)
+        known = self._positions(partitions)
+        self._safe.update(known)
+        return known
 
     def _positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = [p for p in (self._starts if partitions is None else partitions) if p in self._starts]

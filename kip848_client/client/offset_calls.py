@@ -56,6 +56,8 @@ class OffsetCalls:
         """
         with self._gate:
             chosen = commit_offsets(message, offsets)
+            if chosen is not None:
+                self._fetcher.positions(chosen)  # what is committed is done: no Ctrl-C from here on may repeat it
             if asynchronous:
                 self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
                 return None

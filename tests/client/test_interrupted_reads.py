@@ -108,6 +108,22 @@ def test_a_busy_reader_looks_at_its_positions_now_and_then(fetcher: Fetcher, pla
     assert 205 - 20 <= offsets(fetcher)[P0] <= 205
 
 
+def test_a_position_that_was_told_is_not_taken_back(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """What was committed, by hand or on the timer, was asked for here: Ctrl-C after it repeats only what came later."""
+    plane.deliver("t", 0, 5, 6)
+    hand_out(fetcher)
+    assert offsets(fetcher) == {P0: 7, P1: 7}
+    plane.deliver("t", 0, 7)
+    hand_out(fetcher)
+    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(8)}
+    plane.deliver("t", 0, 8)
+    plane.deliver("t", 1, 7)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    assert offsets(fetcher) == {P0: 8, P1: 7}
+
+
 def test_seek_moves_the_place_to_begin_again(fetcher: Fetcher, plane: InterruptedPlane) -> None:
     """Sought back and interrupted: not from where it was before the seek."""
     plane.deliver("t", 0, *range(5, 50))

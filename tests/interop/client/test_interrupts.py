@@ -11,7 +11,8 @@ from types import FrameType
 
 import pytest
 
-from kip848_client import EmbeddedBroker
+from kip848_client import EmbeddedBroker, TopicPartition
+from kip848_client.client.data_plane import Message, RecordConsumer
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Key, Produce, drive, key, keys_of
 
@@ -23,6 +24,19 @@ PARTITIONS = range(4)
 
 class InterruptError(BaseException):
     """What Ctrl-C is to a program."""
+
+
+class InterruptedPlane:
+    """A record consumer in which Ctrl-C comes as records are asked for; all else is the real one's."""
+
+    def __init__(self, real: RecordConsumer) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def consume(self, _count: int, _timeout: float) -> list[Message]:
+        raise InterruptError
 
 
 @contextmanager
@@ -88,3 +102,32 @@ def test_no_record_is_skipped(broker: EmbeddedBroker, make_consumer: MakeConsume
             consumer.raw.close()
     last = make_consumer().subscribe("orders")
     drive(last, until=lambda: seen | set(last.delivered) == keys_of("orders", COUNT))
+
+
+@pytest.mark.parametrize("by", ["message", "offsets"])
+def test_what_was_committed_by_hand_is_not_repeated(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Each record committed when it is done, then Ctrl-C as the next one is asked for: close(), which commits what was
+    handed out, must not put the group back to before the first of them.
+    """
+    broker.create_topic("one", partitions=1)
+    produce("one", 3)
+    consumer = make_consumer(enable_auto_commit=True).subscribe("one")
+    fetcher = consumer.raw._fetcher
+    drive(consumer, until=lambda: consumer.partitions)
+    done = 0
+    while done < 3:
+        message = consumer.raw.poll(1.0)
+        if message is not None:
+            done += 1
+            if by == "message":
+                consumer.raw.commit(message, asynchronous=False)
+            else:
+                consumer.raw.commit(offsets=[TopicPartition("one", 0, done)], asynchronous=False)
+    monkeypatch.setattr(fetcher, "plane", InterruptedPlane(fetcher.plane))
+    with pytest.raises(InterruptError):
+        consumer.raw.poll(1.0)
+    consumer.raw.close()
+    [committed] = make_consumer().raw.committed([TopicPartition("one", 0)])
+    assert committed.offset == 3
