@@ -17,12 +17,14 @@ from kip848_client.simulation.mirror import Change, IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.schema import Request, Response
 
@@ -36,6 +38,8 @@ class HeartbeatAnswers(Observer):
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster = cluster
         self._mirror = mirror
+        self._waits: dict[str, frozenset[IdPartition]] = {}
+        """Member with an assignor -> what it was told last to wait for."""
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
@@ -56,7 +60,13 @@ class HeartbeatAnswers(Observer):
             and request.topic_partitions is not None
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         )
+        waits = self._waiting(group, member) if member.metadata.client_assignors else None
+        waited = self._waits.get(member.member_id, frozenset())
+        if waits is not None:
+            self._waits[member.member_id] = waits
         if told is None:
+            if waits and waits - waited:
+                fail("S14", f"{client_id} is not told that it waits for {sorted(waits)}")
             if asks or before is None:
                 fail("S14", f"{client_id} asked for its assignment, and is told none")
             elif assigned is not before.member.current.assigned and _held(assigned) != before.assigned:
@@ -64,30 +74,35 @@ class HeartbeatAnswers(Observer):
             return
         if _told(told.topic_partitions) != _held(assigned):
             fail("S14", f"{client_id} is told {told.topic_partitions}, and has {assigned}")
-        if member.metadata.client_assignors:
-            self._extended(client_id, group, member, told)
-        elif not asks and before is not None and _held(assigned) == before.assigned:
-            fail("S14", f"{client_id} is told its assignment again, and did not ask")
-
-    def _extended(self, client_id: str, group: ConsumerGroup, member: GroupMember, told: Assignment) -> None:
-        current = member.current
-        waits: frozenset[IdPartition] = frozenset()
-        if current.state is MemberState.UNRELEASED_PARTITIONS:
-            wanted = set(self._cluster.topics.image.ids_of(group.topics_of(member.metadata)))
-            waits = frozenset(
-                (topic_id, index)
-                for topic_id, partitions in group.target_of(member.member_id).items()
-                if topic_id in wanted
-                for index in partitions
-            ) - _held(current.assigned)
+        is_same = not asks and before is not None and _held(assigned) == before.assigned
+        if waits is None:
+            if is_same:
+                fail("S14", f"{client_id} is told its assignment again, and did not ask")
+            return
+        hears_news = before is None or before.member.current.metadata != member.current.metadata
+        if is_same and not waits and not waited and not hears_news:
+            fail("S14", f"{client_id} is told its assignment again, did not ask, and waits for nothing")
         if _told(told.pending_topic_partitions) != waits:
             fail(
                 "S14", f"{client_id} is told to wait for {told.pending_topic_partitions}, and waits for {sorted(waits)}"
             )
-        metadata = current.metadata
+        metadata = member.current.metadata
         hears = (told.error, told.metadata_version, told.metadata_bytes, told.assignor_name)
         if hears != (metadata.error, metadata.version, metadata.data, metadata.assignor):
             fail("S14", f"the assignor of {client_id} hears {hears}, and was told {metadata}")
+
+    def _waiting(self, group: ConsumerGroup, member: GroupMember) -> frozenset[IdPartition]:
+        """Partitions of its target that others have not given up."""
+        current = member.current
+        if current.state is not MemberState.UNRELEASED_PARTITIONS:
+            return frozenset()
+        wanted = set(self._cluster.topics.image.ids_of(group.topics_of(member.metadata)))
+        return frozenset(
+            (topic_id, index)
+            for topic_id, partitions in group.target_of(member.member_id).items()
+            if topic_id in wanted
+            for index in partitions
+        ) - _held(current.assigned)
 
 
 class AskedMembers(Observer):
@@ -110,11 +125,20 @@ class AskedMembers(Observer):
         group = self._mirror.group
         before = self._round
         flying = self._look()
+        if isinstance(response, ConsumerGroupInstallAssignmentResponse) and not response.error_code:
+            is_behind = group is not None and group.group_epoch > group.target_epoch
+            if before and group and is_behind and flying is None and _in_common(group, before.assignor_name):
+                fail(
+                    "S10", f"a target of epoch {group.target_epoch} was installed, and nobody is asked for a newer one"
+                )
         if group is None or not isinstance(response, ConsumerGroupHeartbeatResponse) or response.error_code:
             return
         moved = group.group_epoch > self._mirror.group_epoch and self._mirror.loads == self._cluster.loads
         asked = None if flying is None or before is not None else flying.member_id
-        if moved and response.member_epoch > 0 and asked not in (None, response.member_id):
+        if flying is None or not moved or response.member_epoch <= 0 or asked in (None, response.member_id):
+            return
+        versions = _Versions(group, flying.assignor_name)
+        if versions.spans(response.member_id or "") or not versions.spans(flying.member_id):
             fail("S10", f"{response.member_id} moved the group, and {asked} is asked for the target")
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -160,6 +184,8 @@ class AskedMembers(Observer):
             asked = group.members.get(flying.member_id)
             if asked is not None and asked.current.member_epoch == STATIC_LEAVE_EPOCH:
                 fail("S10", f"{flying.member_id} is asked for the target, and is away")
+            if flying.prepared is None and not _Versions(group, flying.assignor_name).reads_all(flying.member_id):
+                fail("S10", f"{flying.member_id} is asked for the target, and cannot read what others wrote")
         if before is None or group is None or not same_life or not same_target:
             return flying
         failed = before.member_id
@@ -169,16 +195,42 @@ class AskedMembers(Observer):
             return None
         if flying.member_id == failed or failed not in group.members:
             return flying
-        left = [
-            member_id
-            for member_id, member in group.members.items()
-            if member_id != failed
+        if failed in flying.tried or flying.assignor_name != before.assignor_name:
+            return flying
+        versions = _Versions(group, flying.assignor_name)
+        if versions.reads_all(failed) and any(
+            member_id != failed
             and member_id not in before.tried
             and member.current.member_epoch != STATIC_LEAVE_EPOCH
-        ]
-        if left and failed not in flying.tried and flying.assignor_name == before.assignor_name:
+            and versions.reads_all(member_id)
+            for member_id, member in group.members.items()
+        ):
             fail("S10", f"{failed} was asked and failed, and counts as one that was not: {flying}")
         return flying
+
+
+class _Versions:
+    """What members of a group read and write of one assignor; in an upgrade, not all read everything."""
+
+    def __init__(self, group: ConsumerGroup, assignor_name: str) -> None:
+        self._of = {
+            member_id: offered.versions
+            for member_id, member in group.members.items()
+            for offered in member.metadata.client_assignors
+            if offered.name == assignor_name
+        }
+
+    def reads_all(self, member_id: str) -> bool:
+        """Whether it can compute for everybody as they are."""
+        own = self._of.get(member_id)
+        return own is not None and all(own.minimum <= other.written <= own.maximum for other in self._of.values())
+
+    def spans(self, member_id: str) -> bool:
+        """Whether it can whatever they come to write."""
+        own = self._of.get(member_id)
+        return own is not None and all(
+            own.minimum <= other.minimum and other.maximum <= own.maximum for other in self._of.values()
+        )
 
 
 def _asks(before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> bool:

@@ -28,6 +28,7 @@ from kip848_client.model import OffsetAndMetadata
 from kip848_client.simulation.cluster import ANY_NODE, Cluster
 from kip848_client.simulation.network import Connection, Network
 from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.violation import fail
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -212,6 +213,12 @@ class ClientSide:
         if connection is not None and not connection.open and connection.node_id == node_id:
             self._coordinator = None
             self._consumer.step(CoordinatorDisconnected(node_id))
+            self._check_gone()
+
+    def _check_gone(self) -> None:
+        consumer = self._consumer
+        if not (consumer.closed or self.connected) and consumer.member.coordinator is not None:
+            fail("C8", f"{consumer.name} was told that its coordinator is gone, and counts on it")
 
     def disconnect(self) -> None:
         """Close what is open."""

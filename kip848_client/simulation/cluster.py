@@ -284,6 +284,10 @@ class Cluster:
         if self.up:
             self.host.decide(ConfigChanged(group_id, overrides))
 
+    def overrides_of(self, group_id: str) -> Mapping[str, str]:
+        """What an administrator set for one group."""
+        return self._overrides.get(group_id, {})
+
 
 def compact(log: list[CoordinatorRecord]) -> list[CoordinatorRecord]:
     """What compaction leaves of a log: the last record of each key, in the order of the log, tombstones too."""

@@ -115,6 +115,8 @@ class SimulatedConsumer:
         self.commits_asked: Final[dict[int, int]] = {}
         """Commits that were not answered yet -> when the application asked for them, in virtual time."""
         self._leave_id: int | None = None
+        self.close_by_ms = 0
+        """When close() must return at the latest, on its own clock."""
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
@@ -163,7 +165,7 @@ class SimulatedConsumer:
         self._leave_id = self.next_call()
         self.application.close()
         close_ms = self._close_ms if self._wakeups is None else self._wakeups.close_ms(self._close_ms)
-        deadline_ms = self.now_ms + close_ms
+        self.close_by_ms = deadline_ms = self.now_ms + close_ms
         self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
         if self._wakeups is not None:  # somebody else closes it too, and has more time
             self.step(LeaveRequested(self.next_call(), deadline_ms + self._close_ms, closing=True))

@@ -93,6 +93,8 @@ class _Life:
     """Something did."""
     owed_step: int | None = None
     """The step in which it had to be sent, because nothing held it up."""
+    join_owed_step: int | None = None
+    """The step in which it had to join again, because it was removed for the first time."""
     may_hold_instance: bool = False
     """A heartbeat was accepted, or may have been: who holds the instance id may be the member itself."""
     freed_instance: bool = False
@@ -150,7 +152,7 @@ class HeartbeatRules(Observer):
         life.due_ms = consumer.now_ms + life.interval_ms
         life.expected_ms = life.due_ms if life.interval_ms else None
         life.hurried, life.certain, life.owed_step = False, False, None
-        life.not_after_ms = None
+        life.not_after_ms = life.join_owed_step = None
         told = life.told
         topics, pattern, assignors = (told.topics, told.pattern, told.assignors) if told is not None else ((), "", None)
         life.told = _Told(
@@ -219,7 +221,7 @@ class HeartbeatRules(Observer):
                     self._heard(consumer, life, response)
             case OffsetCommitResponse(topics=topics):
                 if any(item.error_code in _NEWS for topic in topics for item in topic.partitions):
-                    life.hurried = True
+                    self._hurry(consumer, life, certain=True)
             case OffsetFetchResponse(groups=groups):
                 if any(group.error_code in _NEWS for group in groups) or response.error_code in _NEWS:
                     life.hurried = True
@@ -297,6 +299,8 @@ class HeartbeatRules(Observer):
             if life.removals < 2:
                 life.failures = life.not_before_ms = 0
             life.due_ms = 0
+            at_once = consumer.member.phase is Phase.JOINING and life.removals == 1 and _has_coordinator(consumer)
+            life.join_owed_step = consumer.world.steps if at_once else None
 
     # ------------------------------------------------------------------------------------------------------- at once
 
@@ -315,6 +319,10 @@ class HeartbeatRules(Observer):
         owed, steps = life.owed_step, consumer.world.steps
         if life.leave_owed_step not in {None, steps}:
             fail("C4", f"{consumer.name} may hold the instance id that it joins with, and does not free it")
+        if life.join_owed_step not in {None, steps}:
+            life.join_owed_step = None
+            if consumer.member.phase is Phase.JOINING and _has_coordinator(consumer):
+                fail("C4", f"{consumer.name} was removed for the first time, and does not join again at once")
         if owed is None or owed == steps:
             return
         life.owed_step = None

@@ -88,11 +88,12 @@ class Resolutions(Observer):
     has other topics than before.
     """
 
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, *, refresh_ms: int) -> None:
+    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, *, refresh_ms: int, rest_ms: int) -> None:
         self._world = world
         self._cluster = cluster
         self._mirror = mirror
         self._refresh_ms = refresh_ms
+        self._rest_ms = rest_ms
         self._loads = -1
         self._before: tuple[int, int, dict[str, frozenset[str]]] = (-1, 0, {})
         """Life of the coordinator, group epoch, and known patterns with their topics, at the last look."""
@@ -122,6 +123,9 @@ class Resolutions(Observer):
         same_life, self._loads = self._loads == self._cluster.loads, self._cluster.loads
         if group is None or not same_life:
             return
+        newest_ms = max((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)
+        if newest_ms is not None and newest_ms <= self._world.wall_ms <= newest_ms + self._rest_ms:
+            fail("S6", f"{task.regexes} are matched {self._world.wall_ms - newest_ms} ms after the last time")
         known = [group.resolved_regexes.get(regex) for regex in task.regexes]
         last_ms, wall_ms = self._world.wall_ms - self._refresh_ms, self._world.wall_ms  # clocks are set now and then
         if all(

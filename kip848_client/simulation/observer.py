@@ -14,6 +14,7 @@ from kip848_client.member.events import CommitDone, OffsetsFetched, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class Observer:
 
     def run_begins(self, consumer: SimulatedConsumer) -> None:
         """poll() began, and the member started to reconcile. Told of members with an assignor only."""
+
+    def assignor_described(self, consumer: SimulatedConsumer, offered: tuple[Assignor, ...]) -> None:
+        """Its assignors said what they offer, in time; the member hears of it now."""
 
     def assignor_called(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
         """A call of the client-side assignor begins."""

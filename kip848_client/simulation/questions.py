@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.records import member_metadata_record
 from kip848_client.coordinator.requests import ApiRequest, GroupMessage
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.errors import ErrorCode
@@ -63,6 +64,7 @@ class Question(NamedTuple):
     Args:
         code: that must be answered; none changes anything.
         check: looks at what would be written if the code is 0.
+        sender: client id and host; a stranger's if there is none.
     """
 
     what: str
@@ -70,6 +72,7 @@ class Question(NamedTuple):
     version: int
     code: int
     check: Callable[[Response, _Records], bool] = lambda _response, _records: True
+    sender: tuple[str, str] = (_STRANGER, "/nowhere")
 
 
 class Questions(Observer):
@@ -106,7 +109,9 @@ class Questions(Observer):
             self._ask(question)
 
     def _ask(self, question: Question) -> None:
-        request = ApiRequest(_NUMBER, question.version, question.message, self._world.wall_ms, _STRANGER, "/nowhere")
+        request = ApiRequest(
+            _NUMBER, question.version, question.message, self._world.wall_ms, question.sender[0], question.sender[1]
+        )
         ask(self._cluster.coordinator, request, question, now_ms=self._world.now_ms)
 
 
@@ -143,6 +148,7 @@ def _questions(cluster: Cluster, mirror: Mirror, *, is_full: bool, wall_ms: int)
     if mirror.group is not None:
         for member_id in sorted(mirror.members)[:1]:
             found += _of_a_member(cluster, mirror, member_id, mirror.members[member_id])
+            found += _wishes(mirror, member_id, mirror.members[member_id])
         found += _of_instances(mirror, is_full=is_full)
     return found
 
@@ -344,6 +350,36 @@ def _of_a_member(cluster: Cluster, mirror: Mirror, member_id: str, seen: Seen) -
         yield Question("a fetch of a member", _fetch(group_id, member_id, epoch, topic.name), 9, 0)
 
 
+def _wishes(mirror: Mirror, member_id: str, seen: Seen) -> Iterator[Question]:
+    """One field at a time, which our own members never send alone; all others stay what they were."""
+    metadata = seen.member.metadata
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id=mirror.group_id, member_id=member_id, member_epoch=seen.epoch, instance_id=metadata.instance_id
+    )
+    if seen.epoch <= 0:
+        return
+    for name, value in (
+        ("subscribed_topic_names", ("another",)),
+        ("subscribed_topic_regex", "another.*"),
+        ("rebalance_timeout_ms", metadata.rebalance_timeout_ms + 1),
+        ("rack_id", "another"),
+    ):
+        after = replace(metadata, **{name: value})  # type: ignore[arg-type]
+        wanted = member_metadata_record(mirror.group_id, member_id=member_id, metadata=after)
+        yield Question(
+            f"only {name}",
+            replace(beat, **{name: value}),  # type: ignore[arg-type]
+            1,
+            ErrorCode.NONE,
+            _writes(wanted),
+            (metadata.client_id, metadata.client_host),
+        )
+
+
+def _writes(record: CoordinatorRecord) -> Callable[[Response, _Records], bool]:
+    return lambda _response, records: record in records
+
+
 def _of_instances(mirror: Mirror, *, is_full: bool) -> Iterator[Question]:
     """Instance ids of others, and those of nobody."""
     beat = ConsumerGroupHeartbeatRequest(
@@ -367,9 +403,10 @@ def _of_instances(mirror: Mirror, *, is_full: bool) -> Iterator[Question]:
 
 def _of_assignors(mirror: Mirror) -> Iterator[Question]:
     """Versions that fit nobody's."""
+    everybody = [offered for seen in mirror.members.values() for offered in seen.member.metadata.client_assignors]
     for _, seen in sorted(mirror.members.items())[:1]:
         for offered in seen.member.metadata.client_assignors[:1]:
-            low = offered.versions.maximum + 1
+            low = 1 + max(other.versions.maximum for other in everybody if other.name == offered.name)
             strange = Assignor(offered.name, low, low, 0, low, b"")
             joins = join(mirror.group_id, client_assignors=(strange,))
             yield Question("versions that fit nobody's", joins, 1, ErrorCode.UNSUPPORTED_ASSIGNOR)

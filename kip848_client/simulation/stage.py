@@ -39,13 +39,16 @@ from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, Li
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer, Observers
+from kip848_client.simulation.prompt_checkers import AwaitedLeave, NoEpochOutside, ToldAssignors
 from kip848_client.simulation.questions import Questions
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
 from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.request_checkers import KnownCoordinator, RetryPace, ToldOutcomes
+from kip848_client.simulation.saying_checkers import CountedWishes
 from kip848_client.simulation.scenario import Behaviour, Scenario
-from kip848_client.simulation.user_assignor import OFFERED
+from kip848_client.simulation.user_assignor import OFFERED, offered
 from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 GROUP: Final = "simulated"
 _RACKS: Final = (None, "rack-1", "rack-2")
@@ -124,6 +127,8 @@ class Stage:
                 KnownCoordinator(),
                 ToldOutcomes(self.cluster.topics),
                 LegalMoves(),
+                NoEpochOutside(),
+                AwaitedLeave(),
                 BoundedWork(lambda: self.consumers),
                 self.rows,
                 Removals(
@@ -132,6 +137,7 @@ class Stage:
                 OwnAssertions(self.cluster),
                 InstalledTargets(self.mirror),
                 HeartbeatAnswers(self.cluster, self.mirror),
+                CountedWishes(self.cluster, self.mirror, interval_ms=scenario.heartbeat_interval_ms),
                 *self._of_assignors(),
                 ToldFacts(self.cluster, self.mirror),
                 *self._probes(),
@@ -151,7 +157,7 @@ class Stage:
         if not self.scenario.assignors:
             return []
         told = ToldTargets(self.cluster.topics, lag_ms=self.scenario.metadata_lag_ms)
-        return [AskedMembers(self.cluster, self.mirror), RoundRequests(), told]
+        return [AskedMembers(self.cluster, self.mirror), RoundRequests(), told, ToldAssignors()]
 
     def _probes(self) -> list[Observer]:
         """Those that ask what must change nothing, in a part of the runs."""
@@ -159,9 +165,10 @@ class Stage:
             return []
         max_size = self.scenario.group_max_size
         refresh_ms = self._config.consumer_regex_refresh_interval_ms
+        rest_ms = self._config.consumer_regex_refresh_min_interval_ms
         return [
             AssignorInputs(self.world, self.cluster, self.mirror, self._watched),
-            Resolutions(self.world, self.cluster, self.mirror, refresh_ms=refresh_ms),
+            Resolutions(self.world, self.cluster, self.mirror, refresh_ms=refresh_ms, rest_ms=rest_ms),
             Questions(self.world, self.cluster, self.mirror, max_size=max_size, every=_ASK_EVERY),
             Limits(self.world, self.cluster, self.mirror, self._config),
         ]
@@ -191,7 +198,7 @@ class Stage:
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,
-            client_assignors=OFFERED if scenario.assignors and rng.random() < scenario.assignors else (),
+            client_assignors=self._offers(name) if scenario.assignors and rng.random() < scenario.assignors else (),
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
             auto_offset_reset=self._reset_policy(name),
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
@@ -221,6 +228,11 @@ class Stage:
         self.world.history.add(self.world.now_ms, name, "started", **details)
         consumer.start(self.subscription(rng, everything=self._number == 1 or self.healed))
         return consumer
+
+    def _offers(self, name: str) -> tuple[Assignor, ...]:
+        if not self.probing:
+            return OFFERED
+        return offered(self.world.random(f"release {name}"), upgrade=self.world.seed % 2)
 
     def _reset_policy(self, name: str) -> ResetPolicy:
         part = self.scenario.no_reset

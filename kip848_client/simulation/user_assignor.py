@@ -39,16 +39,23 @@ _WEIGHT_MAX: Final = 3
 
 
 class _Weighted(PartitionAssignor):
-    """Spreads by a weight that each member tells; does something else once, if told so."""
+    """Spreads by a weight that each member tells; does something else once, if told so.
+
+    Args:
+        reads: the lowest and the highest version that it reads.
+        writes: one of these.
+    """
 
     name = "weighted"
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads: tuple[int, int] = (0, 0), writes: int = 0) -> None:
+        self.minimum_version, self.maximum_version = reads
+        self.writes = writes
         self.weight = 1
         self.mischief: str | None = None
 
     def metadata(self) -> AssignorMetadata:
-        return AssignorMetadata(str(self.weight).encode())
+        return AssignorMetadata(str(self.weight).encode(), version=self.writes)
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
         match self.mischief:
@@ -62,10 +69,34 @@ class _Weighted(PartitionAssignor):
                 return spread_by_weight(spec, lambda member: int(member.metadata))
 
 
-OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
-"""What a process with an assignor offers at first."""
+class _Spare(_Weighted):
+    """Another one, of which there is one release only."""
 
-_SPARE: Final = Assignor("spare", 0, 0, 0, 0, b"")
+    name = "spare"
+
+
+_UPGRADES: Final = (((0, 0), (0, 1)), ((0, 1), (1, 1)))
+"""Versions that the older and the newer processes read, in the two halves of an upgrade."""
+_OFFERS_SPARE: Final = 0.3
+
+
+def offered(rng: random.Random, *, upgrade: int) -> tuple[Assignor, ...]:
+    """What a process offers at first, in a group that is being upgraded.
+
+    Args:
+        upgrade: 0 or 1, the same for all: which half of it. In both, whoever reads one version only can be replaced by
+            those that read two, so that nobody is turned away.
+    """
+    reads = rng.choice(_UPGRADES[upgrade])
+    found = [advertised(_Weighted(reads=reads, writes=rng.randint(*reads)))]
+    if rng.random() < _OFFERS_SPARE:
+        found.insert(rng.randint(0, 1), advertised(_Spare()))
+    return tuple(found)
+
+
+OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
+"""What a process offers at first where nobody is upgraded."""
+
 _OFFERS_OTHERS: Final = 0.1
 """Part of the descriptions with which a process offers one assignor more, or less, than before."""
 
@@ -80,11 +111,12 @@ class UserAssignor:
         self._observer = observer
         self.listens = bool(consumer.config.client_assignors)
         """There is one, and it is told of targets."""
-        self._assignor = _Weighted()
+        self._assignor, self._spare = _weighted_of(consumer.config.client_assignors), _Spare()
         self._busy = False
         self._offers = offers
-        self._spare = False
-        """It offers another one, too, that nobody prefers."""
+        names = [assignor.name for assignor in consumer.config.client_assignors]
+        self._offers_spare = self._spare.name in names
+        self._spare_rank = 1 if offers is None else offers.randint(0, 1)
         self.asks = False
         """Its application wants another target, and the coordinator has not heard of it."""
 
@@ -94,6 +126,8 @@ class UserAssignor:
         if self._busy:
             fail("A1", f"{consumer.name}: two calls of the assignor at a time: {effect}")
         self._busy = True
+        if isinstance(effect, RunAssignor):
+            self._check_versions(effect)
         self._observer.assignor_called(consumer, effect)
         takes_ms = consumer.draw(*behaviour.assign_ms)
         mischief = None
@@ -104,6 +138,19 @@ class UserAssignor:
         if mischief is not None and isinstance(effect, RunAssignor):
             consumer.note("assignor_misbehaves", how=mischief)
         consumer.later(takes_ms, lambda: self._return(effect, mischief))
+
+    def _check_versions(self, effect: RunAssignor) -> None:
+        """A5: who is to compute the target reads what everybody wrote."""
+        snapshot = effect.snapshot
+        assignor = self._spare if snapshot.assignor_name == self._spare.name else self._assignor
+        for member in snapshot.members:
+            version = member.assignor.metadata_version
+            if not assignor.minimum_version <= version <= assignor.maximum_version:
+                fail(
+                    "A5",
+                    f"{self._consumer.name} reads {assignor.minimum_version} to {assignor.maximum_version} of "
+                    f"{assignor.name}, and is to compute with version {version} of {member.member_id}",
+                )
 
     def request_reassignment(self) -> None:
         """The application asks for a new assignment."""
@@ -118,7 +165,10 @@ class UserAssignor:
         self._busy = False
         if not self._consumer.closed:
             self._observer.assignor_returned(self._consumer, effect)
-            self._consumer.step(self._answer(effect, mischief if self._behaviour.misbehaves else None))
+            answer = self._answer(effect, mischief if self._behaviour.misbehaves else None)
+            if isinstance(answer, AssignorsDescribed) and mischief != "hangs":
+                self._observer.assignor_described(self._consumer, answer.assignors)
+            self._consumer.step(answer)
 
     def _answer(self, effect: AssignorCall, mischief: str | None) -> MemberEvent:
         match effect:
@@ -126,17 +176,31 @@ class UserAssignor:
                 if self._behaviour.reweighs and self._consumer.chance(self._behaviour.reweighs):
                     self._assignor.weight = self._consumer.draw(0, _WEIGHT_MAX)
                 offers = self._offers if self._behaviour.reweighs else None
-                if offers is not None and offers.random() < _OFFERS_OTHERS:
-                    self._spare = not self._spare
-                described = (advertised(self._assignor), *((_SPARE,) if self._spare else ()))
-                return AssignorsDescribed(described, call_id)
+                if offers is not None:
+                    self._assignor.writes = offers.randint(
+                        self._assignor.minimum_version, self._assignor.maximum_version
+                    )
+                    if offers.random() < _OFFERS_OTHERS:
+                        self._offers_spare = not self._offers_spare
+                described = [self._assignor]
+                if self._offers_spare:
+                    described.insert(self._spare_rank, self._spare)
+                return AssignorsDescribed(tuple(advertised(assignor) for assignor in described), call_id)
             case CallOnAssignment(call_id=call_id):
                 return OnAssignmentDone(call_id)
             case RunAssignor(call_id=call_id):
                 if mischief == "hands in nonsense":
                     return AssignorDone(call_id, (InstallMember("nobody", (), 0, b""),))
-                self._assignor.mischief = mischief
-                done, _ = compute([self._assignor], effect)
+                self._assignor.mischief = self._spare.mischief = mischief
+                done, _ = compute([self._assignor, self._spare], effect)
                 return done
             case _:
                 assert_never(effect)
+
+
+def _weighted_of(first: tuple[Assignor, ...]) -> _Weighted:
+    """The assignor that says what was offered at first."""
+    for one in first:
+        if one.name == _Weighted.name:
+            return _Weighted(reads=(one.minimum_version, one.maximum_version), writes=one.metadata_version)
+    return _Weighted()

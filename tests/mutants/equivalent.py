@@ -40,6 +40,38 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/target_assignment _instance_ids: instance_ids.pop(replaced.member_id, None) => nothing": (
         "assignors look up members that subscribe; the one that was replaced is none of them"
     ),
+    "coordinator/state CoordinatorState.topic_ids: remembered[0] is names => remembered[0] is not names": (
+        "nothing is remembered any more; the key is the identity of both"
+    ),
+    "coordinator/state CoordinatorState.subscriptions: self._subscriptions[group.group_id] = (group, subscriptions) "
+    "=> nothing": "nothing is remembered any more",
+    "coordinator/subscriptions resolution_due: regexes.get(own, 0) + 1 => regexes.get(own, 0) + 2": (
+        "only whether anybody has the pattern counts, and its owner is among them"
+    ),
+    "coordinator/records read_target: if topic.partitions => every one": (
+        "no topic without partitions is ever written"
+    ),
+    "coordinator/consumer_group ConsumerGroup.__init__: self.target_assignor = '' => nothing": (
+        "the first records of a group have its target, which sets it before it is read"
+    ),
+    "member/assignor_notices AssignorNotices.ask_for_names: if topic_id in used => every one": (
+        "a cache is emptied later: an id never gets another name"
+    ),
+    "member/assignor_values compute: failure.__cause__ = error => nothing": "what a traceback shows",
+    "member/context Context.live_epoch: self.phase in WITH_EPOCH and self.epoch > 0 => "
+    "self.phase in WITH_EPOCH or self.epoch > 0": "outside of the group the epoch is 0 or less, in it it is more",
+    "member/heartbeat Heartbeats.__init__: 0 => 1": "a count that is compared with an earlier one of its own",
+    "member/heartbeat Heartbeats.restart: False => True #3": "the next heartbeat is due at once anyhow",
+    "member/member Member.__init__: MemberView(0, *self._seen) => MemberView(1, *self._seen)": (
+        "a number that is compared with an earlier one"
+    ),
+    "member/membership Membership.__init__: 0 => 1": "poll() sets it before the member joins",
+    "member/membership Membership._join: self._context.incarnation += 1 => nothing": (
+        "the life before it ended with a count of its own"
+    ),
+    "member/membership Membership._fenced: self._go_out(epoch=0) => self._go_out(epoch=1)": (
+        "nothing reads the epoch until the next join sets it"
+    ),
     "member/commits Commits.advance: return => nothing": _SHORT_CUT,
     "member/leaving Leaving.advance: return => nothing": _SHORT_CUT,
     "member/member Member._readable: self._last_readable = (context.owned, blocked, readable) => nothing": (

@@ -280,7 +280,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "restart", restart)
 
 
-@mutant("a connection that broke is never looked up again (KAFKA-17293)", "L1", "L8")
+@mutant("a connection that broke is never looked up again (KAFKA-17293)", "C8", "L1", "L8")
 def _(patch: Patch) -> None:
     patch.setattr(Context, "lose_link", lambda self, link: None)
 

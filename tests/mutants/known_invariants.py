@@ -122,7 +122,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Leaving, "deadline_ms", lambda self: None)
 
 
-@mutant("a member that was removed takes its time to join again", "L5", "L1", "L2")
+@mutant("a member that was removed takes its time to join again", "C4", "L5", "L1", "L2")
 def _(patch: Patch) -> None:
     original = Heartbeats.restart
 
