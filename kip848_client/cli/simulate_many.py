@@ -178,14 +178,23 @@ def _display(total: Progress, *, quiet: bool) -> Iterator[Callable[[], None]]:
             yield show
     else:
         next_s = total.began_s + _PLAIN_EVERY_S
+        told = 0
 
         def show() -> None:
-            nonlocal next_s
+            nonlocal next_s, told
+            for line in _broken(total, told):
+                print(line, file=sys.stderr, flush=True)
+            told = len(total.failures)
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + _PLAIN_EVERY_S
                 print(_line(total), file=sys.stderr, flush=True)
 
         yield show
+
+
+def _broken(total: Progress, told: int) -> list[str]:
+    """A line for each failure after the first *told*: whoever waits for a long run can look at it now."""
+    return [f"seed {report.seed} broke {report.violation}" for report in total.failures[told:]]
 
 
 def _line(total: Progress) -> str:
@@ -211,8 +220,13 @@ def _bar(total: Progress) -> Iterator[Callable[[], None]]:
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(total.scenario, total=len(total.seeds), state="")
+        told = 0
 
         def show() -> None:
+            nonlocal told
+            for line in _broken(total, told):
+                bar.console.print(line, markup=False, highlight=False)
+            told = len(total.failures)
             state = f"{total.runs_per_s:.1f}/s, {len(total.failures)} broken"
             bar.update(task, completed=total.runs, state=state)
 

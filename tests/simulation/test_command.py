@@ -81,10 +81,12 @@ def test_many_seeds_in_processes_come_to_the_same(capsys: pytest.CaptureFixture[
 
 
 def test_failures_among_many_are_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their last events and the command that plays them again."""
+    """With their last events and the command that plays them again; and a line at once, for runs of hours."""
     break_the_member(monkeypatch)
     assert main(["simulate", "--seeds", "0:2", "--jobs", "1", *SHORT]) == 1
-    told = capsys.readouterr().out
+    told, on_the_way = capsys.readouterr()
+    assert "seed 0 broke C4" in on_the_way
+    assert "seed 1 broke C4" in on_the_way
     assert "2 broken" in told
     assert "--seed 1 " in told
 
