@@ -221,10 +221,7 @@ class Cluster:
 
         def load() -> None:
             if self.host is host and host.alive and host.loading:
-                self.on_loaded(before, host.coordinator)
-                host.load()
-                for group_id, overrides in self._overrides.items():
-                    host.decide(ConfigChanged(group_id, overrides))
+                self._loaded(host, before=before)
                 self._world.history.add(self._world.now_ms, "coordinator", "coordinator_loaded", records=len(self.log))
 
         if load_ms:
@@ -232,6 +229,13 @@ class Cluster:
         else:
             self._claimed = node_id
             load()
+
+    def _loaded(self, host: CoordinatorHost, *, before: GroupCoordinator | None) -> None:
+        """The log was read; settings of groups are nothing that it holds."""
+        self.on_loaded(before, host.coordinator)
+        host.load()
+        for group_id, overrides in self._overrides.items():
+            host.decide(ConfigChanged(group_id, overrides))
 
     def heal(self) -> None:
         """There is one coordinator, everybody knows it, and all that it wrote is durable."""
@@ -241,9 +245,7 @@ class Cluster:
         if not self.host.alive:
             self.restart()
         elif self.host.loading:
-            host = self.host
-            self.on_loaded(None, host.coordinator)
-            host.load()
+            self._loaded(self.host, before=None)
         self._claimed = self._leader
         self._replication_ms = 0
         self.durable = len(self.log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
@@ -177,6 +178,10 @@ class OffsetFencing(Observer):
         stale, self._stale = self._stale, None
         seen = self._mirror.members.get(request.member_id)
         epoch = request.generation_id_or_member_epoch
+        if seen is not None and 0 < epoch <= seen.epoch:
+            codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
+            if ErrorCode.STALE_MEMBER_EPOCH in codes and self._covers(seen, request):
+                fail("S11", f"{client_id} is refused at {epoch}, and has had all of it since then: {request}")
         for asked, topic in zip(request.topics, response.topics, strict=True):
             for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
                 if partition.error_code:
@@ -188,9 +193,7 @@ class OffsetFencing(Observer):
                     fail("S11", f"{client_id} committed with an epoch from the future")
                 topic_id = asked.topic_id if asked.topic_id.int else self._cluster.topics.id_of(asked.name)
                 if epoch < seen.epoch and topic_id is not None:
-                    current = seen.member.current
-                    since = {**current.pending_revocation.get(topic_id, {}), **current.assigned.get(topic_id, {})}
-                    assigned_at = since.get(partition.partition_index)
+                    assigned_at = _assigned_at(seen, topic_id, partition.partition_index)
                     if assigned_at is None or assigned_at > epoch:
                         fail(
                             "S11",
@@ -200,6 +203,19 @@ class OffsetFencing(Observer):
                     self._committed[topic_id, wanted.partition_index] = wanted.committed_offset
                     remember = self._mirror.rewound.add if request is stale else self._mirror.rewound.discard
                     remember((topic_id, wanted.partition_index))
+
+    def _covers(self, seen: Seen, request: OffsetCommitRequest) -> bool:
+        """Whether the epoch that a member sent is its own, or covers all that it commits."""
+        epoch = request.generation_id_or_member_epoch
+        if epoch == seen.epoch:
+            return True
+        for topic in request.topics:
+            topic_id = topic.topic_id if topic.topic_id.int else self._cluster.topics.id_of(topic.name)
+            for partition in topic.partitions:
+                at = None if topic_id is None else _assigned_at(seen, topic_id, partition.partition_index)
+                if at is None or at > epoch:
+                    return False
+        return True
 
     def _fetching(self, client_id: str, response: OffsetFetchResponse) -> None:
         for group in response.groups:
@@ -212,3 +228,9 @@ class OffsetFencing(Observer):
                     if not partition.error_code and partition.committed_offset != committed:
                         what = f"{self._cluster.topics.names[topic_id]}-{partition.partition_index}"
                         fail("S11", f"{client_id} is told {partition.committed_offset} of {what}, not {committed}")
+
+
+def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int | None:
+    """The epoch with which a member was given what it holds."""
+    current = seen.member.current
+    return {**current.pending_revocation.get(topic_id, {}), **current.assigned.get(topic_id, {})}.get(partition)
