@@ -12,6 +12,7 @@ from typing import Any
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, ClientAssignor, GroupMember, MemberState
+from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, about
@@ -131,8 +132,14 @@ class AskedMembers(Observer):
                 fail(
                     "S10", f"a target of epoch {group.target_epoch} was installed, and nobody is asked for a newer one"
                 )
-        if group is None or not isinstance(response, ConsumerGroupHeartbeatResponse) or response.error_code:
+        if group is None or not isinstance(response, ConsumerGroupHeartbeatResponse):
             return
+        if response.error_code:
+            if response.error_code == ErrorCode.FENCED_MEMBER_EPOCH and flying is not None and before is not None:
+                self._fenced(group, flying, request)
+            return
+        if response.should_compute_assignment and (flying is None or not flying.is_notified):
+            fail("S10", f"{response.member_id} is told to compute the target, and its time does not run: {flying}")
         moved = group.group_epoch > self._mirror.group_epoch and self._mirror.loads == self._cluster.loads
         asked = None if flying is None or before is not None else flying.member_id
         if flying is None or not moved or response.member_epoch <= 0 or asked in (None, response.member_id):
@@ -140,6 +147,20 @@ class AskedMembers(Observer):
         versions = _Versions(group, flying.assignor_name)
         if versions.spans(response.member_id or "") or not versions.spans(flying.member_id):
             fail("S10", f"{response.member_id} moved the group, and {asked} is asked for the target")
+
+    def _fenced(self, group: ConsumerGroup, flying: AssignmentRound, request: Request[Any]) -> None:
+        """Whoever is fenced has lost what it was to compute for."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        failed, versions = request.member_id, _Versions(group, flying.assignor_name)
+        if flying.member_id == failed and failed not in flying.tried and self._others(group, failed, versions):
+            fail("S10", f"{failed} was fenced, and is still asked for the target")
+
+    @staticmethod
+    def _others(group: ConsumerGroup, member_id: str, versions: _Versions) -> bool:
+        return any(
+            other != member_id and member.current.member_epoch != STATIC_LEAVE_EPOCH and versions.reads_all(other)
+            for other, member in group.members.items()
+        )
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Look at offers that changed."""

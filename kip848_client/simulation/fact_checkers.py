@@ -46,6 +46,10 @@ class ToldFacts(Observer):
             fact.event == "group_state_changed" and fact.fields["new"] == str(state) for fact in facts
         ):
             fail("T1", f"nobody is told that the group went from {state_before} to {state}")
+        if _told(facts, ("group_epoch_bumped",), reason="subscription_changed") and all(
+            old is not None and new is not None and _wish(old) == _wish(new) for _, old, new in changes
+        ):
+            fail("T1", "the group moves because somebody subscribes to something else, and nobody does")
         for member_id, old, new in changes:
             self._member(facts, member_id, old, new)
 
@@ -83,8 +87,11 @@ def _told(
     *,
     member_id: str | None = None,
     group_epoch: int | None = None,
+    reason: str | None = None,
 ) -> GroupEvent | None:
     for fact in reversed(facts):
-        if fact.event in names and member_id in (None, fact.member_id) and group_epoch in (None, fact.group_epoch):
+        if fact.event not in names or reason not in (None, fact.fields.get("reason")):
+            continue
+        if member_id in (None, fact.member_id) and group_epoch in (None, fact.group_epoch):
             return fact
     return None

@@ -190,7 +190,7 @@ def _malformed(mirror: Mirror) -> Iterator[Question]:
         ("a version of -2", {"client_assignors": (replace(_ASSIGNOR, minimum_version=-2),)}),
         (
             "a highest version of -1",
-            {"client_assignors": (replace(_ASSIGNOR, minimum_version=-1, maximum_version=-1),)},
+            {"client_assignors": (Assignor(_ASSIGNOR.name, -1, -1, 0, -1, b""),)},
         ),
         ("no version at all", {"client_assignors": (replace(_ASSIGNOR, minimum_version=2),)}),
         ("metadata too old", {"client_assignors": (replace(_ASSIGNOR, minimum_version=1, metadata_version=0),)}),

@@ -72,6 +72,14 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/membership Membership._fenced: self._go_out(epoch=0) => self._go_out(epoch=1)": (
         "nothing reads the epoch until the next join sets it"
     ),
+    "coordinator/client_assignment RoundPlanner.suits: sum(group.client_assignors.get(flying.assignor_name, "
+    "{}).values()) < len(group.members) => sum(group.client_assignors.get(flying.assignor_name, {}).values()) <= "
+    "len(group.members)": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._updated_metadata: self._offers is None or self._offers == "
+    "before.client_assignors => self._offers is None and self._offers == before.client_assignors": _SHORT_CUT,
+    "member/reconciler Reconciler._let_go: self.in_doubt -= revoked => nothing": (
+        "what is no longer owned is dropped with the next answer"
+    ),
     "member/commits Commits.advance: return => nothing": _SHORT_CUT,
     "member/leaving Leaving.advance: return => nothing": _SHORT_CUT,
     "member/member Member._readable: self._last_readable = (context.owned, blocked, readable) => nothing": (
