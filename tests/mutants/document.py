@@ -48,6 +48,11 @@ Targets are statements that at least one play in {reached_by} executes without a
 deletes groups is never asked for in a simulation and has its own tests. Assertions, texts for people and type
 annotations are not changed, nor is anything outside of functions (tables of error codes and transitions:
 `tests/member`). The judge is the simulation alone: the unit tests are not asked.
+
+Many checks were written while looking at what survived in a sample, so the share below flatters if the sample is one
+of those (seeds 1 to 3). Samples that nobody had looked at tell how good the simulation is at what nobody thought of:
+of seed 2, 158 of 200 were caught before anything was done about the others; of seed 4, after that, 171 of 200. A
+third of what survived of seed 2 changes nothing that a member or coordinator does, and is left out with the reason.
 """
 
 
