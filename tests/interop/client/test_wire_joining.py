@@ -86,7 +86,7 @@ def test_a_join_that_brings_nothing_is_acknowledged_without_a_listener(
 
 
 def test_a_join_answered_without_an_assignment_is_joined(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.interval_ms = 400
+    scripted.interval_ms = 600_000
     scripted.script(HEARTBEAT, lambda request: scripted.heartbeat(request, assignment=None))
     member = watch().subscribe().drive_to("join")
     member.drive(lambda: member.consumer.state is MemberState.STABLE).drive_for(0.2)
