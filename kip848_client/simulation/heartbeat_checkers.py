@@ -37,7 +37,7 @@ _OMITTED: Final = -1
 _AT_ONCE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 _NEWS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
-_OUT: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
+OUT: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
 _NO_JITTER: Final = 0.8
 _MOST_JITTER: Final = 1.2
 """The shortest and the longest back-off, as parts of the one without jitter."""
@@ -242,14 +242,14 @@ class HeartbeatRules(Observer):
             if response.heartbeat_interval_ms != life.interval_ms:
                 life.interval_ms = response.heartbeat_interval_ms
                 life.due_ms = life.expected_ms = now_ms + life.interval_ms
-            if life.certain and _has_coordinator(consumer):
+            if life.certain and has_coordinator(consumer):
                 life.owed_step = consumer.world.steps
             return
-        joins = consumer.member.phase is Phase.JOINING and _has_coordinator(consumer)
+        joins = consumer.member.phase is Phase.JOINING and has_coordinator(consumer)
         if code == ErrorCode.UNRELEASED_INSTANCE_ID and joins and life.may_hold_instance and not life.freed_instance:
             life.leave_owed_step = consumer.world.steps
         if code not in _REMOVED and code not in _AT_ONCE:
-            if _has_coordinator(consumer):
+            if has_coordinator(consumer):
                 life.link, life.failed_at_ms = consumer.network.link, consumer.world.now_ms
                 life.not_after_ms = now_ms + most_backoff_ms(consumer, life.failures)
             self._failed(consumer, life)
@@ -291,7 +291,7 @@ class HeartbeatRules(Observer):
 
     def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
         """A member that is out of its group waits for nothing, and has told nobody anything."""
-        if effect.new in _OUT:
+        if effect.new in OUT:
             life = self._lives[consumer.name]
             life.waiting = life.told = life.expected_ms = life.owed_step = None
             life.hurried = life.certain = False
@@ -299,7 +299,7 @@ class HeartbeatRules(Observer):
             if life.removals < 2:
                 life.failures = life.not_before_ms = 0
             life.due_ms = 0
-            at_once = consumer.member.phase is Phase.JOINING and life.removals == 1 and _has_coordinator(consumer)
+            at_once = consumer.member.phase is Phase.JOINING and life.removals == 1 and has_coordinator(consumer)
             life.join_owed_step = consumer.world.steps if at_once else None
 
     # ------------------------------------------------------------------------------------------------------- at once
@@ -310,7 +310,7 @@ class HeartbeatRules(Observer):
         life.hurried = True
         if certain and consumer.member.phase in IN_GROUP:
             life.certain = True
-            if life.waiting is None and not life.failures and _has_coordinator(consumer):
+            if life.waiting is None and not life.failures and has_coordinator(consumer):
                 life.owed_step = consumer.world.steps
 
     @staticmethod
@@ -321,14 +321,15 @@ class HeartbeatRules(Observer):
             fail("C4", f"{consumer.name} may hold the instance id that it joins with, and does not free it")
         if life.join_owed_step not in {None, steps}:
             life.join_owed_step = None
-            if consumer.member.phase is Phase.JOINING and _has_coordinator(consumer):
+            if consumer.member.phase is Phase.JOINING and has_coordinator(consumer):
                 fail("C4", f"{consumer.name} was removed for the first time, and does not join again at once")
         if owed is None or owed == steps:
             return
         life.owed_step = None
-        if consumer.member.phase in IN_GROUP and _has_coordinator(consumer):
+        if consumer.member.phase in IN_GROUP and has_coordinator(consumer):
             fail("C4", f"{consumer.name} had to send a heartbeat {steps - owed} steps ago, and did not")
 
 
-def _has_coordinator(consumer: SimulatedConsumer) -> bool:
+def has_coordinator(consumer: SimulatedConsumer) -> bool:
+    """Whether a member can send to its coordinator, and knows it."""
     return consumer.network.connected and consumer.member.coordinator is not None

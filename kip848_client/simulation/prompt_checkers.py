@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from kip848_client.member.events import StateChanged
-from kip848_client.member.states import IN_GROUP, MemberState
+from kip848_client.member.states import IN_GROUP
 from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.heartbeat_checkers import OUT, has_coordinator
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -20,8 +21,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.schema import Request, Response
 
-_OUT = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
-
 
 class NoEpochOutside(Observer):
     """C5: who is outside of the group shows no epoch of it: transactions and metrics would go by it."""
@@ -29,7 +28,7 @@ class NoEpochOutside(Observer):
     def view_changed(self, consumer: SimulatedConsumer) -> None:
         """Look at what the application sees."""
         view = consumer.view
-        if view.state in _OUT and view.member_epoch > 0:
+        if view.state in OUT and view.member_epoch > 0:
             fail("C5", f"{consumer.name} is {view.state.name}, and shows epoch {view.member_epoch}")
 
 
@@ -109,14 +108,14 @@ class ToldAssignors(Observer):
 
     def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
         """Whoever comes or goes says other things first."""
-        if effect.new in _OUT or effect.old in _OUT:
+        if effect.new in OUT or effect.old in OUT:
             self._forget(consumer)
 
     def assignor_described(self, consumer: SimulatedConsumer, offered: tuple[Assignor, ...]) -> None:
         """Note what there is to tell."""
         name = consumer.name
         told = self._told.get(name)
-        free = name not in self._waiting and consumer.member.coordinator is not None and consumer.network.connected
+        free = name not in self._waiting and has_coordinator(consumer)
         if told is None or not free or consumer.member.phase not in IN_GROUP:
             return
         if _without_reasons(offered) != _without_reasons(told):

@@ -272,8 +272,6 @@ class KnownCoordinator(Observer):
         """Consumer -> the step in which a commit was refused so, and the code."""
         self._refused: dict[str, object] = {}
         """Consumer -> the connection on which a commit was refused so that it waited for."""
-        self._on: dict[str, dict[int, object]] = {}
-        """Consumer -> requests under way, by identity -> the connection that each was sent on."""
         self._passing: dict[str, int] = {}
         """Consumer -> the step in which a lookup failed with what passes by itself."""
 
@@ -283,15 +281,12 @@ class KnownCoordinator(Observer):
         if isinstance(request, FindCoordinatorRequest):
             if link is not None and link.open and self._forgotten.get(name) is not link:
                 fail("C8", f"{name} looks for the coordinator, and is connected to it")
-            return
-        if link is not None and self._refused.get(name) is link:
+        elif link is not None and self._refused.get(name) is link:
             fail("C8", f"{name} goes on with a broker that is not the coordinator: {request}")
-        self._on.setdefault(name, {})[id(request)] = link
 
     def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
         """Note who says that it is no coordinator."""
         name = consumer.name
-        self._on.get(name, {}).pop(id(request), None)
         if isinstance(response, FindCoordinatorResponse):
             codes = [response.error_code, *(found.error_code for found in response.coordinators)]
             if any(code in RETRIABLE for code in codes):
@@ -312,9 +307,7 @@ class KnownCoordinator(Observer):
     def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """A connection on which nothing comes back is as good as none."""
         if not isinstance(request, FindCoordinatorRequest):
-            link = consumer.network.link
-            if self._on.get(consumer.name, {}).pop(id(request), link) is link:
-                self._forgotten[consumer.name] = link
+            self._forgotten[consumer.name] = consumer.network.link
 
     def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
         """Nobody needs to hear of what passes by itself, nor that the member was removed: it joins again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_configs import HEARTBEAT_INTERVAL
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Mirror
@@ -19,8 +20,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.schema import Request, Response
-
-_INTERVAL = "consumer.heartbeat.interval.ms"
 
 
 class CountedWishes(Observer):
@@ -50,7 +49,7 @@ class CountedWishes(Observer):
         if request.member_epoch < 0:
             self._leave(client_id, group, request)
             return
-        interval_ms = int(self._cluster.overrides_of(group.group_id).get(_INTERVAL, self._interval_ms))
+        interval_ms = int(self._cluster.overrides_of(group.group_id).get(HEARTBEAT_INTERVAL, self._interval_ms))
         if response.heartbeat_interval_ms != interval_ms:
             fail("S14", f"{client_id} is told to come every {response.heartbeat_interval_ms} ms, not {interval_ms}")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from kip848_client.coordinator import install_assignment
+from kip848_client.coordinator import client_assignors, install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls
 from kip848_client.member.assignor_notices import AssignorNotices
 from kip848_client.member.assignor_round import AssignorRound
@@ -99,3 +100,24 @@ def _asks_once(patch: Patch) -> None:
 
 
 _add("a member that asked for another target once cannot ask again", "A3", put=_asks_once)
+
+
+def _unread(patch: Patch) -> None:
+    honest = client_assignors._choose_members
+
+    def choose(name: str, offers: Any) -> Any:
+        choice = honest(name, offers)
+        return choice and replace(choice, spanning=(), able=tuple(sorted(offers)))
+
+    patch.setattr(client_assignors, "_choose_members", choose)
+
+
+MUTANTS.append(
+    Mutant(
+        "a member computes that cannot read what the newest members wrote",
+        frozenset({"A5", "S10"}),
+        _unread,
+        ASSIGNORS,
+        seed=38,
+    )
+)

@@ -200,3 +200,8 @@ def _(patch: Patch) -> None:
         return membership.FoundMember(taken, replaced=holder)
 
     patch.setattr(membership, "_find_static", find)
+
+
+@mutant("a member that leaves for a while is answered, and counts as there", "S14", scenario="static")
+def _(patch: Patch) -> None:
+    patch.setattr(departure, "_leave_for_a_while", lambda *_args, **_named: None)

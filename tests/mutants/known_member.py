@@ -11,12 +11,14 @@ from kip848_client.member import heartbeat as member_heartbeat
 from kip848_client.member import member as member_module
 from kip848_client.member import membership as member_membership
 from kip848_client.member.commit_requests import FetchResult
+from kip848_client.member.context import Context
 from kip848_client.member.error_tables import HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler, Run
 from kip848_client.member.release import Release
-from kip848_client.member.states import HEARTBEATING, Phase
+from kip848_client.member.states import HEARTBEATING, LEAVING, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from tests.mutants.registry import Patch, mutant
 
@@ -149,3 +151,27 @@ def _(patch: Patch) -> None:
         return HeartbeatErrorClass.RETRY if found is HeartbeatErrorClass.FENCED else found
 
     patch.setattr(member_membership, "heartbeat_error_class", classify)
+
+
+@mutant("a member that is out of its group goes on showing its epoch", "C5")
+def _(patch: Patch) -> None:
+    shown: dict[Context, int] = {}
+
+    def live_epoch(self: Context) -> int:
+        if self.epoch > 0:
+            shown[self] = self.epoch
+        return shown.get(self, -1)
+
+    patch.setattr(Context, "live_epoch", property(live_epoch))
+
+
+@mutant("close() does not wait for the answer to its leave", "L4")
+def _(patch: Patch) -> None:
+    honest = Leaving.advance
+
+    def advance(self: Leaving) -> None:
+        honest(self)
+        if self._waiters and self._context.phase not in LEAVING:
+            self.over()
+
+    patch.setattr(Leaving, "advance", advance)
