@@ -231,6 +231,9 @@ class AssignorRound:
 
     def _prepare(self, current: _Round) -> None:
         context = self._context
+        if context.link is None:
+            self._round = None  # who comes next as the coordinator asks for itself
+            return
         current.phase = RoundPhase.PREPARING
         current.epoch = context.epoch
         current.request_id = context.send(
