@@ -400,6 +400,16 @@ def test_r165_a_result_goes_to_no_broker_that_is_not_the_coordinator_any_more() 
     assert not member.installs
 
 
+def test_r165_no_broker_is_asked_for_the_group_that_is_not_the_coordinator_any_more() -> None:
+    """Its answer to a heartbeat may come after it was lost; the next coordinator asks for the target itself."""
+    member = stable()
+    next_heartbeat(member)
+    member.coordinator_found = False
+    member.step(CoordinatorDisconnected(1))
+    member.answer_round(flag=True)
+    assert not member.prepares
+
+
 @pytest.mark.parametrize("kind", list(FailureKind))
 def test_r165_without_an_answer_the_next_flag_begins_anew(kind: FailureKind) -> None:
     """Whether an Install arrived is unknown; if it did, there is no flag."""
