@@ -33,7 +33,7 @@ from kip848_client.coordinator.group_member import (
     MemberMetadata,
     MemberState,
 )
-from kip848_client.coordinator.heartbeat_answer import extended_assignment, plain_assignment
+from kip848_client.coordinator.heartbeat_answer import Waiting, extended_assignment, plain_assignment, waiting
 from kip848_client.coordinator.heartbeat_facts import note_heartbeat
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.membership import FoundMember, fenced, find_member, returned
@@ -146,7 +146,7 @@ class _Heartbeat:
             member_id=member.member_id,
             member_epoch=current.member_epoch,
             heartbeat_interval_ms=self._state.group_config(group.group_id).heartbeat_interval_ms,
-            assignment=self._answered_assignment(updated, before=member.current, target=target),
+            assignment=self._answered_assignment(updated, before=member, target=target),
             should_compute_assignment=self._planner is not None and self._planner.notify(updated, now_ms=self._now_ms),
         )
         return self._batch.result(Reply(self._request.request_id, response))
@@ -390,17 +390,21 @@ class _Heartbeat:
         return current
 
     def _answered_assignment(
-        self, member: GroupMember, *, before: CurrentAssignment, target: TopicPartitions
+        self, member: GroupMember, *, before: GroupMember, target: TopicPartitions
     ) -> Assignment | None:
         if not member.metadata.client_assignors or not self._state.config.client_assignors:
-            return plain_assignment(self._message, before=before, after=member.current)
+            return plain_assignment(self._message, before=before.current, after=member.current)
         return extended_assignment(
             self._message,
-            before=before,
+            before=before.current,
             after=member.current,
-            target=target,
-            subscribed=frozenset(self._state.topic_ids(self._group, member.metadata)),
+            waited=self._waiting(before, target=self._group.target_of(member.member_id)),
+            waits=self._waiting(member, target=target),
         )
+
+    def _waiting(self, member: GroupMember, *, target: TopicPartitions) -> Waiting:
+        subscribed = self._state.topic_ids(self._group, member.metadata)
+        return waiting(member.current, target=target, subscribed=subscribed)
 
     # Around it
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import JOIN_EPOCH, CurrentAssignment, MemberState, PartitionEpochs
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as WireTopicPartitions
+
+Waiting: TypeAlias = Mapping[UUID, list[int]]
+"""Topic id -> partitions of a target that others still have."""
 
 
 def plain_assignment(
@@ -26,40 +29,53 @@ def extended_assignment(
     *,
     before: CurrentAssignment,
     after: CurrentAssignment,
-    target: TopicPartitions,
-    subscribed: AbstractSet[UUID],
+    waited: Waiting,
+    waits: Waiting,
 ) -> Assignment | None:
     """For a member with client-side assignors: also what it must wait for, and what its assignor hears.
 
-    It is in the answer also if only one of these changed. What the member waits for can change with its epoch alone.
+    It is in the answer also if only one of these changed. A target that was installed since the last heartbeat shows
+    in the epoch.
+
+    Args:
+        waited: what the member had to wait for before this heartbeat, as `waiting` tells it.
+        waits: what it has to wait for now.
+    """
+    unreleased = MemberState.UNRELEASED_PARTITIONS in (before.state, after.state)
+    if (
+        _same_partitions(after.assigned, before.assigned)
+        and after.metadata == before.metadata
+        and waits == waited
+        and not (unreleased and after.member_epoch != before.member_epoch)
+        and not _asks_for_assignment(message)
+    ):
+        return None
+    return Assignment(
+        topic_partitions=_topics(after.assigned),
+        error=after.metadata.error,
+        pending_topic_partitions=_topics(waits),
+        metadata_version=after.metadata.version,
+        metadata_bytes=after.metadata.data,
+        assignor_name=after.metadata.assignor,
+    )
+
+
+def waiting(current: CurrentAssignment, *, target: TopicPartitions, subscribed: Iterable[UUID]) -> Waiting:
+    """What a member shall get as soon as others let go of it: topic id -> partitions, ascending.
 
     Args:
         target: the member's part of the target.
         subscribed: ids of the topics that it subscribes to.
     """
-    waits = MemberState.UNRELEASED_PARTITIONS in (before.state, after.state)
-    if (
-        _same_partitions(after.assigned, before.assigned)
-        and after.metadata == before.metadata
-        and not (waits and after.member_epoch != before.member_epoch)
-        and not _asks_for_assignment(message)
-    ):
-        return None
+    if current.state is not MemberState.UNRELEASED_PARTITIONS:
+        return {}
     pending: dict[UUID, list[int]] = {}
-    if after.state is MemberState.UNRELEASED_PARTITIONS:
-        for topic_id, partitions in target.items():
-            held = after.assigned.get(topic_id, {})
-            missing = [partition for partition in partitions if partition not in held]
-            if missing and topic_id in subscribed:
-                pending[topic_id] = missing
-    return Assignment(
-        topic_partitions=_topics(after.assigned),
-        error=after.metadata.error,
-        pending_topic_partitions=_topics(pending),
-        metadata_version=after.metadata.version,
-        metadata_bytes=after.metadata.data,
-        assignor_name=after.metadata.assignor,
-    )
+    for topic_id in subscribed:
+        held = current.assigned.get(topic_id, {})
+        missing = [partition for partition in sorted(target.get(topic_id, ())) if partition not in held]
+        if missing:
+            pending[topic_id] = missing
+    return pending
 
 
 def _asks_for_assignment(message: ConsumerGroupHeartbeatRequest) -> bool:

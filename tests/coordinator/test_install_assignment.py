@@ -424,6 +424,28 @@ def test_a_member_does_not_wait_for_what_it_unsubscribed_from() -> None:
     assert h.awaited(answer) == {"foo": [1, 2, 3, 4, 5]}
 
 
+def test_what_a_member_waits_for_is_told_again_after_it_gave_something_up() -> None:
+    """While it owes a revocation it waits for nothing; afterwards it waits as before, at the same epoch."""
+    both = ["foo", "bar"]
+    h = AssignmentHarness()
+    h.create_topic("bar", partitions=1)
+    for member_id in ("m1", "m2", "m3"):
+        h.enter(member_id, topics=both)
+    h.compute({"m1": {"foo": range(6)}, "m2": {}, "m3": {"bar": [0]}})
+    h.settle()
+    h.heartbeat("m2", h.member("m2").member_epoch, offers=[offer(reason=1)])
+    h.compute({"m1": {"foo": [0]}, "m2": {"foo": range(1, 6), "bar": [0]}, "m3": {}})
+    h.beat("m3")
+    h.heartbeat("m3", h.member("m3").member_epoch, owned={})
+    answer = h.beat("m2")
+    assert (h.received(answer), h.awaited(answer)) == ({"bar": [0]}, {"foo": [1, 2, 3, 4, 5]})
+    epoch = answer.member_epoch
+    answer = h.heartbeat("m2", epoch, topics=["foo"], owned={"bar": [0]}, rebalance_timeout_ms=5_000)
+    assert (h.received(answer), h.awaited(answer)) == ({}, {})
+    answer = h.heartbeat("m2", epoch, owned={})
+    assert (answer.member_epoch, h.received(answer), h.awaited(answer)) == (epoch, {}, {"foo": [1, 2, 3, 4, 5]})
+
+
 # Records
 
 
