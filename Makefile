@@ -4,7 +4,7 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
-#   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow, and the same digests twice
+#   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow; the same digests twice
 #   make mutants  put bugs into member and coordinator, to see whether the simulation finds them
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
@@ -16,8 +16,8 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-# The newest interpreter from 3.11 on whose core is not in a shared library (with that, programs in Python are an eighth slower); if there is
-# none, the newest. PYTHON3=... chooses another.
+# The newest interpreter from 3.11 on whose core is not in a shared library (with that, programs in Python are an eighth
+# slower); if there is none, the newest. PYTHON3=... chooses another.
 PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 python3); do \
 	$$path -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
 	first=$${first:-$$path}; \
@@ -66,8 +66,13 @@ format: venv
 # SIMULATED_SEEDS=200 is quick. A digest of histories must not depend on how Python shuffles the hashes of strings.
 SIMULATED_SEEDS ?= 50000
 SIMULATED_WITHIN_S ?= 420
+# Of each scenario of a minute: some bugs need a group that has lived for a while.
+SIMULATED_LONG_WITHIN_S ?= 30
 simulate: venv
 	@$(VENV)/bin/kip848 simulate --scenario brief --seeds 0:$(SIMULATED_SEEDS) --within $(SIMULATED_WITHIN_S)
+	@for scenario in assignors storm; do \
+		$(VENV)/bin/kip848 simulate --scenario $$scenario --seeds 0:1000 --within $(SIMULATED_LONG_WITHIN_S) || exit 1; \
+	done
 	@for shuffle in 1 2; do \
 		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:600 --digest --json \
 			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \

@@ -22,7 +22,7 @@ from kip848_client.simulation.statistics import FAULTS, median
 from kip848_client.simulation.variety import scenario_of
 
 _PLAIN_EVERY_S: Final = 5.0
-_BATCH_MAX: Final = 25
+_BATCH_MAX: Final = 10
 """Runs that a process plays before it tells what they came to."""
 _FAILURES_MAX: Final = 20
 """After so many the rest would say nothing new."""
