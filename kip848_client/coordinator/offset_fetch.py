@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from kip848_client.coordinator.membership import unknown_member
 from kip848_client.coordinator.offset_store import CommittedOffset
@@ -120,20 +121,23 @@ class _Fetch:
 
     def topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
         """The partitions that were asked for; -1 where nothing is committed."""
-        name = topic.name
+        name, topic_id = topic.name, topic.topic_id
         error = ErrorCode.NONE
         if self.by_id:
-            found = self.state.image.by_id.get(topic.topic_id)
+            found = self.state.image.by_id.get(topic_id)
             if found is None:
                 error = ErrorCode.UNKNOWN_TOPIC_ID
             else:
                 name = found.name
+        else:
+            found = self.state.image.by_name.get(name)
+            topic_id = ZERO_UUID if found is None else found.topic_id
         committed = {} if error else self.offsets.get(name, {})
         return OffsetFetchResponseTopics(
             name=name,
             topic_id=topic.topic_id,
             partitions=tuple(
-                self._partition(committed.get(index, _NO_OFFSET), index=index, topic=topic, error=error)
+                self._partition(committed.get(index, _NO_OFFSET), index=index, topic_id=topic_id, error=error)
                 for index in topic.partition_indexes
             ),
         )
@@ -155,10 +159,10 @@ class _Fetch:
 
     @staticmethod
     def _partition(
-        committed: CommittedOffset, *, index: int, topic: OffsetFetchRequestTopics, error: ErrorCode
+        committed: CommittedOffset, *, index: int, topic_id: UUID, error: ErrorCode
     ) -> OffsetFetchResponsePartitions:
-        if ZERO_UUID not in (topic.topic_id, committed.topic_id) and topic.topic_id != committed.topic_id:
-            committed = _NO_OFFSET  # of an earlier topic of this name
+        if ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id:
+            committed = _NO_OFFSET  # of an earlier topic of this name, deleted while no coordinator was there
         return OffsetFetchResponsePartitions(
             partition_index=index,
             committed_offset=committed.offset,

@@ -10,7 +10,7 @@ Rules: R91, R102, R103, R112 and R114 in docs/protocol.md.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -77,13 +77,16 @@ def _topic_ids(context: Context) -> dict[str, UUID]:
     return {item.topic: item.topic_id for item in context.owned if item.topic_id != ZERO_UUID}
 
 
-def _max_version(topic_ids: Mapping[str, UUID], topics: Iterable[str]) -> int | None:
-    return None if all(topic in topic_ids for topic in topics) else LAST_VERSION_BY_NAME
+def _named(context: Context, topics: Collection[str]) -> tuple[Mapping[str, UUID], int | None]:
+    """Topic ids and the highest version for a request about *topics*: by id if all ids are known, else all by name."""
+    ids = _topic_ids(context)
+    if all(topic in ids for topic in topics):
+        return ids, None
+    return {}, LAST_VERSION_BY_NAME
 
 
 def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Built[OffsetCommitRequest]:
     """The request that commits *offsets* with the epoch of this moment."""
-    ids = _topic_ids(context)
     topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for partition, position in sorted(offsets.items()):
         topics[partition.topic].append(
@@ -94,6 +97,7 @@ def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMet
                 committed_metadata=position.metadata,
             )
         )
+    ids, max_version = _named(context, topics)
     epoch = context.live_epoch
     request = OffsetCommitRequest(
         group_id=context.config.group_id,
@@ -104,7 +108,7 @@ def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMet
             OffsetCommitRequestTopic(name, ids.get(name, ZERO_UUID), tuple(items)) for name, items in topics.items()
         ),
     )
-    return Built(request, _max_version(ids, topics))
+    return Built(request, max_version)
 
 
 def read_commit(context: Context, response: OffsetCommitResponse) -> CommitResult:
@@ -124,10 +128,10 @@ def read_commit(context: Context, response: OffsetCommitResponse) -> CommitResul
 
 def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Built[OffsetFetchRequest]:
     """The request for committed offsets, with the epoch of this moment."""
-    ids = _topic_ids(context)
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in sorted(partitions):
         topics[partition.topic].append(partition.partition)
+    ids, max_version = _named(context, topics)
     epoch = context.live_epoch
     group = OffsetFetchRequestGroup(
         group_id=context.config.group_id,
@@ -138,7 +142,7 @@ def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Buil
         ),
     )
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
-    return Built(request, _max_version(ids, topics))
+    return Built(request, max_version)
 
 
 def read_fetch(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.coordinator import CoordinatorRecord, OffsetRetentionDue
+from kip848_client.coordinator import CoordinatorRecord, OffsetRetentionDue, TopicInfo
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -384,6 +384,20 @@ def test_a_topic_replaced_in_one_step_does_not_keep_its_offsets_either() -> None
     h.image = replace(old, topics=tuple(t for t in old.topics if t.name != "foo"), version=old.version)
     h.create_topic("foo", partitions=2)
     assert fetch(h, {"foo": [0]}) == {("foo", 0): -1}
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_offsets_of_a_topic_that_was_replaced_while_no_coordinator_ran_are_not_told(version: int) -> None:
+    """Nobody took them away, and a member would begin in the middle of the new topic."""
+    h = _member_at_2()
+    commit(h, "m", 2, {"foo": {0: 5}, "bar": {0: 6}})
+    rest = tuple(topic for topic in h.image.topics if topic.name != "foo")
+    h.image = replace(h.image, topics=(*rest, TopicInfo("foo", UUID(int=77), 2)), version=h.image.version + 1)
+    h.restart()
+    assert fetch(h, {"foo": [0], "bar": [0]}, version=version) == {("foo", 0): -1, ("bar", 0): 6}
+    every = fetch(h, None, version=version)
+    assert isinstance(every, dict)
+    assert every[("foo", 0)] == -1
 
 
 def test_offsets_expire_a_week_after_the_commit_and_only_where_nobody_subscribes() -> None:

@@ -250,6 +250,10 @@ def test_r114_a_topic_is_named_by_id_where_it_is_known() -> None:
     unknown = member.take(OffsetCommitRequest)
     assert isinstance(unknown.request, OffsetCommitRequest)
     assert (unknown.request.topics[0].topic_id, unknown.max_version) == (ZERO_UUID, 9)
+    member.commit(positions(t_0=5, v_0=5))
+    both = member.take(OffsetCommitRequest)
+    assert isinstance(both.request, OffsetCommitRequest)
+    assert ({topic.topic_id for topic in both.request.topics}, both.max_version) == ({ZERO_UUID}, 9)
 
 
 def test_r115_commits_work_in_revoked_and_fail_in_lost() -> None:
