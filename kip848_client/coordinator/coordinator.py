@@ -64,7 +64,6 @@ from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import resolve_group_config
-from kip848_client.coordinator.group_member import MemberState
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import (
@@ -93,7 +92,7 @@ from kip848_client.coordinator.result import (
 )
 from kip848_client.coordinator.snapshot import GroupSnapshot, snapshot_of
 from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
@@ -260,7 +259,7 @@ class GroupCoordinator:
                     deadline_ms=now_ms + session_timeout_ms,
                     member_epoch=epoch,
                 )
-                if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                if member.current.pending_revocation:  # a static member that is away has none, whatever its state was
                     state.timers.arm(
                         TimerKey(TimerKind.REBALANCE, group_id, member.member_id),
                         deadline_ms=now_ms + member.metadata.rebalance_timeout_ms,
@@ -281,6 +280,10 @@ class GroupCoordinator:
     def round_in_flight(self, group_id: str) -> AssignmentRound | None:
         """Which member is to compute the target of a group; None if none is."""
         return self._state.rounds.get(group_id)
+
+    def timer(self, key: TimerKey) -> ArmedTimer | None:
+        """A timer that runs, on the clock of ``now_ms``; None if it does not."""
+        return self._state.timers.get(key)
 
     def group(self, group_id: str) -> ConsumerGroup | None:
         """The living group, for reading only: what a checker compares after every event without copying it."""

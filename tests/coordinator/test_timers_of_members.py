@@ -133,6 +133,23 @@ def test_a_loaded_coordinator_watches_all_members_again(revokes: bool) -> None:
     assert h.group.state is GroupState.EMPTY
 
 
+def test_a_loaded_coordinator_does_not_wait_for_what_a_member_gave_up_by_leaving() -> None:
+    """A static member that restarts during a rebalance keeps its place for its session, also over a failover."""
+    h = Harness()
+    h.create_topic("foo", partitions=6)
+    h.join("a", ["foo"], instance="i", rebalance_timeout_ms=5_000)
+    h.join("b", ["foo"])
+    h.heartbeat("a", 1)
+    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    h.heartbeat("a", -2, instance="i")
+    h.restart()
+    h.heartbeat("b", h.member("b").member_epoch)
+    h.advance(44_999)
+    assert "a" in h.group.members
+    h.advance(1)
+    assert "a" not in h.group.members
+
+
 def test_a_timer_that_is_out_of_date_does_nothing() -> None:
     """A timer of a member that moved on, is gone, or whose group is gone, removes nobody."""
     h = _group()
