@@ -40,13 +40,7 @@ def steady_member(
         and message.client_assignors is None
         and message.rack_id is None
         and message.rebalance_timeout_ms == -1
-        and (
-            message.instance_id is None
-            or (
-                message.instance_id == metadata.instance_id
-                and group.static_members.get(message.instance_id) == member.member_id
-            )
-        )
+        and message.instance_id in (None, metadata.instance_id)
         and request.client_id == metadata.client_id
         and request.client_host == metadata.client_host
     )
