@@ -54,6 +54,9 @@ class HeartbeatAnswers(Observer):
         if member is None or response.member_epoch != member.current.member_epoch:
             fail("S14", f"{client_id} is told {response.member_id} at {response.member_epoch}; counted is {member}")
             return
+        asked = member.metadata.client_assignors and self._cluster.coordinator.round_in_flight(group.group_id)
+        if asked and not member.current.assigned.keys() <= self._cluster.topics.image.by_id.keys():
+            fail("S14", f"{client_id} has partitions of a topic that is gone: {member.current.assigned}")
         before = self._mirror.members.get(member.member_id)
         told, assigned = response.assignment, member.current.assigned
         asks = request.member_epoch == 0 or (
@@ -115,12 +118,17 @@ class HeartbeatAnswers(Observer):
 class AskedMembers(Observer):
     """S10: whoever moves the group is asked for the target; who failed is not asked again before all others were.
 
-    A changed offer of a member moves the group; a reason that it takes back does not.
+    A changed offer of a member moves the group; a reason that it takes back does not. Nobody is asked in a group whose
+    members have nothing in common.
+
+    Args:
+        waits: the next target waits until the assignment interval is over.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+    def __init__(self, cluster: Cluster, mirror: Mirror, *, waits: bool) -> None:
         self._cluster = cluster
         self._mirror = mirror
+        self._waits = waits
         self._round: AssignmentRound | None = None
         self._epoch = 0
         self._target_epoch = 0
@@ -133,7 +141,7 @@ class AskedMembers(Observer):
         before = self._round
         flying = self._look()
         if isinstance(response, ConsumerGroupInstallAssignmentResponse) and not response.error_code:
-            is_behind = group is not None and group.group_epoch > group.target_epoch
+            is_behind = group is not None and group.group_epoch > group.target_epoch and not self._waits
             if before and group and is_behind and flying is None and _in_common(group, before.assignor_name):
                 fail(
                     "S10", f"a target of epoch {group.target_epoch} was installed, and nobody is asked for a newer one"
@@ -211,6 +219,11 @@ class AskedMembers(Observer):
             asked = group.members.get(flying.member_id)
             if asked is not None and asked.current.member_epoch == STATIC_LEAVE_EPOCH:
                 fail("S10", f"{flying.member_id} is asked for the target, and is away")
+            if flying.member_id in flying.tried:
+                fail("S10", f"{flying.member_id} failed, and is asked again before the others: {flying}")
+            names = [set(_names(member.metadata.client_assignors)) for member in group.members.values()]
+            if not set.intersection(*names):
+                fail("S10", f"{flying.member_id} is asked for the target, and members have no assignor in common")
             if flying.prepared is None and not _Versions(group, flying.assignor_name).reads_all(flying.member_id):
                 fail("S10", f"{flying.member_id} is asked for the target, and cannot read what others wrote")
         if before is None or group is None or not same_life or not same_target:

@@ -39,6 +39,8 @@ class ToldFacts(Observer):
             return  # what a load brings is not told again
         if epochs[0] != before[0] and not _told(facts, ("group_epoch_bumped",), group_epoch=epochs[0]):
             fail("T1", f"nobody is told that the group is at epoch {epochs[0]}")
+        if epochs[0] > before[0] > 0 and epochs[0] - before[0] != _count(facts, "group_epoch_bumped"):
+            fail("S3", f"the group went from epoch {before[0]} to {epochs[0]}, and was moved {facts}")
         # The target of a group that becomes empty, and the empty one before a member computes the first, are not told.
         if epochs[1] != before[1] and before[1] and mirror.members and not _told(facts, _TARGET_FACTS):
             fail("T1", f"nobody is told that the target is of epoch {epochs[1]}")
@@ -74,6 +76,10 @@ class ToldFacts(Observer):
             fail("T1", f"nobody is told that {member_id} joined or moved")
         elif (found.client_id, found.member_epoch) != (new.member.metadata.client_id, new.epoch):
             fail("T1", f"{member_id} is {new.member.metadata.client_id} at {new.epoch}, told is {found}")
+
+
+def _count(facts: Sequence[GroupEvent], name: str) -> int:
+    return sum(fact.event == name for fact in facts)
 
 
 def _wish(seen: Seen) -> tuple[tuple[str, ...], str | None]:

@@ -166,7 +166,7 @@ class RevokeFirst(Observer):
 
 
 class GroupStates(Observer):
-    """S6: STABLE means that everybody has its target of the group's epoch, EMPTY that nobody is there."""
+    """S6: STABLE means that everybody has its target of the group's epoch, EMPTY that nobody is there; else neither."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -181,6 +181,12 @@ class GroupStates(Observer):
             fail("S6", f"topics are kept of patterns that nobody subscribes to: {sorted(group.resolved_regexes)}")
         if (state is GroupState.EMPTY) != (not group.members):
             fail("S6", f"the group is {state} with {len(group.members)} members")
+        if (state is GroupState.ASSIGNING) != (bool(group.members) and group.group_epoch > group.target_epoch):
+            fail("S6", f"the group is {state} at {group.group_epoch}, its target is of {group.target_epoch}")
+        if state is GroupState.RECONCILING and all(
+            member.is_reconciled_to(group.target_epoch) for member in group.members.values()
+        ):
+            fail("S6", f"the group is {state}, and everybody has its target of {group.target_epoch}")
         if state is GroupState.STABLE:
             epoch = self._mirror.group_epoch
             if epoch != self._mirror.target_epoch:
@@ -199,25 +205,27 @@ class Durability(Observer):
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """Compare the one that went with the one that came."""
         if before is not None:
-            self._compare(before, after)
+            same_as_log(before, after)
 
     def converged(self) -> None:
         """Reload once more at the end."""
-        self._compare(self._cluster.coordinator, self._cluster.reloaded())
+        same_as_log(self._cluster.coordinator, self._cluster.reloaded())
 
-    def _compare(self, living: GroupCoordinator, other: GroupCoordinator) -> None:
-        if living.groups() != other.groups():
-            fail("S9", "the log leads to other groups")
-        for group_id in living.groups():
-            one, two = living.snapshot(group_id), other.snapshot(group_id)
-            if one is None or one != two:
-                fail("S9", f"the log leads to another {group_id}: {one} {two}")
-            counted, counts = _derived(living.group(group_id)), _derived(other.group(group_id))
-            if counted != counts:
-                wrong = sorted(name for name in counted if counted[name] != counts[name])
-                fail("S9", f"{group_id} counts {wrong} otherwise than its log: {[counted[name] for name in wrong]}")
-            if living.committed(group_id) != other.committed(group_id):
-                fail("S9", f"other offsets of {group_id}")
+
+def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
+    """S9: *other* read the log of *living*, and has come to the same."""
+    if living.groups() != other.groups():
+        fail("S9", "the log leads to other groups")
+    for group_id in living.groups():
+        one, two = living.snapshot(group_id), other.snapshot(group_id)
+        if one is None or one != two:
+            fail("S9", f"the log leads to another {group_id}: {one} {two}")
+        counted, counts = _derived(living.group(group_id)), _derived(other.group(group_id))
+        if counted != counts:
+            wrong = sorted(name for name in counted if counted[name] != counts[name])
+            fail("S9", f"{group_id} counts {wrong} otherwise than its log: {[counted[name] for name in wrong]}")
+        if living.committed(group_id) != other.committed(group_id):
+            fail("S9", f"other offsets of {group_id}")
 
 
 class Removals(Observer):

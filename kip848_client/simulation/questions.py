@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.group_member import ClientAssignor
 from kip848_client.coordinator.records import member_metadata_record
 from kip848_client.coordinator.requests import ApiRequest, GroupMessage
 from kip848_client.coordinator.result import CoordinatorRecord
@@ -124,6 +125,8 @@ def ask(coordinator: GroupCoordinator, request: ApiRequest, question: Question, 
         fail("S13", f"{question.what}: answered {code}, not {int(question.code)}: {request.message}")
     if code and result.records:
         fail("S13", f"{question.what}: refused, and yet it writes {result.records}")
+    if code not in (0, ErrorCode.FENCED_MEMBER_EPOCH) and (result.soft or result.tasks):
+        fail("S13", f"{question.what}: refused, and yet it leads to {result.soft or result.tasks}")
     if not code and not question.check(response, result.records):
         fail("S13", f"{question.what}: {request.message} is answered {response} and writes {result.records}")
 
@@ -146,7 +149,10 @@ def _questions(cluster: Cluster, mirror: Mirror, *, is_full: bool, wall_ms: int)
     if not is_full:
         found += [*_newcomers(mirror), *_of_assignors(mirror)]
     if mirror.group is not None:
-        for member_id in sorted(mirror.members)[:1]:
+        flying = cluster.coordinator.round_in_flight(mirror.group_id)
+        # Whoever is to compute the target has something to lose.
+        chosen = [] if flying is None or flying.member_id not in mirror.members else [flying.member_id]
+        for member_id in (chosen or sorted(mirror.members))[:1]:
             found += _of_a_member(cluster, mirror, member_id, mirror.members[member_id])
             found += _wishes(mirror, member_id, mirror.members[member_id])
         found += _of_instances(mirror, is_full=is_full)
@@ -286,6 +292,8 @@ def _commits_of_nobody(cluster: Cluster, mirror: Mirror, *, wall_ms: int) -> Ite
     yield Question("a commit without group", last, 9, 0, lasting)
     yield Question("a commit by id without group", by_id, 10, 0, lasting)
     yield Question("a commit for some time", for_a_while, 4, 0, passing)
+    at_once = lambda _, records: kept(records, expires_ms=wall_ms, topic_id=_NO_ID)  # noqa: E731
+    yield Question("a commit for no time", replace(last, retention_time_ms=0), 4, 0, at_once)
     long = OffsetCommitRequestPartition(0, 7, 3, "x" * 4_097)
     endless = replace(last, topics=(OffsetCommitRequestTopic(name, _NO_ID, (long,)),))
     yield Question("endless metadata of a commit", endless, 9, ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -329,6 +337,11 @@ def _of_a_member(cluster: Cluster, mirror: Mirror, member_id: str, seen: Seen) -
         group_id=group_id, member_id=member_id, member_epoch=epoch + 1, instance_id=metadata.instance_id
     )
     yield Question("an epoch from the future", beat, 1, ErrorCode.FENCED_MEMBER_EPOCH)
+    own_epoch = replace(beat, member_epoch=epoch)
+    blank = replace(own_epoch, rack_id=" ")
+    yield Question("a blank rack of a member", blank, 1, _INVALID)
+    bad = replace(own_epoch, subscribed_topic_regex="(")
+    yield Question("a pattern of a member that is none", bad, 1, ErrorCode.INVALID_REGULAR_EXPRESSION)
     if 0 < seen.previous_epoch < epoch:
         before = replace(beat, member_epoch=seen.previous_epoch)
         yield Question("the epoch before, without a word", before, 1, ErrorCode.FENCED_MEMBER_EPOCH)
@@ -410,3 +423,25 @@ def _of_assignors(mirror: Mirror) -> Iterator[Question]:
             strange = Assignor(offered.name, low, low, 0, low, b"")
             joins = join(mirror.group_id, client_assignors=(strange,))
             yield Question("versions that fit nobody's", joins, 1, ErrorCode.UNSUPPORTED_ASSIGNOR)
+    for member_id, seen in mirror.members.items():
+        yield from _upgrades(mirror, member_id, seen, everybody=everybody)
+
+
+def _upgrades(mirror: Mirror, member_id: str, seen: Seen, *, everybody: list[ClientAssignor]) -> Iterator[Question]:
+    """Versions that only its own earlier ones do not fit."""
+    metadata = seen.member.metadata
+    if seen.epoch <= 0 or not metadata.client_assignors:
+        return
+    offered = [
+        Assignor(one.name, one.maximum_version + 1, one.maximum_version + 1, 0, one.maximum_version + 1, b"")
+        for one in metadata.client_assignors
+    ]
+    if all(sum(other.name == one.name for other in everybody) == 1 for one in offered):
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id=mirror.group_id,
+            member_id=member_id,
+            member_epoch=seen.epoch,
+            instance_id=metadata.instance_id,
+            client_assignors=tuple(offered),
+        )
+        yield Question("versions of its own", beat, 1, 0)

@@ -21,6 +21,7 @@ from kip848_client.simulation.assignor_checkers import InstalledTargets, RoundRe
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Coverage
+from kip848_client.simulation.derived_checkers import AccountedTopics, CountedMembers
 from kip848_client.simulation.fact_checkers import ToldFacts
 from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
 from kip848_client.simulation.group_checkers import (
@@ -35,6 +36,7 @@ from kip848_client.simulation.group_checkers import (
 )
 from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
 from kip848_client.simulation.input_checkers import AssignorInputs, Limits, Resolutions, WatchedAssignors
+from kip848_client.simulation.install_questions import InstallQuestions
 from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat, ToldOwnership
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
@@ -46,7 +48,10 @@ from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.request_checkers import KnownCoordinator, RetryPace, ToldOutcomes
 from kip848_client.simulation.saying_checkers import CountedWishes
 from kip848_client.simulation.scenario import Behaviour, Scenario
+from kip848_client.simulation.setting_checkers import Settings
+from kip848_client.simulation.timer_checkers import RunningTimers
 from kip848_client.simulation.user_assignor import OFFERED, offered
+from kip848_client.simulation.wish_questions import WishQuestions
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
@@ -54,6 +59,8 @@ GROUP: Final = "simulated"
 _RACKS: Final = (None, "rack-1", "rack-2")
 _ASK_EVERY: Final = 3
 """Of the changes of a group, those after which the coordinator is asked a question, in a run with probes."""
+_INTERVALS_MS: Final = (0, 0, 150)
+"""Between two targets of a group, in a run with probes."""
 _CLOCK_START_MS_MAX: Final = 3_600_000
 _CALM: Final = Behaviour()
 
@@ -87,6 +94,7 @@ class Stage:
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
             client_assignors=True,
+            consumer_assignment_interval_ms=self.world.random("interval").choice(_INTERVALS_MS) if self.probing else 0,
         )
         self.cluster: Final = Cluster(
             self.world,
@@ -157,7 +165,8 @@ class Stage:
         if not self.scenario.assignors:
             return []
         told = ToldTargets(self.cluster.topics, lag_ms=self.scenario.metadata_lag_ms)
-        return [AskedMembers(self.cluster, self.mirror), RoundRequests(), told, ToldAssignors()]
+        asked = AskedMembers(self.cluster, self.mirror, waits=self._config.consumer_assignment_interval_ms > 0)
+        return [asked, RoundRequests(), told, ToldAssignors()]
 
     def _probes(self) -> list[Observer]:
         """Those that ask what must change nothing, in a part of the runs."""
@@ -167,9 +176,24 @@ class Stage:
         refresh_ms = self._config.consumer_regex_refresh_interval_ms
         rest_ms = self._config.consumer_regex_refresh_min_interval_ms
         return [
-            AssignorInputs(self.world, self.cluster, self.mirror, self._watched),
-            Resolutions(self.world, self.cluster, self.mirror, refresh_ms=refresh_ms, rest_ms=rest_ms),
+            AssignorInputs(self.world, self.cluster, self.mirror, self._watched, self._config),
+            AccountedTopics(self.cluster, self.mirror),
+            CountedMembers(self.world, self.cluster, self._config, group_id=GROUP),
+            RunningTimers(self.world, self.cluster, self.mirror, session_ms=self.scenario.session_timeout_ms),
+            Resolutions(
+                self.world,
+                self.cluster,
+                self.mirror,
+                refresh_ms=refresh_ms,
+                rest_ms=rest_ms,
+                settle_ms=3 * self.scenario.heartbeat_interval_ms,
+            ),
             Questions(self.world, self.cluster, self.mirror, max_size=max_size, every=_ASK_EVERY),
+            WishQuestions(
+                self.world, self.cluster, self.mirror, assignors=self._config.consumer_assignors, every=_ASK_EVERY
+            ),
+            InstallQuestions(self.world, self.cluster, self.mirror, bytes_max=self._config.client_assignors_bytes_max),
+            Settings(self.world, self.cluster, self._config),
             Limits(self.world, self.cluster, self.mirror, self._config),
         ]
 
@@ -190,15 +214,17 @@ class Stage:
         scenario = self.scenario
         if instance_id is None and scenario.statics and rng.random() < scenario.statics:
             instance_id = f"instance-{self._number}"
+        offers = self._offers(name) if scenario.assignors and rng.random() < scenario.assignors else ()
         config = MemberConfig(
             group_id=GROUP,
             member_id=f"member-{self._number}",
             instance_id=instance_id,
             rack_id=self.world.random(f"rack {name}").choice(_RACKS) if self.probing else None,
+            server_assignor=None if offers or not self.probing else self._vote(name),
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,
-            client_assignors=self._offers(name) if scenario.assignors and rng.random() < scenario.assignors else (),
+            client_assignors=offers,
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
             auto_offset_reset=self._reset_policy(name),
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
@@ -233,6 +259,9 @@ class Stage:
         if not self.probing:
             return OFFERED
         return offered(self.world.random(f"release {name}"), upgrade=self.world.seed % 2)
+
+    def _vote(self, name: str) -> str | None:
+        return self.world.random(f"vote {name}").choice((None, *self._config.consumer_assignors))
 
     def _reset_policy(self, name: str) -> ResetPolicy:
         part = self.scenario.no_reset

@@ -31,11 +31,18 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/consumer_group ConsumerGroup._count_metadata: self._subscribed = None => nothing #2": (
         "a pattern adds topics when it is matched, and that empties the cache as well"
     ),
+    "coordinator/state CoordinatorState.__init__: 0 => 1 #2": "the first topics set it, before a pattern is matched",
+    "coordinator/timers Timers._queue: 1 => 2": "a number that has to grow, by whatever",
+    "coordinator/client_assignors can_be_common: 1 + max(counts, default=0) => 2 + max(counts, default=0)": _SHORT_CUT,
+    "coordinator/departure time_is_up: group is not None and member is not None => "
+    "group is not None or member is not None": "timers are cancelled when a member goes (S7): none fires for nobody",
+    "coordinator/heartbeat_answer _same_partitions: one is other or (one.keys() == other.keys() and "
+    "all((one[topic_id].keys() == other[topic_id].keys() for topic… => one is other and (one.keys() == other.keys() "
+    "and all((one[topic_id].keys() == other[topic_id].keys() for topi…": (
+        "a step that keeps what a member has keeps the very object"
+    ),
     "coordinator/departure time_is_up: not batch.records => batch.records": (
         "a timer is cancelled with its reason: none fires for nothing, and to cancel one twice does nothing"
-    ),
-    "coordinator/subscriptions resolution_due: if count => every one": (
-        "a pattern that nobody wants any more is matched once more, and its topics are dropped"
     ),
     "coordinator/target_assignment _instance_ids: instance_ids.pop(replaced.member_id, None) => nothing": (
         "assignors look up members that subscribe; the one that was replaced is none of them"

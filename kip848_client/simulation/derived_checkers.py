@@ -1,0 +1,161 @@
+"""What a group accounts for and counts beside its members: S3 (topics of its epoch), S9 (counts that its log leads to).
+
+Only in probing runs: both look at the whole group. Does not own: the comparison after a load (`group_checkers`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.coordinator.snapshot import GroupSnapshot
+from kip848_client.simulation.cluster import Cluster, compact
+from kip848_client.simulation.group_checkers import same_as_log
+from kip848_client.simulation.mirror import Change, Mirror
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.questions import join
+from kip848_client.simulation.violation import fail
+from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.schema import Request, Response
+
+_REPLAY_EVERY: Final = 8
+"""Of the changes of a group, those after which its log is read by another coordinator."""
+
+
+class AccountedTopics(Observer):
+    """S3: an epoch of the group accounts for the topics that its members subscribe to, as they are at that moment.
+
+    And whoever heartbeats makes it look at topics that changed since. A pattern moves the group once it was matched.
+    Without a change of members, wishes or topics there is no new epoch.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._before = (-1, 0)
+        """Life of the coordinator, and group epoch."""
+        self._why: object = None
+        """All that a target depends on, at the last look."""
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """A new epoch."""
+        mirror = self._mirror
+        now = (mirror.loads, mirror.group_epoch)
+        before, self._before = self._before, now
+        if self._cluster.up and now[0] == before[0] and now[1] > before[1]:
+            self._look("moved")
+        why, self._why = self._why, self._depends_on()
+        if now[0] == before[0] and now[1] > before[1] > 0 and why == self._why:
+            fail("S3", f"the group went from epoch {before[1]} to {now[1]}, and nothing else changed")
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """A heartbeat that counts."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        group = self._mirror.group
+        if not response.error_code and request.member_epoch >= 0 and group is not None and not group.regex_subscribers:
+            self._look(f"heard {client_id}")
+
+    def _depends_on(self) -> object:
+        group = self._mirror.group
+        if group is None:
+            return None
+        wishes = {
+            member_id: (
+                seen.member.metadata.subscribed_topic_names,
+                seen.member.metadata.subscribed_topic_regex,
+                seen.member.metadata.server_assignor,
+                seen.member.metadata.client_assignors,
+            )
+            for member_id, seen in self._mirror.members.items()
+        }
+        patterns = {regex: found.topics for regex, found in group.resolved_regexes.items()}
+        return wishes, patterns, group.metadata_hash
+
+    def _look(self, when: str) -> None:
+        group, image = self._mirror.group, self._cluster.topics.image
+        if group is not None and group.metadata_hash != image.metadata_hash(group.subscribed_topics):
+            fail("S3", f"the group {when}, and epoch {group.group_epoch} does not account for the topics as they are")
+
+
+class CountedMembers(Observer):
+    """S9: what a group counts is what its log leads to, at any time."""
+
+    def __init__(self, world: World, cluster: Cluster, config: CoordinatorConfig, *, group_id: str) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._group_id = group_id
+        self._config = config
+        self._changes = 0
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Let another one read the log, as compaction leaves it."""
+        self._changes += 1
+        if self._changes % _REPLAY_EVERY or not self._cluster.up:
+            return
+        same_as_log(self._cluster.coordinator, self._reading(compact(self._cluster.log)))
+
+    def converged(self) -> None:
+        """Members that join again as somebody else, which those of a simulation never do: another one decides."""
+        log, living = self._cluster.log, self._cluster.coordinator
+        group = living.group(self._group_id)
+        if group is not None:
+            _same_picture(group, living.snapshot(self._group_id))
+        member_ids = [] if group is None else group.sorted_member_ids
+        for member_id in member_ids[self._world.seed % max(1, len(member_ids)) :][:1]:
+            for instance_id in ("somebody else", None):
+                message = join(self._group_id, member_id=member_id, instance_id=instance_id)
+                request = ApiRequest(-1, 1, message, self._world.wall_ms, "somebody else", "/elsewhere")
+                records = list(living.handle(request, now_ms=self._world.now_ms).records)
+                other = self._reading(log)
+                for record in records:
+                    other.replay(record)
+                other.check_invariants()
+                same_as_log(other, self._reading(compact([*log, *records])))
+
+    def _reading(self, log: Sequence[CoordinatorRecord]) -> GroupCoordinator:
+        coordinator = GroupCoordinator(self._config, rng=random.Random(0))
+        for record in log:
+            coordinator.replay(record)
+        return coordinator
+
+
+def _same_picture(group: ConsumerGroup, picture: GroupSnapshot | None) -> None:
+    """S9: what displays and tests are shown of a group is the group."""
+    shown = {} if picture is None else picture.members
+    for member_id, member in group.members.items():
+        current, one = member.current, shown.get(member_id)
+        wanted = (
+            member.metadata,
+            (current.member_epoch, current.previous_member_epoch, current.state),
+            (current.assigned, current.pending_revocation, group.target_of(member_id)),
+            (current.metadata, group.target_metadata_of(member_id)),
+        )
+        found = one and (
+            one.metadata,
+            (one.member_epoch, one.previous_member_epoch, one.state),
+            (one.assigned, one.pending_revocation, one.target),
+            (one.metadata_told, one.target_metadata),
+        )
+        if found != wanted:
+            fail("S9", f"{member_id} is shown as {one}, and is {wanted}")
+    counted = (group.state, group.group_epoch, group.target_epoch, group.subscribed_topics, group.static_members)
+    if picture is None or counted != (
+        picture.state,
+        picture.group_epoch,
+        picture.target_epoch,
+        picture.subscribed_topics,
+        picture.static_members,
+    ):
+        fail("S9", f"{group.group_id} is shown as {picture}, and counts {counted}")
