@@ -179,8 +179,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = offset_fetch._Fetch._partition
 
-    def read(committed: Any, *, index: int, topic: Any, error: Any) -> Any:
-        return original(committed, index=index, topic=replace(topic, topic_id=ZERO_UUID), error=error)
+    def read(committed: Any, *, index: int, topic_id: Any, error: Any) -> Any:
+        return original(committed, index=index, topic_id=ZERO_UUID, error=error)
 
     patch.setattr(deletion, "offsets_of_topics", lambda state, names: [])
     patch.setattr(offset_fetch._Fetch, "_partition", staticmethod(read))
