@@ -391,10 +391,9 @@ class AssignorRound:
 
     def _describe_ms(self) -> int | None:
         """When ``metadata()`` is to be called again: once per interval, in the group."""
-        interval_ms = self._heartbeats.interval_ms
-        if self._context.phase not in IN_GROUP or interval_ms <= 0:
+        if self._context.phase not in IN_GROUP:
             return None
-        return min(self._describe_due_ms, self._context.now_ms + interval_ms)
+        return min(self._describe_due_ms, self._context.now_ms + self._heartbeats.interval_ms)
 
     def deadline_ms(self) -> int | None:
         """When `watch`, `advance` or `holds_back` would change by time alone."""

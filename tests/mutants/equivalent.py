@@ -64,6 +64,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/assignor_notices AssignorNotices.ask_for_names: if topic_id in used => every one": (
         "a cache is emptied later: an id never gets another name"
     ),
+    "member/assignor_notices AssignorNotices.ask_for_names: self._names = {topic_id: name for topic_id, name in "
+    "self._names.items() if topic_id in used} => nothing": "a cache is never emptied: an id never gets another name",
     "member/assignor_values compute: failure.__cause__ = error => nothing": "what a traceback shows",
     "member/context Context.live_epoch: self.phase in WITH_EPOCH and self.epoch > 0 => "
     "self.phase in WITH_EPOCH or self.epoch > 0": "outside of the group the epoch is 0 or less, in it it is more",

@@ -13,6 +13,7 @@ from tests.mutants import (
     known_invariants,
     known_member,
     known_requests,
+    known_twins,
 )
 from tests.mutants.registry import MUTANTS, Mutant, by_name
 
@@ -27,4 +28,5 @@ __all__ = [
     "known_invariants",
     "known_member",
     "known_requests",
+    "known_twins",
 ]

@@ -1,0 +1,260 @@
+"""What a member that computes assignments would do about each answer on the way: the table of rounds, R157 to R175.
+
+Asked of twins; see `twins`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from kip848_client.errors import ClientAssignorError, ErrorCode
+from kip848_client.member.assignor_events import (
+    AssignorFailed,
+    AssignorsDescribed,
+    CallOnAssignment,
+    DescribeAssignors,
+    OnAssignmentDone,
+    ReassignmentRequested,
+)
+from kip848_client.member.events import (
+    Fail,
+    FailureKind,
+    MetadataUpdated,
+    RequestFailed,
+    RequestMetadata,
+    ResponseReceived,
+    SendRequest,
+    SurfaceError,
+)
+from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twins import Twin
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+
+_AWAITED: Final = (ErrorCode.STALE_MEMBER_EPOCH,)
+_ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_GIVEN_UP: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+_REPORTED: Final = (
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
+_ROUND: Final = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+_TOPICS: Final = {UUID(int=0xA): "a twin's", UUID(int=0xB): "a twin's other"}
+_INTERVAL_MS: Final = 1_000
+
+
+def ask_about_a_round(twin: Twin, rng: random.Random) -> bool:
+    """R162 to R166: a refusal, or silence, in the middle of a round. False without one."""
+    sent = [one for kind in _ROUND for one in twin.waits_for_answer(kind)]
+    live = twin.is_in(*IN_GROUP) and twin.member.coordinator is not None
+    if len(sent) != 1 or not live or twin.sent_on(sent[0].request_id) != twin.link or not _current(twin, sent[0]):
+        return False
+    if rng.random() < 0.2:
+        _falls_silent(twin, sent[0], rng.choice(list(FailureKind)))
+    else:
+        _is_refused(twin, sent[0], rng.choice((*_AWAITED, *_ELSEWHERE, *_GIVEN_UP, *_REPORTED)))
+    return True
+
+
+def _current(twin: Twin, sent: SendRequest) -> bool:
+    """Whether it belongs to this life of the member, as far as one can see."""
+    request = sent.request
+    assert isinstance(request, _ROUND)
+    return request.member_epoch > 0 and request.member_epoch == twin.member.view().member_epoch
+
+
+def _answer(twin: Twin, sent: SendRequest, code: int) -> None:
+    if isinstance(sent.request, ConsumerGroupPrepareAssignmentRequest):
+        twin.tell(
+            ResponseReceived(
+                sent.request_id, ConsumerGroupPrepareAssignmentResponse(error_code=code, error_message=REASON)
+            )
+        )
+    else:
+        twin.tell(
+            ResponseReceived(
+                sent.request_id, ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=REASON)
+            )
+        )
+
+
+def _is_refused(twin: Twin, sent: SendRequest, code: ErrorCode) -> None:
+    view, node = twin.member.view(), twin.member.coordinator
+    _answer(twin, sent, code)
+    if twin.member.view() is not view or twin.did_any(SurfaceError) or twin.did_any(Fail):
+        twin.wrong(f"must stay what it is after {code.name}")
+    if (twin.member.coordinator is node) == (code in _ELSEWHERE):
+        twin.wrong("must forget the coordinator if that says that it is none")
+    failed = [effect.error for effect in twin.did(AssignorFailed)]
+    if code in _REPORTED:
+        known = len(failed) == 1 and isinstance(failed[0], ClientAssignorError)
+        text = str(failed[0]) if failed else ""
+        if not known or not all(part in text for part in (REASON, code.name, twin.config.group_id)):
+            twin.wrong(f"must report {code.name}")
+    elif failed:
+        twin.wrong(f"must not report {code.name}")
+    if code not in _ELSEWHERE:
+        _expect_another(twin, sent, repeated=code in _AWAITED)
+
+
+def _falls_silent(twin: Twin, sent: SendRequest, kind: FailureKind) -> None:
+    twin.tell(RequestFailed(sent.request_id, kind, REASON))
+    failed = [str(effect.error) for effect in twin.did(AssignorFailed)]
+    passing = kind in {FailureKind.TIMED_OUT, FailureKind.DISCONNECTED}
+    if (len(failed) != (not passing)) or not all(REASON in text for text in failed):
+        twin.wrong("must report what does not pass by itself, and nothing else")
+    if twin.member.coordinator is not None or twin.did_any(Fail):
+        twin.wrong("must look for the coordinator when its connection is of no use")
+
+
+def _expect_another(twin: Twin, sent: SendRequest, *, repeated: bool) -> None:
+    """R164, R165: the next answer with the flag begins a round; after a stale epoch any answer repeats the request."""
+    while (beat := heartbeat_of(twin)) is None:
+        if twin.member.coordinator is None or not twin.is_in(*IN_GROUP):
+            return
+        twin.wait(max(1, twin.member.snapshot().heartbeat_interval_ms))
+    if twin.sent_on(beat.request_id) != twin.link:
+        return
+    epoch = twin.member.view().member_epoch + 1
+    answer = ConsumerGroupHeartbeatResponse(
+        member_epoch=epoch, heartbeat_interval_ms=_INTERVAL_MS, should_compute_assignment=not repeated
+    )
+    hangs = twin.hangs
+    twin.tell(ResponseReceived(beat.request_id, answer))
+    again = [one for kind in _ROUND for one in twin.asked(kind)]
+    if repeated:
+        request = sent.request
+        assert isinstance(request, _ROUND)
+        if [one.request for one in again] != [replace(request, member_epoch=epoch)]:
+            twin.wrong(f"must repeat {request} with epoch {epoch}")
+    elif not hangs and [type(one.request) for one in again] != [ConsumerGroupPrepareAssignmentRequest]:
+        twin.wrong("must begin another round")
+
+
+def ask_about_an_unknown_assignor(twin: Twin, rng: random.Random) -> bool:
+    """R175: the coordinator wants a target by an assignor that the member does not have. False without a Prepare."""
+    sent = twin.waits_for_answer(ConsumerGroupPrepareAssignmentRequest)
+    if len(sent) != 1 or not twin.is_in(*IN_GROUP) or not _current(twin, sent[0]) or twin.hangs:
+        return False
+    name = rng.choice(("nobody's", twin.offered[0].name))
+    response = ConsumerGroupPrepareAssignmentResponse(group_epoch=7, assignor_name=name)
+    twin.tell(ResponseReceived(sent[0].request_id, response))
+    failed = [effect.error for effect in twin.did(AssignorFailed)]
+    if name == "nobody's":
+        if len(failed) != 1 or name not in str(failed[0]) or twin.offered[0].name not in str(failed[0]):
+            twin.wrong("must report that it does not have that assignor")
+    elif failed or not twin.is_calling():
+        twin.wrong("must compute")
+    return True
+
+
+def ask_about_a_wish_for_another_target(twin: Twin, rng: random.Random) -> bool:
+    """R157 to R159: request_reassignment(). False if this is no moment for it."""
+    member, config = twin.member, twin.config
+    if not twin.is_in(Phase.IN_SYNC) or not config.client_assignors or twin.is_calling():
+        return False
+    if member.coordinator is None or twin.closing or heartbeat_of(twin) is not None or twin.wishes:
+        return False
+    reason = rng.randint(1, 100)
+    twin.tell(ReassignmentRequested(reason))
+    calls = twin.did(DescribeAssignors)
+    if len(calls) != 1 or twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wrong("must ask its assignors anew what they offer")
+    described = tuple(replace(one, metadata_bytes=b"a twin's") for one in config.client_assignors)
+    twin.tell(AssignorsDescribed(described, calls[0].call_id))
+    if not twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wait(twin.longest_backoff_ms)
+    wanted = tuple(replace(one, reason=reason) for one in described)
+    _expect_offers(twin, wanted)
+    _accept(twin)
+    if twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wrong("was heard, and may wait for its interval")
+    twin.wait(_INTERVAL_MS)
+    _expect_offers(twin, described)
+    return True
+
+
+def _expect_offers(twin: Twin, wanted: tuple[object, ...]) -> None:
+    beats = [one.request for one in twin.asked(ConsumerGroupHeartbeatRequest)]
+    if len(beats) != 1 or beats[0].client_assignors != wanted:  # type: ignore[attr-defined]
+        twin.wrong(f"must tell of {wanted}")
+
+
+def _accept(twin: Twin, *, epoch: int | None = None, assignment: Assignment | None = None) -> None:
+    beat = heartbeat_of(twin)
+    assert beat is not None
+    counted = twin.member.view().member_epoch if epoch is None else epoch
+    answer = ConsumerGroupHeartbeatResponse(
+        member_epoch=counted, heartbeat_interval_ms=_INTERVAL_MS, assignment=assignment
+    )
+    twin.tell(ResponseReceived(beat.request_id, answer))
+
+
+def ask_about_a_told_target(twin: Twin, rng: random.Random) -> bool:
+    """R172 to R174: one target after the other, each with a topic whose name must be asked for."""
+    member = twin.member
+    beat = heartbeat_of(twin)
+    if not twin.is_in(Phase.IN_SYNC) or not twin.config.client_assignors or beat is None or twin.closing:
+        return False
+    if twin.is_calling() or member.coordinator is None or twin.waits_for(RequestMetadata):
+        return False
+    epoch, left_out = member.view().member_epoch, rng.random() < 0.3
+    for step, (topic_id, name) in enumerate(_TOPICS.items()):
+        epoch += 1
+        pending = (TopicPartitions(topic_id, (0, 2)),)
+        assignment = Assignment(
+            topic_partitions=(),
+            error=step,
+            pending_topic_partitions=pending,
+            metadata_version=0,
+            metadata_bytes=b"told",
+            assignor_name=twin.config.client_assignors[0].name,
+        )
+        _accept(twin, epoch=epoch, assignment=assignment)
+        asked = [one for one in twin.did(RequestMetadata) if one.topic_ids == {topic_id}]
+        if not asked or twin.did_any(CallOnAssignment):
+            twin.wrong(f"must ask for the name of {topic_id} before it tells its assignors")
+        for one in asked:
+            twin.tell(MetadataUpdated({} if left_out else {topic_id: name}, one.request_id))
+        if twin.is_calling(DescribeAssignors):
+            return True
+        _expect_told(twin, epoch, () if left_out else (f"{name}-0", f"{name}-2"), step)
+        if heartbeat_of(twin) is None:
+            twin.wait(_INTERVAL_MS)
+        if twin.is_calling(DescribeAssignors) or heartbeat_of(twin) is None:
+            return True
+    return True
+
+
+def _expect_told(twin: Twin, epoch: int, partitions: tuple[str, ...], error: int) -> None:
+    call = twin.assigning
+    if not isinstance(call, CallOnAssignment):
+        twin.wrong("must tell its assignors of their target")
+    said = (tuple(str(tip) for tip in call.partitions), call.error, call.metadata, call.group_metadata.member_epoch)
+    wanted = (partitions, error, b"told", epoch)
+    if said != wanted or call.group_metadata.group_id != twin.config.group_id:
+        twin.wrong(f"must tell its assignors {wanted}")
+    twin.tell(OnAssignmentDone(call.call_id))

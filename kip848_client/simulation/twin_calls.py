@@ -1,0 +1,188 @@
+"""What a member would do if its application left now, in each way, or wanted something else: R18, R63, R131 to R142.
+
+Asked of twins; see `twins`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from kip848_client.member.events import (
+    AppPolled,
+    CallAbandoned,
+    FailureKind,
+    LeaveDone,
+    LeaveMode,
+    LeaveRequested,
+    ListenerDone,
+    LosePartitions,
+    PausePartitions,
+    RequestFailed,
+    ResponseReceived,
+    RevokePartitions,
+    SendRequest,
+    SubscriptionChanged,
+    SurfaceError,
+)
+from kip848_client.member.states import IN_GROUP, MemberState, Phase
+from kip848_client.model import NO_EPOCH, Subscription, TopicIdPartition
+from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twins import Twin
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+_LIMIT_MS: Final = 30_000
+_FOR_GOOD: Final = -1
+_FOR_A_WHILE: Final = -2
+_CODES: Final = (0, 25, 110, 69, 16, 14, 30)
+_WISH: Final = Subscription(frozenset({"a twin wants"}))
+
+
+def ask_about_a_leave(twin: Twin, rng: random.Random) -> bool:
+    """R131 to R142: unsubscribe(), or close(). False if the member is not in a group, or on its way out."""
+    member = twin.member
+    if not twin.is_in(*IN_GROUP) or member.view().awaiting_app or twin.closing:
+        return False
+    before, mode, closing = member.view(), rng.choice(list(LeaveMode)), rng.random() < 0.5
+    number, other, nobody = (twin.next_number() for _ in range(3))
+    twin.tell(LeaveRequested(number, twin.now_ms + _LIMIT_MS, mode, closing))
+    if before.assigned:
+        token = _expect_revoked(twin, before.assigned)
+        twin.tell(LeaveRequested(other, twin.now_ms + _LIMIT_MS + 1, closing=False))
+        twin.tell(LeaveRequested(nobody, twin.now_ms + _LIMIT_MS + 1, closing=False))
+        twin.tell(CallAbandoned(nobody))
+        wish = _want_something_else(twin, rng)
+        if twin.asked(ConsumerGroupHeartbeatRequest) or twin.did_any(LeaveDone) or member.view().readable:
+            twin.wrong("must revoke first, read nothing, and then leave")
+        twin.tell(ListenerDone(token, None if rng.random() < 0.7 else ValueError(REASON)))
+        waiting = {number, other}
+    else:
+        waiting, wish = {number}, False
+    _expect_leave(twin, mode, waiting, rng, wish=wish and not closing)
+    return True
+
+
+def _expect_revoked(twin: Twin, assigned: frozenset[TopicIdPartition]) -> int:
+    """R131. Returns the number of the listener call."""
+    pauses, revokes = twin.did(PausePartitions), twin.did(RevokePartitions)
+    if [one.partitions for one in pauses] != [assigned] or [one.partitions for one in revokes] != [assigned]:
+        twin.wrong(f"must pause and revoke {sorted(map(str, assigned))}")
+    if twin.did_any(LosePartitions) or twin.effects.index(pauses[0]) > twin.effects.index(revokes[0]):
+        twin.wrong("must pause before it revokes, and lose nothing")
+    return revokes[0].token
+
+
+def _want_something_else(twin: Twin, rng: random.Random) -> bool:
+    """R137: after the leave; unless it is taken back."""
+    twin.tell(SubscriptionChanged(_WISH))
+    if rng.random() < 0.5:
+        return True
+    number = twin.next_number()
+    twin.tell(LeaveRequested(number, twin.now_ms + _LIMIT_MS, closing=False))
+    twin.tell(CallAbandoned(number))
+    return False
+
+
+def _expect_leave(twin: Twin, mode: LeaveMode, waiting: set[int], rng: random.Random, *, wish: bool) -> None:
+    member, static = twin.member, twin.config.instance_id is not None
+    sent = twin.asked(ConsumerGroupHeartbeatRequest)
+    silent = (mode is LeaveMode.REMAIN_IN_GROUP and not static) or member.coordinator is None
+    view = member.view()
+    if view.assigned or view.member_epoch != NO_EPOCH or view.state is not MemberState.UNJOINED:
+        twin.wrong("must have left, with nothing")
+    if silent:
+        if sent or {effect.leave_id for effect in twin.did(LeaveDone)} != waiting:
+            twin.wrong("must leave without a word")
+    else:
+        epoch = _FOR_A_WHILE if static and mode is not LeaveMode.LEAVE_GROUP else _FOR_GOOD
+        bare = ConsumerGroupHeartbeatRequest(
+            group_id=twin.config.group_id,
+            member_id=view.member_id,
+            member_epoch=epoch,
+            instance_id=twin.config.instance_id,
+        )
+        if [one.request for one in sent] != [bare] or twin.did_any(LeaveDone):
+            twin.wrong(f"must leave with {bare}, and wait for the answer")
+        _end(twin, sent[0], waiting, rng)
+    if member.phase is not (Phase.WAIT_FIRST_POLL if wish else Phase.IDLE) or twin.did_any(SurfaceError):
+        twin.wrong("must do what was wanted while it left, and nothing else")
+    if wish:
+        _expect_join(twin)
+
+
+def _end(twin: Twin, leave: SendRequest, waiting: set[int], rng: random.Random) -> None:
+    """R134, R135: its own answer ends it, none, or the deadline."""
+    choice = rng.random()
+    if choice < 0.5:
+        response = ConsumerGroupHeartbeatResponse(error_code=rng.choice(_CODES), member_epoch=-1)
+        twin.tell(ResponseReceived(leave.request_id, response))
+    elif choice < 0.7:
+        twin.tell(RequestFailed(leave.request_id, rng.choice(list(FailureKind)), REASON))
+    else:
+        twin.wait(_LIMIT_MS - 1)
+        if twin.did_any(LeaveDone):
+            twin.wrong("must wait for the answer to its leave until the deadline")
+        twin.wait(1)
+    if {effect.leave_id for effect in twin.did(LeaveDone)} != waiting or len(twin.did(LeaveDone)) != len(waiting):
+        twin.wrong(f"must end the calls {waiting}")
+    if twin.did_any(LosePartitions) or twin.did_any(RevokePartitions):
+        twin.wrong("has given up everything")
+
+
+def _expect_join(twin: Twin) -> None:
+    """R3, R10, R11: inside the next poll(), with everything, as who it was."""
+    if not twin.member.view().poll_wanted:
+        twin.wrong("must join inside the next poll()")
+    twin.tell(AppPolled())
+    if not twin.is_in(Phase.JOINING):
+        twin.wrong("must join inside poll()")
+    if twin.member.coordinator is None:
+        return
+    if not twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wait(twin.longest_backoff_ms)
+    beats = [one.request for one in twin.asked(ConsumerGroupHeartbeatRequest)]
+    if len(beats) != 1 or not isinstance(beats[0], ConsumerGroupHeartbeatRequest):
+        twin.wrong("must join")
+    beat = beats[0]
+    said = (beat.member_id, beat.member_epoch, beat.subscribed_topic_names, beat.subscribed_topic_regex)
+    wanted = (twin.member.view().member_id, 0, tuple(sorted(_WISH.topics)), "")
+    if said != wanted or beat.topic_partitions != () or beat.rebalance_timeout_ms != twin.config.rebalance_timeout_ms:
+        twin.wrong(f"must join with {wanted}")
+
+
+def ask_about_a_wish(twin: Twin, rng: random.Random) -> bool:
+    """R18, R19, R30: other topics, or a pattern, are told at once, and once; both halves together."""
+    member = twin.member
+    if not twin.is_in(*IN_GROUP) or member.coordinator is None or twin.closing or heartbeat_of(twin) is not None:
+        return False
+    if member.deadline_ms() == twin.now_ms:
+        return False
+    wish = rng.choice((_WISH, Subscription(pattern="a twin.*")))
+    view = member.view()
+    twin.tell(SubscriptionChanged(Subscription(twin.subscription.topics, twin.subscription.pattern)))
+    if twin.effects:
+        twin.wrong("must not repeat what it wants")
+    twin.tell(SubscriptionChanged(wish))
+    if not twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wait(twin.longest_backoff_ms)  # a back-off comes first
+    beats = [one.request for one in twin.asked(ConsumerGroupHeartbeatRequest)]
+    if len(beats) != 1 or not isinstance(beats[0], ConsumerGroupHeartbeatRequest):
+        twin.wrong("must say at once what it wants")
+    said = (beats[0].subscribed_topic_names, beats[0].subscribed_topic_regex, beats[0].member_epoch)
+    wanted = (tuple(sorted(wish.topics)), wish.pattern or "", view.member_epoch)
+    if said != wanted or member.view().assigned != view.assigned:
+        twin.wrong(f"must say {wanted}, and keep what it has")
+    beat = heartbeat_of(twin)
+    assert beat is not None
+    twin.tell(SubscriptionChanged(Subscription(frozenset({"a twin wants later"}))))
+    if twin.effects:
+        twin.wrong("must not have two heartbeats under way")
+    answer = ConsumerGroupHeartbeatResponse(member_epoch=view.member_epoch, heartbeat_interval_ms=100_000)
+    twin.tell(ResponseReceived(beat.request_id, answer))
+    beats = [one.request for one in twin.asked(ConsumerGroupHeartbeatRequest)]
+    if len(beats) != 1 or beats[0].subscribed_topic_names != ("a twin wants later",):  # type: ignore[attr-defined]
+        twin.wrong("must say what it wants as soon as the answer came")
+    return True
