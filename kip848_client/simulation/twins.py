@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
 from kip848_client.errors import AssignorTimeoutError
 from kip848_client.member.assignor_events import (
@@ -73,6 +73,11 @@ class Jitter(random.Random):
         source: whom to draw from.
         drawn: what to give out before.
     """
+
+    def __new__(cls, source: random.Random, drawn: Sequence[float] = ()) -> Self:
+        """As any generator, whose seed does not matter."""
+        del source, drawn
+        return super().__new__(cls)
 
     def __init__(self, source: random.Random, drawn: Sequence[float] = ()) -> None:
         super().__init__(0)
