@@ -75,18 +75,17 @@ class Timers:
         heap = self._heap
         while heap:
             queued_ms, _, key = heap[0]
-            if self._queued.get(key) != queued_ms:
-                heapq.heappop(heap)  # queued again for an earlier time since
-                continue
             timer = self._armed.get(key)
-            if timer is None:
-                heapq.heappop(heap)
-                del self._queued[key]
-            elif timer.deadline_ms > queued_ms:
-                heapq.heappop(heap)
-                self._queue(key, timer.deadline_ms)
-            else:
+            is_its_entry = self._queued.get(key) == queued_ms
+            if is_its_entry and timer is not None and timer.deadline_ms <= queued_ms:
                 return key, timer
+            heapq.heappop(heap)
+            if not is_its_entry:
+                continue  # queued again for an earlier time since
+            if timer is None:
+                del self._queued[key]
+            else:
+                self._queue(key, timer.deadline_ms)
         return None
 
     def _queue(self, key: TimerKey, at_ms: int) -> None:

@@ -76,6 +76,8 @@ class CountedWishes(Observer):
             fail("S14", f"{client_id} left, and is still counted")
         elif member.current.member_epoch != STATIC_LEAVE_EPOCH or member.current.pending_revocation:
             fail("S14", f"{client_id} left for a while, and counts as there: {member.current}")
+        elif any(epoch for epochs in member.current.assigned.values() for epoch in epochs.values()):
+            fail("S11", f"{client_id} left for a while, and its successor may not commit: {member.current}")
 
     def _commit(self, client_id: str, request: OffsetCommitRequest) -> None:
         facts = self._cluster.facts

@@ -26,6 +26,7 @@ _ASSIGNORS: Final = (
     "assignors=0.97",
     "behaviour.misbehaves=0.2",
     "behaviour.reweighs=0.1",
+    "deletions=0.3",
 )
 _ROUGH_ASSIGNORS: Final = (
     "assignors=0.8",
