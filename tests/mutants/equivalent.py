@@ -34,6 +34,9 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/state CoordinatorState.__init__: 0 => 1 #2": "the first topics set it, before a pattern is matched",
     "coordinator/timers Timers._queue: 1 => 2": "a number that has to grow, by whatever",
     "coordinator/client_assignors can_be_common: 1 + max(counts, default=0) => 2 + max(counts, default=0)": _SHORT_CUT,
+    "coordinator/client_assignors asks_for_a_target: zip(old, new, strict=True) => zip(old, new, strict=False)": (
+        "they have the same length by then"
+    ),
     "coordinator/departure time_is_up: group is not None and member is not None => "
     "group is not None or member is not None": "timers are cancelled when a member goes (S7): none fires for nobody",
     "coordinator/heartbeat_answer _same_partitions: one is other or (one.keys() == other.keys() and "
