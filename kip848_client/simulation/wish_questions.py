@@ -17,6 +17,7 @@ from kip848_client.coordinator.group_member import MemberMetadata
 from kip848_client.coordinator.records import member_metadata_record
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror, Seen
 from kip848_client.simulation.observer import Observer
@@ -142,6 +143,8 @@ class WishQuestions(Observer):
             yield Question(f"everything but its {what}", less, 1, 0, _not_told, sender)
         beat = ConsumerGroupHeartbeatRequest(group_id=group.group_id, member_id=member_id, member_epoch=seen.epoch)
         yield Question("nothing", beat, 1, 0, _nothing, sender)
+        nobodys = replace(beat, instance_id="nobody's")
+        yield Question("an instance id of nobody", nobodys, 1, ErrorCode.UNKNOWN_MEMBER_ID, _nothing, sender)
         for place, (client_id, client_host) in enumerate((("another", sender[1]), (sender[0], "/elsewhere"))):
             moved = replace(metadata, client_id=client_id, client_host=client_host)
             wanted = member_metadata_record(group.group_id, member_id=member_id, metadata=moved)
