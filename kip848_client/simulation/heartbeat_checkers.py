@@ -142,10 +142,12 @@ class HeartbeatRules(Observer):
     def unsent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
         """It counts as sent, and soon as failed."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        if request.member_epoch >= 0:
-            life = self._lives[consumer.name]
-            self._written(consumer, life, request)
-            self._failed(consumer, life)
+        life = self._lives[consumer.name]
+        if request.member_epoch < 0:
+            self._made_room(consumer, life)
+            return
+        self._written(consumer, life, request)
+        self._failed(consumer, life)
 
     def _written(self, consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
         life.waiting, life.sent_ms = request, consumer.now_ms
@@ -187,8 +189,7 @@ class HeartbeatRules(Observer):
             fail("C4", f"{consumer.name} repeats its assignors: {request}")
         return (names, request.topic_partitions, request.client_assignors) != (None, None, None)
 
-    @staticmethod
-    def _leaves(consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
+    def _leaves(self, consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
         """R46; and a member that frees its own instance id joins again at once."""
         bare = ConsumerGroupHeartbeatRequest(
             group_id=request.group_id,
@@ -198,6 +199,11 @@ class HeartbeatRules(Observer):
         )
         if request != bare:
             fail("C4", f"{consumer.name} leaves with {request}")
+        self._made_room(consumer, life)
+
+    @staticmethod
+    def _made_room(consumer: SimulatedConsumer, life: _Life) -> None:
+        """Whoever leaves in order to join once more, because it may hold its instance id itself, joins at once."""
         if consumer.member.phase is Phase.JOINING:
             life.freed_instance, life.leave_owed_step = True, None
             life.failures, life.not_before_ms = 0, 0
