@@ -103,10 +103,10 @@ class SimulatedConsumer:
         self._clock_ms: Final = clock_ms
         self._clock_rate: Final = clock_rate
         self._close_ms: Final = close_ms
-        self._twins: Final = (
+        self.twins: Final = (
             TwinQuestions(name, config, source=self._rng, rng=world.random(f"twins {name}")) if probing else None
         )
-        self.member: Final = Member(config, rng=self._rng if self._twins is None else self._twins.jitter)
+        self.member: Final = Member(config, rng=self._rng if self.twins is None else self.twins.jitter)
         self.view = self.member.view()
         """What its application sees of the member, as of the last step."""
         self.subscription = Subscription()
@@ -277,8 +277,8 @@ class SimulatedConsumer:
         now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
         if self._wakeups is not None:
             self._wakeups.told(event)
-        if self._twins is not None:
-            self._twins.told(event, now_ms=now_ms)
+        if self.twins is not None:
+            self.twins.told(event, now_ms=now_ms)
         effects = member.step(event, now_ms=now_ms)
         if self._wakeups is not None:
             self._wakeups.asked(effects)
@@ -295,8 +295,8 @@ class SimulatedConsumer:
             self._observer.view_changed(self)
         if self._wakeups is not None:
             self._wakeups.stepped()
-        if self._twins is not None and not self.closed:
-            self._twins.stepped(member, now_ms=now_ms)
+        if self.twins is not None and not self.closed:
+            self.twins.stepped(member, now_ms=now_ms)
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
         if self.application.polling:
             self.application.pump()
