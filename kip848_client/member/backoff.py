@@ -46,6 +46,10 @@ class Backoff:
         self.ready_ms = now_ms + self.wait_ms(self.failures)
         self.failures += 1
 
+    def follow(self, other: Backoff) -> None:
+        """Fail and wait as *other* does."""
+        self.failures, self.ready_ms = other.failures, other.ready_ms
+
     def pace(self, now_ms: int) -> None:
         """An attempt succeeded, but the next one must not follow at once."""
         self.ready_ms = now_ms + self.wait_ms(0)

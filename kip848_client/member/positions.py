@@ -1,7 +1,8 @@
 """Where each owned partition starts: a seek, else the committed offset, else the reset policy.
 
 A partition takes part once its assigned callback is over. Partitions that become ready together are looked up
-together, and the set of a lookup never changes; an answer for a partition that was lost or sought meanwhile is dropped.
+together, and those that fail together are asked for again together: a thousand partitions are one request. The set of a
+lookup never changes; an answer for a partition that was lost or sought meanwhile is dropped.
 
 Does not own: positions of partitions that are being fetched, and pause marks (the application's thread has them).
 
@@ -13,7 +14,8 @@ Rules: R90 to R101 in docs/protocol.md.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
@@ -95,10 +97,7 @@ class Positions:
                 self._slots[partition] = _Slot(partition, self._context.new_backoff())
 
     def release(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """The callback is over: those that still wait for it may start, in an order that no set decides.
-
-        Each draws the jitter of its own retries, so another order would be another life of the member.
-        """
+        """The callback is over: those that still wait for it may start, in an order that no set decides."""
         slots = self._slots
         for partition in sorted(item for item in partitions if slots[item].stage is _Stage.NOT_READY):
             self._begin(slots[partition], slots[partition].position)
@@ -234,50 +233,50 @@ class Positions:
     ) -> None:
         waiting = [slot for slot in slots if slot.stage is _Stage.LOOKING_UP and slot.lookup is lookup]
         if error is not None:
-            for slot in waiting:
-                self._retry(slot, _Stage.LOOK_UP)
+            self._retry(waiting, _Stage.LOOK_UP)
             # A member that was removed hears of it through its next heartbeat.
             if waiting and not isinstance(error, FencedError) and self._context.fatal_error is None:
                 self._context.surface(error, key=("positions", type(error)))
             return
         assert result is not None, "a lookup ends with a result or an error"
         unset: list[_Slot] = []
+        failed: list[_Slot] = []
         for slot in waiting:
             key = slot.partition.topic_partition
             if key in result.failed:
-                self._retry(slot, _Stage.LOOK_UP)
+                failed.append(slot)
             elif (position := result.offsets.get(key)) is not None:
                 slot.position, slot.lookup = position, None
                 self._set(slot, _Stage.START)
             else:
                 unset.append(slot)
-        self._complain(
-            {
-                slot.partition.topic_partition: result.failed[key]
-                for slot in waiting
-                if (key := slot.partition.topic_partition) in result.failed
-            },
-            "committed offset",
-        )
+        self._retry(failed, _Stage.LOOK_UP)
+        codes = {slot.partition.topic_partition: result.failed[slot.partition.topic_partition] for slot in failed}
+        self._complain(codes, "committed offset")
         self._apply_policy(unset)
 
     def _apply_policy(self, slots: list[_Slot]) -> None:
         if not slots:
             return
         timestamp = _POLICY.get(self._context.config.auto_offset_reset)
-        for slot in slots:
-            if timestamp is None:
-                self._retry(slot, _Stage.LOOK_UP)
-            else:
-                self._reset(slot, timestamp)
         if timestamp is None:
+            self._retry(slots, _Stage.LOOK_UP)
             missing = NoOffsetForPartitionError(str(slot.partition) for slot in slots)
             self._context.surface(missing, key=missing.partitions)
+            return
+        for slot in slots:
+            self._reset(slot, timestamp)
 
-    def _retry(self, slot: _Slot, stage: _Stage) -> None:
-        self._set(slot, stage)
-        slot.lookup = None
-        slot.backoff.failed(self._context.now_ms)
+    def _retry(self, slots: Sequence[_Slot], stage: _Stage) -> None:
+        """What failed together is asked for again together, when the one that failed most often may be."""
+        if not slots:
+            return
+        backoff = max((slot.backoff for slot in slots), key=attrgetter("failures"))
+        backoff.failed(self._context.now_ms)
+        for slot in slots:
+            self._set(slot, stage)
+            slot.lookup = None
+            slot.backoff.follow(backoff)
 
     def _complain(self, failed: dict[TopicPartition, int], what: str) -> None:
         """Raise what the application can cure; codes that pass by themselves are only retried."""
@@ -309,7 +308,8 @@ class Positions:
     def listed(self, event: OffsetsListed) -> None:
         """The partitions' leaders answered."""
         self._context.finish(event.request_id)
-        failed: dict[TopicPartition, int] = {}
+        failed: list[_Slot] = []
+        codes: dict[TopicPartition, int] = {}
         for slot in self._listing.pop(event.request_id, []):
             if slot.stage is not _Stage.RESETTING:
                 continue
@@ -319,14 +319,14 @@ class Positions:
                 slot.position = position
                 self._set(slot, _Stage.START)
                 continue
-            self._retry(slot, _Stage.RESET)
+            failed.append(slot)
             if key in event.errors:
-                failed[key] = event.errors[key]
-        self._complain(failed, "position")
+                codes[key] = event.errors[key]
+        self._retry(failed, _Stage.RESET)
+        self._complain(codes, "position")
 
     def _list_failed(self, failure: RequestFailed) -> None:
-        for slot in self._listing.pop(failure.request_id, []):
-            if slot.stage is _Stage.RESETTING:
-                self._retry(slot, _Stage.RESET)
+        slots = self._listing.pop(failure.request_id, [])
+        self._retry([slot for slot in slots if slot.stage is _Stage.RESETTING], _Stage.RESET)
         if not is_passing(failure):
             self._context.surface(failure_error(failure), key=("positions", failure.kind))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kip848_client.error_codes import ErrorCode
@@ -102,6 +104,25 @@ def test_r92_a_partition_that_the_answer_leaves_out_is_repeated() -> None:
     member.advance(200)
     assert not member.waiting
     assert fetches(member) == [["t-0"]]
+
+
+def test_r92_what_failed_together_is_asked_for_again_together() -> None:
+    """With a back-off each, one refusal would make as many requests as there are partitions."""
+    member = MemberHarness(rng=random.Random(1))
+    member.join({"t": range(20)})
+    member.reconcile()
+    member.answer_heartbeat()
+    every = [f"t-{index}" for index in range(20)]
+    for _ in range(3):
+        member.answer_fetch(errors=dict.fromkeys(every, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+        while not fetches(member):
+            member.advance(10)
+        assert fetches(member) == [every]
+    member.answer_fetch()
+    member.step(RequestFailed(member.take_waiting(ListOffsets).request_id, FailureKind.TIMED_OUT, "late"))
+    while not member.waiting:
+        member.advance(10)
+    assert [len(listing.timestamps) for listing in member.waiting if isinstance(listing, ListOffsets)] == [20]
 
 
 def test_r93_a_stale_fetch_is_repeated_with_the_newest_epoch() -> None:
