@@ -68,6 +68,9 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
         twin.wrong("must be RECONCILING, and read on until poll()")
     if twin.asked(ConsumerGroupHeartbeatRequest):
         return True  # another one was waiting for the answer
+    if not soon and not late and rng.random() < 0.7:
+        _comes_back(twin, owned, epoch=epoch)
+        return True
     if soon or late:
         _expect_names(twin, soon, late)
     if not soon and kept == owned:
@@ -81,6 +84,17 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
     if late:
         _later(twin, had=kept | soon, late=late, epoch=epoch)
     return True
+
+
+def _comes_back(twin: Twin, owned: _Tips, *, epoch: int) -> None:
+    """R43, R77: what it has is wanted again before it gave anything up; acknowledged at once, without a callback."""
+    twin.wait(_INTERVAL_MS)
+    if heartbeat_of(twin) is None or twin.member.coordinator is None:
+        return
+    answer(twin, epoch=epoch, target=owned)
+    if twin.did_any(RevokePartitions, AssignPartitions, LosePartitions, PausePartitions):
+        twin.wrong("must call nobody: it has what it shall have")
+    _acknowledge(twin, owned, epoch=epoch, whole=True)
 
 
 def answer(twin: Twin, *, epoch: int, target: _Tips | None = None) -> None:

@@ -103,6 +103,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/heartbeat Heartbeats.restart: self._tells_partitions = False => nothing": (
         "it is read in the group only, and the answer that lets a member in sets it"
     ),
+    "member/offset_fetches OffsetFetches.deadline_ms: fetch.backoff.ready_ms > now_ms => "
+    "fetch.backoff.ready_ms >= now_ms": "what is ready now was sent in this step",
     "member/reconciler Reconciler.reset: self._resolve() => nothing": (
         "what is resolved is read in the group only, and the assignment in the answer to a join is resolved anew"
     ),
