@@ -251,9 +251,12 @@ def _expect_listed(twin: Twin, tip: TopicIdPartition, timestamp: int) -> None:
 
 
 def ask_about_names(twin: Twin, rng: random.Random) -> bool:
-    """R75: nobody answers who knows the names of topics. False unless they are asked for."""
+    """R75: nobody answers who knows the names of topics. False unless they are asked for, and still needed."""
     asked = twin.waits_for(RequestMetadata)
     if not asked or twin.config.client_assignors or not twin.is_in(*IN_GROUP):
+        return False
+    wanted = {topic_id for topic_id, _ in twin.member.snapshot().target}
+    if not asked[-1].topic_ids <= wanted - twin.named:
         return False
     view = twin.member.view()
     twin.tell(RequestFailed(asked[-1].request_id, rng.choice(list(FailureKind)), REASON))

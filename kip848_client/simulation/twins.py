@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from typing import Final, NoReturn, Self, TypeVar
+from uuid import UUID
 
 from kip848_client.errors import AssignorTimeoutError
 from kip848_client.member.assignor_events import (
@@ -42,6 +43,7 @@ from kip848_client.member.events import (
     LosePartitions,
     MemberEffect,
     MemberEvent,
+    MetadataUpdated,
     OffsetsFetched,
     RequestFailed,
     RequestMetadata,
@@ -144,6 +146,8 @@ class Twin:
         """The call of its listener that has not returned; the last one, if there are two."""
         self.subscription = Subscription()
         """What its application asked for last."""
+        self.named: Final[set[UUID]] = set()
+        """Topics whose names it was told, whether it asked for them or not."""
         self.codes: Final[set[int]] = set()
         """Error codes of answers that it heard."""
         self.kinds: Final[set[FailureKind]] = set()
@@ -188,6 +192,8 @@ class Twin:
                 self.confirmed = self.confirmed or bool(getattr(response, "member_id", None))
             case RequestFailed(kind=kind):
                 self.kinds.add(kind)
+            case MetadataUpdated(topic_names=names):
+                self.named.update(names)
             case SubscriptionChanged(subscription=subscription):
                 self.subscription = subscription
             case CoordinatorConnected(request_id=number):
