@@ -48,6 +48,8 @@ _SELDOM_PART: Final = 0.3
 """The same where a member is seldom."""
 _AT_RANDOM: Final = 0.5
 """Of the questions, those that are not preferred because they fit few moments."""
+_TOLD_MAX: Final = 1_000
+"""Events that a twin is told at most: a member that was told more has none, for each would cost more than the last."""
 _SELDOM: Final = frozenset(
     {Phase.JOINING, Phase.COMMITTING, Phase.REVOKING, Phase.ASSIGNING, Phase.FENCED_RELEASE, Phase.LEAVE_REVOKING}
 )
@@ -104,11 +106,14 @@ class TwinQuestions:
 
     def told(self, event: MemberEvent, *, now_ms: int) -> None:
         """The member is about to be told something."""
-        self._diary.told.append((event, now_ms))
+        if len(self._diary.told) <= _TOLD_MAX:
+            self._diary.told.append((event, now_ms))
 
     def stepped(self, member: Member, *, now_ms: int) -> None:
         """The member did what that called for; now and then, ask its twin."""
         rng = self._rng
+        if len(self._diary.told) > _TOLD_MAX:
+            return
         if rng.random() >= (_SELDOM_PART if member.phase in _SELDOM else _PART):
             return
         twin = self._diary.twin(rng, now_ms=now_ms)
