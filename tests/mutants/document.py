@@ -50,9 +50,10 @@ annotations are not changed, nor is anything outside of functions (tables of err
 `tests/member`). The judge is the simulation alone: the unit tests are not asked.
 
 Many checks were written while looking at what survived in a sample, so the share below flatters if the sample is one
-of those (seeds 1 to 3). Samples that nobody had looked at tell how good the simulation is at what nobody thought of:
-of seed 2, 158 of 200 were caught before anything was done about the others; of seed 4, after that, 171 of 200. A
-third of what survived of seed 2 changes nothing that a member or coordinator does, and is left out with the reason.
+of those (seeds 1 to 4). Samples that nobody had looked at tell how good the simulation is at what nobody thought of:
+of seed 2, 158 of 200 were caught before anything was done about the others; of seed 4, after that, 171 of 200; of seed
+6, since members have twins (C10), 56 of the 60 that were tried. A third of what survived of seed 2 changes nothing that
+a member or coordinator does, and is left out with the reason.
 """
 
 
