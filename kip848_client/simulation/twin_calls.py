@@ -25,6 +25,7 @@ from kip848_client.member.events import (
     SubscriptionChanged,
     SurfaceError,
 )
+from kip848_client.member.leaving import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.member.states import IN_GROUP, MemberState, Phase
 from kip848_client.model import NO_EPOCH, Subscription, TopicIdPartition
 from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
@@ -35,8 +36,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 
 _LIMIT_MS: Final = 30_000
-_FOR_GOOD: Final = -1
-_FOR_A_WHILE: Final = -2
 _CODES: Final = (0, 25, 110, 69, 16, 14, 30)
 _WISH: Final = Subscription(frozenset({"a twin wants"}))
 
@@ -97,7 +96,7 @@ def _expect_leave(twin: Twin, mode: LeaveMode, waiting: set[int], rng: random.Ra
         if sent or {effect.leave_id for effect in twin.did(LeaveDone)} != waiting:
             twin.wrong("must leave without a word")
     else:
-        epoch = _FOR_A_WHILE if static and mode is not LeaveMode.LEAVE_GROUP else _FOR_GOOD
+        epoch = STATIC_LEAVE_EPOCH if static and mode is not LeaveMode.LEAVE_GROUP else LEAVE_EPOCH
         bare = ConsumerGroupHeartbeatRequest(
             group_id=twin.config.group_id,
             member_id=view.member_id,

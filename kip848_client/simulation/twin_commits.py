@@ -31,12 +31,9 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.states import IN_GROUP, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
-from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twin_heartbeats import REASON, expect_heartbeat, heartbeat_of
 from kip848_client.simulation.twins import Twin
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -112,19 +109,26 @@ def expect_commit(twin: Twin, sent: SendRequest, offsets: dict[TopicPartition, O
     assert isinstance(request, OffsetCommitRequest)
     ids = {tip.topic: tip.topic_id for tip in twin.member.view().assigned}
     view = twin.member.view()
-    said = {
-        TopicPartition(topic.name, item.partition_index): OffsetAndMetadata(
-            item.committed_offset, item.committed_leader_epoch, item.committed_metadata or ""
-        )
-        for topic in request.topics
-        for item in topic.partitions
-    }
+    said = _positions_of(sent)
     who = (request.group_id, request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     wanted = (twin.config.group_id, view.member_id, view.member_epoch, twin.config.instance_id)
     if said != offsets or who != wanted or any(topic.topic_id != ids.get(topic.name) for topic in request.topics):
         twin.wrong(f"must commit {offsets} as {wanted}")
     if sent.max_version is not None or sent.timeout_ms != twin.config.request_timeout_ms:
         twin.wrong("knows the ids of its topics, and may send the newest version")
+
+
+def _positions_of(sent: SendRequest) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a request commits."""
+    request = sent.request
+    assert isinstance(request, OffsetCommitRequest)
+    return {
+        TopicPartition(topic.name, item.partition_index): OffsetAndMetadata(
+            item.committed_offset, item.committed_leader_epoch, item.committed_metadata or ""
+        )
+        for topic in request.topics
+        for item in topic.partitions
+    }
 
 
 def answer_commit(twin: Twin, sent: SendRequest, code: int, *, only_first: bool = False) -> None:
@@ -195,11 +199,8 @@ def _expect_retry(twin: Twin, commit: _Commit, code: int) -> None:
 
 
 def _says(sent: SendRequest, commit: _Commit) -> bool:
-    request = sent.request
-    assert isinstance(request, OffsetCommitRequest)
-    return {(topic.name, item.partition_index) for topic in request.topics for item in topic.partitions} == set(
-        commit.offsets
-    ) and all(item.committed_metadata == "told" for topic in request.topics for item in topic.partitions)
+    said = _positions_of(sent)
+    return said.keys() == commit.offsets.keys() and all(position.metadata == "told" for position in said.values())
 
 
 def _expect_late(twin: Twin, commit: _Commit, code: int) -> None:
@@ -257,16 +258,8 @@ def _is_no_member(twin: Twin, commit: _Commit, rng: random.Random) -> None:
         twin.wrong("must raise CommitFailedError")
     if twin.member.view() is not view:
         twin.wrong("must hear from a heartbeat alone what became of its membership")
-    _expect_heartbeat(twin, idle=idle)
-
-
-def _expect_heartbeat(twin: Twin, *, idle: bool) -> None:
-    if not idle:
-        return
-    if not twin.asked(ConsumerGroupHeartbeatRequest):
-        twin.wait(twin.longest_backoff_ms)
-    if len(twin.asked(ConsumerGroupHeartbeatRequest)) != 1:
-        twin.wrong("must ask by a heartbeat what it is")
+    if idle:
+        expect_heartbeat(twin)
 
 
 def _is_fenced(twin: Twin, commit: _Commit, rng: random.Random) -> None:
@@ -288,11 +281,13 @@ def _is_stale(twin: Twin, commit: _Commit, rng: random.Random) -> None:
         error = _ended(twin, commit)
         if not isinstance(error, BrokerError) or error.code != ErrorCode.STALE_MEMBER_EPOCH:
             twin.wrong("must raise STALE_MEMBER_EPOCH")
-        _expect_heartbeat(twin, idle=idle)
+        if idle:
+            expect_heartbeat(twin)
         return
     if _told(twin, commit.number):
         twin.wrong("must wait for the next epoch")
-    _expect_heartbeat(twin, idle=idle)
+    if idle:
+        expect_heartbeat(twin)
     beat = heartbeat_of(twin)
     if beat is None or twin.sent_on(beat.request_id) != twin.link:
         return
@@ -371,13 +366,7 @@ def ask_about_an_automatic_commit(twin: Twin, rng: random.Random) -> bool:
     lonely = len(sent) == 1 and not any(isinstance(call, CommitRequested) for call in twin.calls.values())
     if not twin.is_in(Phase.COMMITTING) or not lonely or twin.member.coordinator is None or twin.commit_failed:
         return False
-    request = sent[0].request
-    assert isinstance(request, OffsetCommitRequest)
-    committed = {
-        TopicPartition(topic.name, item.partition_index): item.committed_offset
-        for topic in request.topics
-        for item in topic.partitions
-    }
+    committed = _positions_of(sent[0])
     if rng.random() < 0.5:
         code = rng.choice(
             (0, *_PASSES[1:], *_RAISED, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -391,7 +380,7 @@ def ask_about_an_automatic_commit(twin: Twin, rng: random.Random) -> bool:
     answer_commit(twin, sent[0], passing)
     if twin.did_any(CommitDone) or not twin.is_in(Phase.COMMITTING) or not twin.member.view().poll_wanted:
         twin.wrong(f"must commit again after {passing}, what the application consumed by then")
-    later = {partition: OffsetAndMetadata(offset + 1, 0) for partition, offset in committed.items()}
+    later = {partition: OffsetAndMetadata(position.offset + 1, 0) for partition, position in committed.items()}
     twin.tell(AppPolled(later))
     if not twin.asked(OffsetCommitRequest):
         twin.wait(twin.longest_backoff_ms)
@@ -400,13 +389,7 @@ def ask_about_an_automatic_commit(twin: Twin, rng: random.Random) -> bool:
         if twin.is_in(Phase.COMMITTING):
             twin.wrong("must commit again")
         return True
-    repeated = again[-1].request
-    assert isinstance(repeated, OffsetCommitRequest)
-    said = {
-        TopicPartition(topic.name, item.partition_index): item.committed_offset
-        for topic in repeated.topics
-        for item in topic.partitions
-    }
-    if any(said.get(partition) != position.offset for partition, position in later.items()):
+    said = _positions_of(again[-1])
+    if any(partition not in said or said[partition].offset != later[partition].offset for partition in later):
         twin.wrong(f"must commit {later}")
     return True

@@ -78,6 +78,14 @@ NODE: Final = BrokerNode(77, "elsewhere", 4077)
 _FOREVER_MS: Final = 3_600_000
 
 
+def expect_heartbeat(twin: Twin) -> None:
+    """R37: now, or when its back-off is over, whoever was told that it is no member asks what it is."""
+    if not twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wait(twin.longest_backoff_ms)
+    if len(twin.asked(ConsumerGroupHeartbeatRequest)) != 1:
+        twin.wrong("must ask by a heartbeat what it is")
+
+
 def heartbeat_of(twin: Twin) -> SendRequest | None:
     """The heartbeat whose answer it waits for."""
     if not twin.is_in(*HEARTBEATING) or not twin.member.snapshot().heartbeat_in_flight:
@@ -215,7 +223,7 @@ def _removes(twin: Twin, beat: SendRequest, rng: random.Random) -> None:
     if leaving:
         if {effect.leave_id for effect in twin.did(LeaveDone)} != set(leaves) or after.assigned:
             twin.wrong("was removed while it left, and has left")
-        if any(effect.request.member_epoch < 0 for effect in beats_sent(twin)):  # type: ignore[attr-defined]
+        if any(effect.request.member_epoch < 0 for effect in twin.asked(ConsumerGroupHeartbeatRequest)):  # type: ignore[attr-defined]
             twin.wrong("was removed, and says that it leaves")
         return
     if before.awaiting_app:
@@ -233,11 +241,6 @@ def _removes(twin: Twin, beat: SendRequest, rng: random.Random) -> None:
     if not twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wait(twin.longest_backoff_ms)
     _expect_full(twin, epoch=0)
-
-
-def beats_sent(twin: Twin) -> list[SendRequest]:
-    """Heartbeats that it sent upon the last event."""
-    return twin.asked(ConsumerGroupHeartbeatRequest)
 
 
 def _is_fatal(twin: Twin, beat: SendRequest, rng: random.Random) -> None:

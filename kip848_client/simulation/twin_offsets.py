@@ -27,12 +27,10 @@ from kip848_client.member.events import (
     SendRequest,
     SurfaceError,
 )
-from kip848_client.member.settings import ResetPolicy
 from kip848_client.member.states import FATAL, IN_GROUP
 from kip848_client.model import OffsetAndMetadata, TopicPartition
-from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twin_heartbeats import REASON, expect_heartbeat, heartbeat_of
 from kip848_client.simulation.twins import Twin
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -42,13 +40,10 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-_PASSES: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS)
+PASSES: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS)
 _ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_REFUSED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
+REFUSED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
 _LIMIT_MS: Final = 60_000
-_EARLIEST: Final = -2
-_LATEST: Final = -1
-_POLICIES: Final = {ResetPolicy.EARLIEST: _EARLIEST, ResetPolicy.LATEST: _LATEST}
 
 
 def group_of(sent: SendRequest) -> OffsetFetchRequestGroup:
@@ -191,7 +186,7 @@ def _is_unstable(twin: Twin, question: _Question, rng: random.Random) -> None:
 
 
 def _passes(twin: Twin, question: _Question, rng: random.Random) -> None:
-    code = rng.choice(_PASSES)
+    code = rng.choice(PASSES)
     answer_fetch(twin, question.sent, code=code)
     if twin.member.coordinator is None:
         twin.wrong("must keep the coordinator")
@@ -227,7 +222,7 @@ def _moves(twin: Twin, question: _Question, rng: random.Random) -> None:
 
 
 def _is_refused(twin: Twin, question: _Question, rng: random.Random) -> None:
-    code = rng.choice(_REFUSED)
+    code = rng.choice(REFUSED)
     answer_fetch(twin, question.sent, code=code)
     error = _error(twin, question)
     if not isinstance(error, BrokerError) or error.code != code or twin.config.group_id not in str(error):
@@ -250,10 +245,7 @@ def _is_stale(twin: Twin, question: _Question, rng: random.Random) -> None:
     elif not isinstance(error := _error(twin, question), FencedError) or error.code != code:
         twin.wrong(f"must raise {code}")
     if idle and twin.is_in(*IN_GROUP):
-        if not twin.asked(ConsumerGroupHeartbeatRequest):
-            twin.wait(twin.longest_backoff_ms)
-        if len(twin.asked(ConsumerGroupHeartbeatRequest)) != 1:
-            twin.wrong("must ask by a heartbeat what it is")
+        expect_heartbeat(twin)
 
 
 def _fails(twin: Twin, question: _Question, rng: random.Random) -> None:

@@ -28,23 +28,16 @@ from kip848_client.member.events import (
     StartFetching,
     SurfaceError,
 )
+from kip848_client.member.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kip848_client.member.settings import ResetPolicy
 from kip848_client.member.states import IN_GROUP
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.twin_heartbeats import REASON
-from kip848_client.simulation.twin_offsets import answer_fetch, group_of, partitions_of
+from kip848_client.simulation.twin_offsets import PASSES, REFUSED, answer_fetch, group_of, partitions_of
 from kip848_client.simulation.twins import Twin
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-)
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 
-_PASSES: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS)
-_ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_REFUSED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
-_LIMIT_MS: Final = 60_000
-_EARLIEST: Final = -2
-_LATEST: Final = -1
-_POLICIES: Final = {ResetPolicy.EARLIEST: _EARLIEST, ResetPolicy.LATEST: _LATEST}
+_POLICIES: Final = {ResetPolicy.EARLIEST: EARLIEST_TIMESTAMP, ResetPolicy.LATEST: LATEST_TIMESTAMP}
 
 
 def ask_about_a_start(twin: Twin, rng: random.Random) -> bool:
@@ -102,7 +95,7 @@ def _starts(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: ran
 
 def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: random.Random) -> None:
     """R92, R94: told, unless it passes; asked again, and never taken for no offset."""
-    code = rng.choice((*_PASSES, *_REFUSED, ErrorCode.UNKNOWN_MEMBER_ID, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    code = rng.choice((*PASSES, *REFUSED, ErrorCode.UNKNOWN_MEMBER_ID, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     whole = code is not None and code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
     heard = code in twin.codes
     if whole:
@@ -120,7 +113,7 @@ def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng
     if any(asked[0] == tip.topic_partition for effect in twin.did(StartFetching) for tip in effect.positions):
         twin.wrong("starts where nobody knows the offset")
     told = [effect.error for effect in twin.did(SurfaceError)]
-    if whole and (code in _PASSES or code == ErrorCode.UNKNOWN_MEMBER_ID) and told:
+    if whole and (code in PASSES or code == ErrorCode.UNKNOWN_MEMBER_ID) and told:
         twin.wrong("must tell nobody of what passes")
     wanted = ErrorCode.UNKNOWN_SERVER_ERROR if code is None else code
     if any(not isinstance(error, BrokerError) or error.code != wanted for error in told):
@@ -212,7 +205,7 @@ def ask_about_a_seek(twin: Twin, rng: random.Random) -> bool:
         return False
     partition = rng.choice(readable)
     tip = _named(twin)[partition]
-    position = OffsetAndMetadata(rng.choice((0, 12, _EARLIEST, _LATEST)), 1)
+    position = OffsetAndMetadata(rng.choice((0, 12, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)), 1)
     twin.tell(PositionSet(TopicPartition("a twin asks", 0), position))
     if twin.effects:
         twin.wrong("must not mind a partition that is not its own")
