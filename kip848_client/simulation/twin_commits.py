@@ -251,12 +251,12 @@ def _is_forbidden(twin: Twin, commit: _Commit, rng: random.Random) -> None:
 def _is_no_member(twin: Twin, commit: _Commit, rng: random.Random) -> None:
     """R37, R108: the heartbeat will tell."""
     idle = heartbeat_of(twin) is None
-    view = twin.member.view()
+    before = twin.membership
     answer_commit(twin, commit.sent, ErrorCode.UNKNOWN_MEMBER_ID)
     error = _ended(twin, commit)
     if not isinstance(error, CommitFailedError) or isinstance(error, RetriableCommitFailedError):
         twin.wrong("must raise CommitFailedError")
-    if twin.member.view() is not view:
+    if twin.membership != before:
         twin.wrong("must hear from a heartbeat alone what became of its membership")
     if idle:
         expect_heartbeat(twin)

@@ -235,9 +235,9 @@ def _is_stale(twin: Twin, question: _Question, rng: random.Random) -> None:
     """R37, R93: another epoch may do; without one, none will."""
     member = twin.member.view().member_epoch > 0
     code = rng.choice((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID))
-    view, idle = twin.member.view(), heartbeat_of(twin) is None
+    before, idle = twin.membership, heartbeat_of(twin) is None
     answer_fetch(twin, question.sent, code=code)
-    if twin.member.view() is not view:
+    if twin.membership != before:
         twin.wrong("must hear from a heartbeat alone what became of its membership")
     if code == ErrorCode.STALE_MEMBER_EPOCH and member:
         if _told(twin, question):

@@ -56,7 +56,7 @@ from kip848_client.member.events import (
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import Phase
-from kip848_client.model import BrokerNode, Subscription
+from kip848_client.model import BrokerNode, Subscription, TopicIdPartition
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -253,6 +253,12 @@ class Twin:
     def knows(self) -> BrokerNode | None:
         """The coordinator, while it is connected to it."""
         return self.member.coordinator
+
+    @property
+    def membership(self) -> tuple[str, int, frozenset[TopicIdPartition]]:
+        """Its id, its epoch, and what it has: what only the answer to a heartbeat may take away."""
+        view = self.member.view()
+        return view.member_id, view.member_epoch, view.assigned
 
     def is_in(self, *phases: Phase) -> bool:
         """Whether it is in one of these phases now."""
