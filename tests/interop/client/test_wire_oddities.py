@@ -201,7 +201,8 @@ def test_an_answer_that_cannot_be_read_costs_a_connection_and_nothing_else(
     held.connection.write(held.correlation_id.to_bytes(4) + garbage)
     member.drive(lambda: in_order(scripted.story[before:], ("report 1 orders-0", "heartbeat 1")))
     assert len(scripted.of(FIND)) == 2
-    assert member.told == ["assigned orders-0"]
+    # Where the name of the topic takes long, the listener hears first of an assignment of nothing.
+    assert [told for told in member.told if told != "assigned nothing"] == ["assigned orders-0"]
 
 
 def test_an_error_code_without_words(scripted: ScriptedCoordinator, member: Watched) -> None:
