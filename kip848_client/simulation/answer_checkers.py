@@ -16,7 +16,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, about
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -207,6 +207,24 @@ class AskedMembers(Observer):
                 if not changed:
                     fail("S10", "the group moves for other assignors, and nobody offers any")
 
+    @staticmethod
+    def _chosen(group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound) -> None:
+        """Whoever reads all that anybody may come to write goes before those that only read what there is."""
+        if before is not None and before.member_id == flying.member_id:
+            return
+        versions = _Versions(group, flying.assignor_name)
+        if versions.spans(flying.member_id):
+            return
+        better = [
+            member_id
+            for member_id, member in group.members.items()
+            if member_id not in flying.tried
+            and member.current.member_epoch != STATIC_LEAVE_EPOCH
+            and versions.spans(member_id)
+        ]
+        if better:
+            fail("S10", f"{flying.member_id} is asked for the target, and {better} read more: {flying}")
+
     def _look(self) -> AssignmentRound | None:
         """Compare the member that is asked with the one before."""
         before, group = self._round, self._mirror.group
@@ -217,8 +235,11 @@ class AskedMembers(Observer):
         self._loads, self._target_epoch = self._cluster.loads, target_epoch
         if flying is not None and group is not None:
             asked = group.members.get(flying.member_id)
-            if asked is not None and asked.current.member_epoch == STATIC_LEAVE_EPOCH:
+            if asked is None:
+                raise InvariantViolation("S10", f"{flying.member_id} is asked for the target, and is no member")
+            if asked.current.member_epoch == STATIC_LEAVE_EPOCH:
                 fail("S10", f"{flying.member_id} is asked for the target, and is away")
+            self._chosen(group, before, flying)
             if flying.member_id in flying.tried:
                 fail("S10", f"{flying.member_id} failed, and is asked again before the others: {flying}")
             names = [set(_names(member.metadata.client_assignors)) for member in group.members.values()]

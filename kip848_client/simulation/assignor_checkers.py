@@ -7,8 +7,10 @@ the calls of its assignor (`user_assignor`: one at a time).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata
 from kip848_client.member.assignor_events import AssignorCall, CallOnAssignment
 from kip848_client.member.states import IN_GROUP
 from kip848_client.simulation.consumer import SimulatedConsumer
@@ -24,6 +26,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
+    Member,
 )
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
@@ -39,6 +42,7 @@ class _Prepared(NamedTuple):
     group_epoch: int
     members: frozenset[str]
     loads: int
+    assignor_name: str
 
 
 class InstalledTargets(Observer):
@@ -51,6 +55,8 @@ class InstalledTargets(Observer):
         self._mirror = mirror
         self._prepared: _Prepared | None = None
         self._installed: ConsumerGroupInstallAssignmentRequest | None = None
+        self._assignor_name = ""
+        """Of what was installed last."""
         self._before: Mapping[str, frozenset[IdPartition]] = {}
 
     @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
@@ -60,7 +66,9 @@ class InstalledTargets(Observer):
             case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
                 assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
                 members = frozenset(member.member_id for member in response.members)
-                self._prepared = _Prepared(request.member_id, response.group_epoch, members, self._mirror.loads)
+                self._prepared = _Prepared(
+                    request.member_id, response.group_epoch, members, self._mirror.loads, response.assignor_name
+                )
                 if request.member_id not in members:
                     fail("S10", f"{request.member_id} is not in what it was shown")
             case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
@@ -79,7 +87,7 @@ class InstalledTargets(Observer):
         strangers = {member.member_id for member in request.members} - prepared.members
         if strangers and not request.error:
             fail("S10", f"the target of {sorted(strangers)} was installed, who were not in the snapshot")
-        self._prepared = None
+        self._prepared, self._assignor_name = None, prepared.assignor_name
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare the target with what was handed in."""
@@ -95,6 +103,7 @@ class InstalledTargets(Observer):
             )
             for member in installed.members
         }
+        to_tell = {member.member_id: self._to_tell(member) for member in installed.members}
         for member_id, seen in mirror.members.items():
             target = seen.target
             wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
@@ -102,8 +111,15 @@ class InstalledTargets(Observer):
             told = None if mirror.group is None else mirror.group.target_metadata_of(member_id)
             if installed.error and told is not None and told.error != installed.error:
                 fail("S10", f"an assignor reported {installed.error}, and {member_id} hears {told}")
+            if not installed.error and member_id in to_tell and told != to_tell[member_id]:
+                fail("S10", f"{member_id} is to hear {to_tell[member_id]} of the assignor, and hears {told}")
             if wanted is not None and target != wanted:
                 fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
+
+    def _to_tell(self, member: Member) -> AssignmentMetadata:
+        """What the assignor of a member hears with its part; whose it is if there is anything."""
+        told = AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes)
+        return told if told == NO_METADATA else replace(told, assignor=self._assignor_name)
 
 
 class _Told(NamedTuple):

@@ -85,6 +85,8 @@ class Cluster:
         """(the one before if nothing of its log was lost, the one after its load)."""
         self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
         """(client id, request, response) of everything decided, before the answer leaves."""
+        self.matching_ms = 1
+        """How long patterns are matched against the topics."""
         self.on_resolving: Callable[[ResolveRegexes], None] = lambda _task: None
         """Called with every task to match patterns."""
         self._hosts: dict[int, CoordinatorHost] = {}

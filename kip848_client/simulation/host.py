@@ -61,6 +61,8 @@ class CoordinatorHost:
         self._unreplied: deque[tuple[int, int, Response]] = deque()
         """(records that must be durable first, request number, answer)."""
         self._timer_ms: int | None = None
+        self.matching = 0
+        """How many times patterns are being matched."""
 
     # ----------------------------------------------------------------------------------------------------- requests
 
@@ -117,7 +119,8 @@ class CoordinatorHost:
         for task in result.tasks:
             if not self.deposed:
                 cluster.on_resolving(task)
-            self._world.call_in(1, lambda task=task: self._resolve(task))  # type: ignore[misc]
+            self.matching += 1
+            self._world.call_in(cluster.matching_ms, lambda task=task: self._resolve(task))  # type: ignore[misc]
         self._arm()
 
     def _answer(self, number: int, response: Response) -> None:
@@ -148,6 +151,7 @@ class CoordinatorHost:
             asked.reply(refusal(asked.request, asked.api_version, ErrorCode.NOT_COORDINATOR))
 
     def _resolve(self, task: ResolveRegexes) -> None:
+        self.matching -= 1
         if self.alive:
             outcome = subscriptions.resolve(task, wall_ms=self._world.wall_ms)
             self.decide(outcome)

@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.requests import ApiRequest, TopicsChanged
 from kip848_client.coordinator.result import ResolveRegexes
+from kip848_client.coordinator.topics import TopicInfo
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror, Partitions, Seen
@@ -24,6 +27,7 @@ from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.questions import Question, ask, join
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _STRANGER: Final = "one too many"
 
@@ -145,6 +149,7 @@ class Resolutions(Observer):
         """Life of the coordinator, group epoch, and known patterns with their topics, at the last look."""
         self._matched = -1
         """Life of the coordinator in which patterns were matched last."""
+        self._matching_until_ms = 0
         cluster.on_resolving = self._resolving
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -192,8 +197,13 @@ class Resolutions(Observer):
         self._matched = self._cluster.loads
         group = self._mirror.group
         same_life, self._loads = self._loads == self._cluster.loads, self._cluster.loads
+        until_ms, self._matching_until_ms = self._matching_until_ms, self._world.now_ms + self._cluster.matching_ms
+        if not task.regexes:
+            fail("S6", "patterns are matched, and there are none")
         if group is None or not same_life:
             return
+        if self._world.now_ms < until_ms:
+            fail("S6", f"{task.regexes} are matched while patterns are being matched")
         if task.regexes != tuple(sorted(group.regex_subscribers)):
             fail("S6", f"{task.regexes} are matched, and members subscribe to {sorted(group.regex_subscribers)}")
         newest_ms = max((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)
@@ -208,6 +218,64 @@ class Resolutions(Observer):
             fail("S6", f"{task.regexes} are matched again, and neither they nor the topics are new")
 
 
+class Refreshes(Observer):
+    """S6: whoever heartbeats, even with nothing new, has patterns matched again when that is due, not before."""
+
+    def __init__(self, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._config = config
+
+    def converged(self) -> None:
+        """Ask another coordinator with the same log, at times to come, and with a topic more."""
+        group, image = self._mirror.group, self._cluster.topics.image
+        found = {} if group is None else group.resolved_regexes
+        if group is None or not found or found.keys() != group.regex_subscribers.keys():
+            return
+        if any(one.version != image.version for one in found.values()):
+            return
+        last_ms = max(one.timestamp_ms for one in found.values())
+        rest_ms = self._config.consumer_regex_refresh_min_interval_ms
+        due_ms = self._config.consumer_regex_refresh_interval_ms
+        more = replace(
+            image, topics=(*image.topics, TopicInfo("a new one", UUID(int=0xC), 1)), version=image.version + 1
+        )
+        for topics, times in (
+            (image, ((1, False), (rest_ms + 1, False), (due_ms, False), (due_ms + 1, True))),
+            (more, ((1, False), (rest_ms, False), (rest_ms + 1, True))),
+        ):
+            coordinator = _reading(self._cluster, self._config)
+            if topics is not image:
+                coordinator.apply(coordinator.handle(TopicsChanged(topics), now_ms=0))
+            for after_ms, wanted in times:
+                for seen in self._mirror.members.values():
+                    if seen.epoch > 0:
+                        self._ask(coordinator, group, seen, wall_ms=last_ms + after_ms, wanted=wanted)
+
+    @staticmethod
+    def _ask(coordinator: GroupCoordinator, group: ConsumerGroup, seen: Seen, *, wall_ms: int, wanted: bool) -> None:
+        member = seen.member
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id=group.group_id, member_id=member.member_id, member_epoch=seen.epoch
+        )
+        request = ApiRequest(0, 1, beat, wall_ms, member.metadata.client_id, member.metadata.client_host)
+        result = coordinator.handle(request, now_ms=0)
+        if not result.tasks:
+            coordinator.apply(result)  # it looked at the topics
+        matched = [task.regexes for task in result.tasks]
+        if matched != [tuple(sorted(group.regex_subscribers))] * wanted:
+            fail("S6", f"at {wall_ms}, {matched} are matched, and it is {wanted} that they are due")
+
+
+def _reading(cluster: Cluster, config: CoordinatorConfig) -> GroupCoordinator:
+    """Another coordinator with the same log and topics."""
+    coordinator = GroupCoordinator(config, rng=random.Random(0))
+    coordinator.apply(coordinator.handle(TopicsChanged(cluster.topics.image), now_ms=0))
+    for record in cluster.log:
+        coordinator.replay(record)
+    return coordinator
+
+
 class Limits(Observer):
     """S12: a coordinator with as many members, or groups, as it may have takes no other one, and keeps those it has."""
 
@@ -220,28 +288,23 @@ class Limits(Observer):
     def converged(self) -> None:
         """Ask coordinators with the same log and narrower limits."""
         count, group_id = len(self._mirror.members), self._mirror.group_id
-        full = self._with(replace(self._config, members_max=max(1, count)))
+        full = _reading(self._cluster, replace(self._config, members_max=max(1, count)))
         if count:
             self._ask(full, Question("one member too many", join(group_id), 1, ErrorCode.GROUP_MAX_SIZE_REACHED))
         for member_id, seen in self._mirror.members.items():
             known = join(group_id, member_id=member_id, instance_id=seen.member.metadata.instance_id)
             if seen.epoch > 0:
                 self._ask(full, Question("a member of a full broker", known, 1, ErrorCode.NONE))
-        room = self._with(replace(self._config, members_max=count + 1, groups_max=1, consumer_max_size=count + 1))
+        room = _reading(
+            self._cluster, replace(self._config, members_max=count + 1, groups_max=1, consumer_max_size=count + 1)
+        )
         self._ask(room, Question("the last member", join(group_id), 1, ErrorCode.NONE))
         if count:
             elsewhere = join("elsewhere")
             self._ask(room, Question("one group too many", elsewhere, 1, ErrorCode.GROUP_MAX_SIZE_REACHED))
             # With members and with offsets it is one group.
-            two = self._with(replace(self._config, groups_max=2))
+            two = _reading(self._cluster, replace(self._config, groups_max=2))
             self._ask(two, Question("a second group", elsewhere, 1, ErrorCode.NONE))
-
-    def _with(self, config: CoordinatorConfig) -> GroupCoordinator:
-        coordinator = GroupCoordinator(config, rng=random.Random(0))
-        coordinator.apply(coordinator.handle(TopicsChanged(self._cluster.topics.image), now_ms=0))
-        for record in self._cluster.log:
-            coordinator.replay(record)
-        return coordinator
 
     def _ask(self, coordinator: GroupCoordinator, question: Question) -> None:
         request = ApiRequest(0, question.version, question.message, self._world.wall_ms, _STRANGER, "/nowhere")

@@ -6,13 +6,16 @@ only decides. Does not own: what members of a simulation do hand in (`assignor_c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import AssignmentMetadata
+from kip848_client.coordinator.records import read_assignment_metadata
 from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Mirror
@@ -29,6 +32,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
+from kip848_client.wire.messages.group_records import ConsumerGroupTargetAssignmentMemberValue
 from kip848_client.wire.schema import Request, Response
 
 _NOBODYS: Final = UUID(int=1)
@@ -115,6 +119,9 @@ class InstallQuestions(Observer):
                     yield Question("a target of another", theirs, 0, ErrorCode.UNKNOWN_MEMBER_ID)
         for what, members in self._bad(legal, response):
             yield Question(what, replace(whole, members=members), 0, _BAD)
+        signed = AssignmentMetadata(version=3, data=b"told", assignor=response.assignor_name)
+        told = tuple(replace(member, metadata_version=3, metadata_bytes=b"told") for member in legal)
+        yield Question("something to tell", replace(whole, members=told), 0, 0, _tells(signed))
         longest = replace(legal[0], metadata_bytes=bytes(self._bytes_max))
         yield Question("as much as may be told", replace(whole, members=(longest, *legal[1:])), 0, 0)
 
@@ -153,6 +160,15 @@ class InstallQuestions(Observer):
                 for member in legal
             ]
             yield "a partition for nobody", tuple(less)
+
+
+def _tells(told: AssignmentMetadata) -> Callable[[Response, tuple[CoordinatorRecord, ...]], bool]:
+    """Whether every target that is written comes with that."""
+    return lambda _response, records: all(
+        read_assignment_metadata(record.value) == told
+        for record in records
+        if isinstance(record.value, ConsumerGroupTargetAssignmentMemberValue)
+    )
 
 
 def _some(topic_id: UUID, *partitions: int) -> TopicPartition:

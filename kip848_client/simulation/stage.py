@@ -35,7 +35,7 @@ from kip848_client.simulation.group_checkers import (
     TargetLegality,
 )
 from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
-from kip848_client.simulation.input_checkers import AssignorInputs, Limits, Resolutions, WatchedAssignors
+from kip848_client.simulation.input_checkers import AssignorInputs, Limits, Refreshes, Resolutions, WatchedAssignors
 from kip848_client.simulation.install_questions import InstallQuestions
 from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat, ToldOwnership
 from kip848_client.simulation.mirror import Mirror
@@ -57,6 +57,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 GROUP: Final = "simulated"
 _RACKS: Final = (None, "rack-1", "rack-2")
+_MATCHING_MS: Final = (1, 1, 20, 150)
+"""How long patterns are matched; a cluster may have very many topics."""
 _ASK_EVERY: Final = 3
 """Of the changes of a group, those after which the coordinator is asked a question, in a run with probes."""
 _INTERVALS_MS: Final = (0, 0, 150)
@@ -105,6 +107,8 @@ class Stage:
             assignors=self._watched.by_name if self.probing else SERVER_ASSIGNORS,
         )
         self.world.history.topic_names = self.cluster.topics.names
+        if self.probing:
+            self.cluster.matching_ms = self.world.random("matching").choice(_MATCHING_MS)
         self.network: Final = Network(
             self.world, self.cluster, encoded=scenario.encoded, stuck_ms=10 * scenario.heartbeat_interval_ms
         )
@@ -195,6 +199,7 @@ class Stage:
             InstallQuestions(self.world, self.cluster, self.mirror, bytes_max=self._config.client_assignors_bytes_max),
             Settings(self.world, self.cluster, self._config),
             Limits(self.world, self.cluster, self.mirror, self._config),
+            Refreshes(self.cluster, self.mirror, self._config),
         ]
 
     # -------------------------------------------------------------------------------------------------------- consumers
@@ -225,6 +230,7 @@ class Stage:
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,
             client_assignors=offers,
+            assignor_fallback=self._number % 2 == 0,
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
             auto_offset_reset=self._reset_policy(name),
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
@@ -329,6 +335,8 @@ class Stage:
         members = self.mirror.members
         if len(members) != len(living) or self.mirror.group_epoch != self.mirror.target_epoch:
             return False
+        if self.cluster.up and self.cluster.host.matching:
+            return False  # what comes of that moves the group
         epoch = self.mirror.group_epoch
         for consumer in living:
             view = consumer.view

@@ -150,6 +150,13 @@ def _expect_another(twin: Twin, sent: SendRequest, *, repeated: bool) -> None:
         assert isinstance(request, _ROUND)
         if [one.request for one in again] != [replace(request, member_epoch=epoch)]:
             twin.wrong(f"must repeat {request} with epoch {epoch}")
+        if not twin.is_calling() and heartbeat_of(twin) is None:
+            twin.wait(_INTERVAL_MS)
+        beat = heartbeat_of(twin)
+        if beat is not None and not twin.is_calling():
+            twin.tell(ResponseReceived(beat.request_id, replace(answer, member_epoch=epoch + 1)))
+            if any(twin.asked(kind) for kind in _ROUND):
+                twin.wrong("must not ask again while it waits for the answer")
     elif not hangs and [type(one.request) for one in again] != [ConsumerGroupPrepareAssignmentRequest]:
         twin.wrong("must begin another round")
 

@@ -80,7 +80,19 @@ def ask_about_a_commit(twin: Twin, rng: random.Random) -> bool:
     expect_commit(twin, sent[0], offsets)
     asked = _Commit(number, kind, offsets, sent[0])
     choice = rng.choice(
-        (_succeeds, _passes, _moves, _is_raised, _is_forbidden, _is_no_member, _is_fenced, _is_stale, _fails, _ends)
+        (
+            _succeeds,
+            _passes,
+            _hurries,
+            _moves,
+            _is_raised,
+            _is_forbidden,
+            _is_no_member,
+            _is_fenced,
+            _is_stale,
+            _fails,
+            _ends,
+        )
     )
     choice(twin, asked, rng)
     return True
@@ -173,6 +185,24 @@ def _passes(twin: Twin, commit: _Commit, rng: random.Random) -> None:
     _expect_retry(twin, commit, code)
 
 
+def _hurries(twin: Twin, commit: _Commit, rng: random.Random) -> None:
+    """R105: another commit has less time than the back-off of either takes."""
+    hurried, limit_ms = twin.next_number(), max(1, twin.least_backoff_ms // 2)
+    twin.tell(CommitRequested(hurried, commit.offsets, CommitKind.SYNC, twin.now_ms + limit_ms))
+    sent = twin.asked(OffsetCommitRequest)
+    if len(sent) != 1:
+        twin.wrong("must send another commit beside the first")
+    first, second = (commit.sent, sent[0]) if rng.random() < 0.5 else (sent[0], commit.sent)
+    answer_commit(twin, first, code := rng.choice(_PASSES))
+    answer_commit(twin, second, code)
+    twin.wait(limit_ms - 1)
+    if _told(twin, hurried):
+        twin.wrong("must wait until the deadline")
+    twin.wait(1)
+    if [type(error) for error in _told(twin, hurried)] != [RequestTimeoutError]:
+        twin.wrong("must say that time is over, however long the back-off takes")
+
+
 def _expect_retry(twin: Twin, commit: _Commit, code: int) -> None:
     """R105, R109: who waits is served by another attempt, until its deadline; who does not is told."""
     if not commit.waited_for:
@@ -186,7 +216,7 @@ def _expect_retry(twin: Twin, commit: _Commit, code: int) -> None:
     if _told(twin, commit.number) or twin.asked(OffsetCommitRequest):
         twin.wrong("must wait, and commit again")
     twin.wait(twin.least_backoff_ms - 1)
-    if twin.asked(OffsetCommitRequest):
+    if any(_says(one, commit) for one in twin.asked(OffsetCommitRequest)):
         twin.wrong("commits again before its back-off is over")
     twin.wait(int(1.2 * twin.config.retry_backoff_ms) - twin.least_backoff_ms + 2)
     again = [one for one in twin.asked(OffsetCommitRequest) if _says(one, commit)]

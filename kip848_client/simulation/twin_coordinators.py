@@ -9,7 +9,7 @@ import random
 from typing import Final
 
 from kip848_client.errors import BrokerError, ClientAssignorsUnsupportedError, ErrorCode, Kip848Error, ProtocolError
-from kip848_client.member.assignor_events import AssignorsUnsupported
+from kip848_client.member.assignor_events import AssignorsUnsupported, RunAssignor
 from kip848_client.member.events import (
     CommitDone,
     CommitKind,
@@ -46,6 +46,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
@@ -297,7 +298,7 @@ def _without_assignors(twin: Twin, connect: ConnectCoordinator, rng: random.Rand
     beat = heartbeat_of(twin)
     assert beat is not None
     twin.tell(ResponseReceived(beat.request_id, answer))
-    if twin.assigning is not None or twin.effects:
+    if twin.is_calling(RunAssignor) or twin.asked(ConsumerGroupPrepareAssignmentRequest):
         twin.wrong("must leave the assignment to the coordinator")
     # R161: a later coordinator that has it is told of them.
     twin.tell(CoordinatorDisconnected(connect.node.node_id))

@@ -433,7 +433,8 @@ def ask_about_a_strange_answer(twin: Twin, rng: random.Random) -> bool:
     epoch = max(1, before.member_epoch)
     answer = ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=interval_ms)
     twin.tell(ResponseReceived(beat.request_id, answer))
-    counted_ms = interval_ms if interval_ms > 0 else before.heartbeat_interval_ms or 5_000
+    known_ms = before.heartbeat_interval_ms if twin.confirmed else 0
+    counted_ms = interval_ms if interval_ms > 0 else known_ms or 5_000
     if twin.member.snapshot().heartbeat_interval_ms != counted_ms:
         twin.wrong(f"was told {interval_ms} ms, and must count with {counted_ms} ms")
     if before.phase is Phase.JOINING and not twin.is_in(Phase.IN_SYNC):

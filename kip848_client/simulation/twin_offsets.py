@@ -212,6 +212,10 @@ def _expect_retry(twin: Twin, question: _Question, code: int) -> None:
         twin.wrong(f"must say that time is over, and why: {code}")
     if str(cause) not in str(error):
         twin.wrong(f"must name the last error, {cause}")
+    answer_fetch(twin, again[0], code=PASSES[0])
+    twin.wait(twin.longest_backoff_ms)
+    if any(set(partitions_of(one)) == question.asked for one in twin.asked(OffsetFetchRequest)):
+        twin.wrong("must not ask again for somebody who does not wait any more")
 
 
 def _moves(twin: Twin, question: _Question, rng: random.Random) -> None:

@@ -51,7 +51,7 @@ def ask_about_a_start(twin: Twin, rng: random.Random) -> bool:
     if not own or waiting or not twin.is_in(*IN_GROUP) or len(twin.waits_for_answer(OffsetFetchRequest)) > 1:
         return False
     sent, asked = own[0], partitions_of(own[0])
-    rng.choice((_starts, _starts, _is_withheld, _is_withheld, _start_fails))(twin, sent, asked, rng)
+    rng.choice((_starts, _starts, _is_withheld, _is_withheld, _start_fails, _is_sought))(twin, sent, asked, rng)
     return True
 
 
@@ -91,6 +91,23 @@ def _starts(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: ran
         and not any(isinstance(effect.error, NoOffsetForPartitionError) for effect in twin.did(SurfaceError))
     ):
         twin.wrong(f"must tell that nobody committed {unset}")
+
+
+def _is_sought(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: random.Random) -> None:
+    """R97: the application seeks meanwhile; nobody needs the answer any more, and nothing is asked again for it."""
+    sought = [partition for partition in asked if partition in twin.member.view().readable]
+    position = OffsetAndMetadata(12, 1)
+    for partition in sought:
+        twin.tell(PositionSet(partition, position))
+        begun = {key: one for effect in twin.did(StartFetching) for key, one in effect.positions.items()}
+        if begun != {_named(twin)[partition]: position}:
+            twin.wrong(f"must start {partition} at {position}")
+    if sought != asked:
+        return
+    answer_fetch(twin, sent, code=rng.choice(PASSES))
+    twin.wait(twin.longest_backoff_ms)
+    if any(set(partitions_of(one)) & set(sought) for one in twin.asked(OffsetFetchRequest)):
+        twin.wrong(f"must not ask for the offsets of {sought}, where it was told to start elsewhere")
 
 
 def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: random.Random) -> None:
@@ -156,10 +173,11 @@ def ask_about_an_end(twin: Twin, rng: random.Random) -> bool:
     live = [partition for partition in sent.timestamps if partition in twin.member.view().readable]
     if rng.random() < 0.4:
         kind = rng.choice(list(FailureKind))
+        heard = kind in twin.kinds
         twin.tell(RequestFailed(sent.request_id, kind, REASON))
         passing = kind in {FailureKind.TIMED_OUT, FailureKind.DISCONNECTED}
         errors = [effect.error for effect in twin.did(SurfaceError)]
-        if passing == bool(errors) and kind not in twin.kinds:
+        if passing == bool(errors) and not heard:
             twin.wrong("must tell of what does not pass by itself, and of nothing else")
         if kind is FailureKind.MALFORMED and errors and not isinstance(errors[0], ProtocolError):
             twin.wrong("must tell that an answer cannot be read")

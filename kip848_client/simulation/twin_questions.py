@@ -28,6 +28,11 @@ from kip848_client.simulation.twin_heartbeats import (
     ask_about_an_error,
     ask_about_silence,
 )
+from kip848_client.simulation.twin_lapses import (
+    ask_about_a_lapse,
+    ask_about_a_leave_in_a_call,
+    ask_about_removals,
+)
 from kip848_client.simulation.twin_offsets import ask_about_committed
 from kip848_client.simulation.twin_positions import (
     ask_about_a_seek,
@@ -65,7 +70,9 @@ OF_THE_MOMENT: Final[Sequence[Question]] = (
     ask_about_an_end,
     ask_about_names,
     ask_about_a_removal_in_a_run,
+    ask_about_a_leave_in_a_call,
     ask_about_a_lost_call,
+    ask_about_removals,
     ask_about_a_round,
     ask_about_an_unknown_assignor,
     ask_about_a_wish_for_another_target,
@@ -87,6 +94,7 @@ OF_CALLS: Final[Sequence[Question]] = (
     ask_about_a_seek,
     ask_about_a_leave,
     ask_about_a_wish,
+    ask_about_a_lapse,
 )
 """What an application may do at any time."""
 

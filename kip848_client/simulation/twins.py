@@ -178,9 +178,19 @@ class Twin:
         return self.effects
 
     def wait(self, for_ms: int) -> list[MemberEffect]:
-        """Let time pass, in which its application goes on polling, and wake it; what it does."""
+        """Let time pass, in which its application goes on polling, and wake it; what it does.
+
+        It must have asked to be woken by then if there is something to do, and not at once again (C9).
+        """
         self.now_ms += for_ms
-        return self.tell(Tick(self.now_ms))
+        before, due_ms = self.member.view(), self.member.deadline_ms()
+        effects = self.tell(Tick(self.now_ms))
+        if (due_ms is None or due_ms > self.now_ms) and (effects or self.member.view() is not before):
+            self.wrong(f"wants to be woken at {due_ms}, and has something to do at {self.now_ms}", invariant="C9")
+        due_ms = self.member.deadline_ms()
+        if due_ms is not None and due_ms <= self.now_ms:
+            self.wrong(f"was woken at {self.now_ms}, and wants to be woken at {due_ms}", invariant="C9")
+        return effects
 
     def _note_event(self, event: MemberEvent) -> None:
         asked, _ = self.under_way.pop(getattr(event, "request_id", None) or 0, (None, None))
@@ -295,10 +305,10 @@ class Twin:
         """Whether a commit is under way that others are reported after."""
         return any(isinstance(call, CommitRequested) and call.kind is CommitKind.ASYNC for call in self.calls.values())
 
-    def wrong(self, what: str) -> NoReturn:
+    def wrong(self, what: str, *, invariant: str = "C10") -> NoReturn:
         """Say that it does what it must not."""
         doing = f"{self.member.phase.name}, epoch {self.member.view().member_epoch}"
-        raise InvariantViolation("C10", f"a twin of {self.name} ({doing}) {what}; it does {self.effects}")
+        raise InvariantViolation(invariant, f"a twin of {self.name} ({doing}) {what}; it does {self.effects}")
 
 
 def _is_success(event: MemberEvent) -> bool:

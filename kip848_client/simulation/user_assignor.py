@@ -113,6 +113,7 @@ class UserAssignor:
         """There is one, and it is told of targets."""
         self._assignor, self._spare = _weighted_of(consumer.config.client_assignors), _Spare()
         self._busy = False
+        self._last_call_id = 0
         self._offers = offers
         names = [assignor.name for assignor in consumer.config.client_assignors]
         self._offers_spare = self._spare.name in names
@@ -126,6 +127,9 @@ class UserAssignor:
         if self._busy:
             fail("A1", f"{consumer.name}: two calls of the assignor at a time: {effect}")
         self._busy = True
+        if effect.call_id <= self._last_call_id:
+            fail("A1", f"{consumer.name}: call {effect.call_id} of the assignor has a number of before: {effect}")
+        self._last_call_id = effect.call_id
         if isinstance(effect, RunAssignor):
             self._check_versions(effect)
         self._observer.assignor_called(consumer, effect)

@@ -39,6 +39,7 @@ class Wakeups:
         self._rng = rng
         self._planned = False
         self._under_way: dict[int, MemberEffect] = {}
+        self._last_number = 0
 
     def close_ms(self, longest_ms: int) -> int:
         """How long a close() may take: sometimes less than the answer to a leave does."""
@@ -52,8 +53,12 @@ class Wakeups:
         """The member asks for requests."""
         for effect in effects:
             number = getattr(effect, "request_id", None)
-            if number is not None:
-                self._under_way[number] = effect
+            if number is None:
+                continue
+            if number <= self._last_number:
+                fail("C8", f"{self._consumer.name} asks for {effect}, and asked for {self._last_number} before")
+            self._last_number = number
+            self._under_way[number] = effect
 
     def _compare(self) -> None:
         consumer = self._consumer

@@ -25,6 +25,7 @@ from kip848_client.simulation.questions import Question, ask, join
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -83,10 +84,13 @@ class WishQuestions(Observer):
             if seen.epoch > 0:
                 yield from self._of_member(group, member_id, seen)
                 yield self._leave(group, member_id, seen)
+                yield from self._cannot_compute(group, member_id, seen)
                 if seen.epoch == group.group_epoch and seen.member.is_reconciled_to(group.target_epoch):
                     yield from self._of_settled(group, member_id, seen)
             elif seen.epoch == -2:
                 yield self._return(group, seen)
+                if len(self._mirror.members) == 1 and seen.member.metadata.client_assignors:
+                    yield self._return_alone(group, seen)
 
     # ---------------------------------------------------------------------------------------------------- one member
 
@@ -195,6 +199,55 @@ class WishQuestions(Observer):
         settled = group.group_epoch == group.target_epoch and not metadata.client_assignors
         return self._question("a return", back, metadata, kept if settled else _anything)
 
+    def _return_alone(self, group: ConsumerGroup, seen: Seen) -> Question:
+        """S10: with another assignor; what its former self had does not count."""
+        metadata = seen.member.metadata
+        back = join(
+            group.group_id,
+            member_id=_SUCCESSOR,
+            instance_id=metadata.instance_id,
+            subscribed_topic_names=("orders",),
+            client_assignors=(Assignor("a successor's", 0, 0, 0, 0, b""),),
+        )
+        return self._question("a return alone with another assignor", back, metadata, _computes)
+
+    def _cannot_compute(self, group: ConsumerGroup, member_id: str, seen: Seen) -> Iterator[Question]:
+        """S10: the member that is to compute reads less from now on, and another one reads all."""
+        flying = self._cluster.coordinator.round_in_flight(group.group_id)
+        if flying is None or flying.member_id != member_id or flying.prepared is not None:
+            return
+        offers = {
+            name: assignor
+            for name, one in self._metadata().items()
+            for assignor in one.client_assignors
+            if assignor.name == flying.assignor_name
+        }
+        own, others = offers[member_id], [one for name, one in offers.items() if name != member_id]
+        for written in (own.minimum_version, own.maximum_version):
+            needed = {written, *(one.metadata_version for one in others)}
+            able = [one for one in others if one.minimum_version <= min(needed) and max(needed) <= one.maximum_version]
+            if len(needed) == 1 or not able:
+                continue
+            less = tuple(
+                Assignor(
+                    one.name,
+                    written if one is own else one.minimum_version,
+                    written if one is own else one.maximum_version,
+                    one.reason,
+                    written if one is own else one.metadata_version,
+                    one.metadata_bytes,
+                )
+                for one in seen.member.metadata.client_assignors
+            )
+            beat = ConsumerGroupHeartbeatRequest(
+                group_id=group.group_id,
+                member_id=member_id,
+                member_epoch=seen.epoch,
+                instance_id=seen.member.metadata.instance_id,
+                client_assignors=less,
+            )
+            yield self._question(f"reads version {written} only", beat, seen.member.metadata, _does_not_compute)
+
     # ----------------------------------------------------------------------------------------------------- the group
 
     def _metadata(self) -> dict[str, MemberMetadata]:
@@ -240,6 +293,15 @@ def _writes_only(record: CoordinatorRecord) -> _Check:
 
 def _stays(_response: Response, records: _Records) -> bool:
     return not _epochs(records)
+
+
+def _computes(response: Response, _records: _Records) -> bool:
+    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    return response.should_compute_assignment
+
+
+def _does_not_compute(response: Response, records: _Records) -> bool:
+    return not _computes(response, records)
 
 
 def _anything(_response: Response, _records: _Records) -> bool:

@@ -108,6 +108,32 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/reconciler Reconciler.reset: self._resolve() => nothing": (
         "what is resolved is read in the group only, and the assignment in the answer to a join is resolved anew"
     ),
+    "coordinator/consumer_group ConsumerGroup._count_metadata: change > 0 => change >= 0": "it is 1, or -1",
+    "coordinator/state CoordinatorState.image: self._shared_ids.clear() => nothing": (
+        "what is shared are equal tuples, whenever they were made"
+    ),
+    "coordinator/state CoordinatorState.topic_ids: len(self._topic_ids) >= _REMEMBERED_MAX => "
+    "len(self._topic_ids) > _REMEMBERED_MAX": "how many are remembered",
+    "coordinator/heartbeat _Heartbeat._ask_a_member: found.replaced is None => found.replaced is not None": (
+        "a short cut: who is away was not the chosen one, and who comes back offering the same changes nothing"
+    ),
+    "coordinator/coordinator GroupCoordinator.replay: return => nothing #3": (
+        "tombstones of members of a group that is not there make an empty one, until its own tombstone, which is last"
+    ),
+    "member/assignor_values spec_of: subscriptions[ids] = subscribed => nothing": _SHORT_CUT,
+    "member/backoff Backoff.reset: 0 => 1 #2": "in the past as well, one millisecond after a clock began",
+    "member/context Context.expect: 1 => 2": "a number that has to grow, by whatever",
+    "member/membership Membership._join: 1 => 2": "a number that has to grow, by whatever",
+    "member/member Member.step: now_ms > context.now_ms => now_ms >= context.now_ms": "it is set to what it is",
+    "member/heartbeat Heartbeats.restart: self._sent = None => nothing": (
+        "the next heartbeat is a join, which says everything"
+    ),
+    "member/heartbeat Heartbeats.restart: self.ack_due = False => nothing": (
+        "the next heartbeat is a join, which goes at once, and after which nothing is to acknowledge"
+    ),
+    "member/reconciler Reconciler.reset: self.in_doubt = frozenset() => nothing": (
+        "the answer to the next join empties it, before anything is owned"
+    ),
     "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
