@@ -89,8 +89,6 @@ class _Round:
     """Of the last request."""
     request_id: int | None = None
     snapshot: ConsumerGroupPrepareAssignmentResponse | None = None
-    called: bool = False
-    """The assignor was called."""
     done: AssignorDone | None = None
 
 
@@ -378,10 +376,9 @@ class AssignorRound:
         current = self._round
         if self._notices.ready:
             self._calls.start(self._notices.call)
-        elif current is not None and current.phase is RoundPhase.COMPUTING and not current.called:
+        elif current is not None and current.phase is RoundPhase.COMPUTING:
             snapshot = current.snapshot
             assert snapshot is not None
-            current.called = True
             self._calls.start(lambda call_id: RunAssignor(call_id, snapshot))
         elif (due_ms := self._describe_ms()) is not None and self._context.now_ms >= due_ms:
             self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms

@@ -209,10 +209,16 @@ class AskedMembers(Observer):
 
     @staticmethod
     def _chosen(group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound) -> None:
-        """Whoever reads all that anybody may come to write goes before those that only read what there is."""
+        """Whoever reads all that anybody may come to write goes before those that only read what there is.
+
+        And the assignor is the one that members put first, all together.
+        """
         if before is not None and before.member_id == flying.member_id:
             return
         versions = _Versions(group, flying.assignor_name)
+        wanted = _preferred(group)
+        if (before is None or before.assignor_name != flying.assignor_name) and flying.assignor_name != wanted:
+            fail("S10", f"{flying.assignor_name} is asked for, and members prefer {wanted}")
         if versions.spans(flying.member_id):
             return
         better = [
@@ -251,7 +257,9 @@ class AskedMembers(Observer):
             return flying
         failed = before.member_id
         if flying is None:
-            if failed in group.members and _in_common(group, before.assignor_name):
+            versions = _Versions(group, before.assignor_name)
+            somebody = failed in group.members or any(versions.reads_all(member_id) for member_id in group.members)
+            if somebody and _in_common(group, before.assignor_name):
                 fail("S10", f"{failed} was asked for the target, and nobody is any more")
             return None
         if flying.member_id == failed or failed not in group.members:
@@ -292,6 +300,14 @@ class _Versions:
         return own is not None and all(
             own.minimum <= other.minimum and other.maximum <= own.maximum for other in self._of.values()
         )
+
+
+def _preferred(group: ConsumerGroup) -> str | None:
+    """The assignor that all offer, some member can run for all, and whose places in their lists are the first."""
+    lists = [_names(member.metadata.client_assignors) for member in group.members.values()]
+    common = set.intersection(*map(set, lists))
+    able = [name for name in common if any(_Versions(group, name).reads_all(member_id) for member_id in group.members)]
+    return min(able, key=lambda name: (sum(names.index(name) for names in lists), name), default=None)
 
 
 def _asks(before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> bool:

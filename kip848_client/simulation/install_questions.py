@@ -6,19 +6,20 @@ only decides. Does not own: what members of a simulation do hand in (`assignor_c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import AssignmentMetadata
+from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata
 from kip848_client.coordinator.records import read_assignment_metadata
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.coordinator.result import ArmTimer, CoordinatorRecord, RoundChanged
+from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Mirror
+from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.questions import Question, ask
 from kip848_client.simulation.violation import fail
@@ -32,10 +33,14 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
-from kip848_client.wire.messages.group_records import ConsumerGroupTargetAssignmentMemberValue
+from kip848_client.wire.messages.group_records import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+)
 from kip848_client.wire.schema import Request, Response
 
 _NOBODYS: Final = UUID(int=1)
+_ERROR: Final = 9
 _BAD: Final = ErrorCode.INVALID_ASSIGNMENT
 
 
@@ -60,6 +65,23 @@ class InstallQuestions(Observer):
         for question in self._questions(request, response):
             event = ApiRequest(-1, 0, question.message, self._world.wall_ms, client_id, "/simulated")
             ask(self._cluster.coordinator, event, question, now_ms=self._world.now_ms)
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Its time runs for whoever is to compute, also if it asks before anybody told it."""
+        group, coordinator = self._mirror.group, self._cluster.coordinator
+        flying = coordinator.round_in_flight(self._mirror.group_id)
+        if group is None or flying is None or flying.is_notified or not self._cluster.up:
+            return
+        member = group.members.get(flying.member_id)
+        if member is None or member.current.member_epoch <= 0:
+            return
+        prepare = ConsumerGroupPrepareAssignmentRequest(group.group_id, member.member_id, member.current.member_epoch)
+        event = ApiRequest(-1, 0, prepare, self._world.wall_ms, member.metadata.client_id, "/simulated")
+        result = coordinator.handle(event, now_ms=self._world.now_ms)
+        armed = [change.key.kind for change in result.soft if isinstance(change, ArmTimer)]
+        rounds = [change.round for change in result.soft if isinstance(change, RoundChanged)]
+        if rounds and rounds[-1] and rounds[-1].prepared and armed != [TimerKind.CLIENT_ASSIGNMENT]:
+            fail("S10", f"{member.member_id} prepares a target, and its time does not run: {result.soft}")
 
     def _compare(self, group: ConsumerGroup, response: ConsumerGroupPrepareAssignmentResponse) -> None:
         image = self._cluster.topics.image
@@ -121,9 +143,22 @@ class InstallQuestions(Observer):
             yield Question(what, replace(whole, members=members), 0, _BAD)
         signed = AssignmentMetadata(version=3, data=b"told", assignor=response.assignor_name)
         told = tuple(replace(member, metadata_version=3, metadata_bytes=b"told") for member in legal)
-        yield Question("something to tell", replace(whole, members=told), 0, 0, _tells(signed))
+        yield Question("something to tell", replace(whole, members=told), 0, 0, _tells(lambda _: signed))
+        failed = replace(whole, error=_ERROR, members=())
+        yield Question(
+            "an error", failed, 0, 0, _tells(lambda member_id: self._kept(member_id, response.assignor_name))
+        )
         longest = replace(legal[0], metadata_bytes=bytes(self._bytes_max))
         yield Question("as much as may be told", replace(whole, members=(longest, *legal[1:])), 0, 0)
+
+    def _kept(self, member_id: str, assignor_name: str) -> AssignmentMetadata:
+        """What a member hears of an error: the number, beside what that assignor told it before."""
+        group = self._mirror.group
+        assert group is not None
+        kept = group.target_metadata_of(member_id)
+        if kept.assignor not in ("", assignor_name):
+            kept = NO_METADATA
+        return replace(kept, error=_ERROR, assignor=assignor_name)
 
     def _bad(
         self, legal: tuple[Member, ...], response: ConsumerGroupPrepareAssignmentResponse
@@ -162,12 +197,13 @@ class InstallQuestions(Observer):
             yield "a partition for nobody", tuple(less)
 
 
-def _tells(told: AssignmentMetadata) -> Callable[[Response, tuple[CoordinatorRecord, ...]], bool]:
-    """Whether every target that is written comes with that."""
+def _tells(told: Callable[[str], AssignmentMetadata]) -> Callable[[Response, tuple[CoordinatorRecord, ...]], bool]:
+    """Whether every target that is written comes with that, by member."""
     return lambda _response, records: all(
-        read_assignment_metadata(record.value) == told
+        read_assignment_metadata(record.value) == told(record.key.member_id)
         for record in records
-        if isinstance(record.value, ConsumerGroupTargetAssignmentMemberValue)
+        if isinstance(record.key, ConsumerGroupTargetAssignmentMemberKey)
+        and isinstance(record.value, ConsumerGroupTargetAssignmentMemberValue)
     )
 
 

@@ -75,7 +75,8 @@ def ask_about_a_round(twin: Twin, rng: random.Random) -> bool:
     if rng.random() < 0.2:
         _falls_silent(twin, sent[0], rng.choice(list(FailureKind)))
     else:
-        _is_refused(twin, sent[0], rng.choice((*_AWAITED, *_ELSEWHERE, *_GIVEN_UP, *_REPORTED)))
+        codes = rng.choice((_AWAITED, _AWAITED, _ELSEWHERE, _GIVEN_UP, _REPORTED))
+        _is_refused(twin, sent[0], rng.choice(codes))
     return True
 
 

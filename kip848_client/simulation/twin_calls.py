@@ -36,6 +36,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 
 _LIMIT_MS: Final = 30_000
+_INTERVAL_MS: Final = 1_000
 _CODES: Final = (0, 25, 110, 69, 16, 14, 30)
 _WISH: Final = Subscription(frozenset({"a twin wants"}))
 
@@ -47,12 +48,15 @@ def ask_about_a_leave(twin: Twin, rng: random.Random) -> bool:
         return False
     before, mode, closing = member.view(), rng.choice(list(LeaveMode)), rng.random() < 0.5
     number, other, nobody = (twin.next_number() for _ in range(3))
-    twin.tell(LeaveRequested(number, twin.now_ms + _LIMIT_MS, mode, closing))
+    in_sync, until_ms = twin.is_in(Phase.IN_SYNC), twin.now_ms + _LIMIT_MS
+    twin.tell(LeaveRequested(number, until_ms, mode, closing))
     if before.assigned:
         token = _expect_revoked(twin, before.assigned)
-        twin.tell(LeaveRequested(other, twin.now_ms + _LIMIT_MS + 1, closing=False))
-        twin.tell(LeaveRequested(nobody, twin.now_ms + _LIMIT_MS + 1, closing=False))
+        twin.tell(LeaveRequested(other, until_ms + 1, closing=False))
+        twin.tell(LeaveRequested(nobody, until_ms + 1, closing=False))
         twin.tell(CallAbandoned(nobody))
+        if in_sync and rng.random() < 0.4:
+            _expect_nothing_new(twin)
         wish = _want_something_else(twin, rng)
         if twin.asked(ConsumerGroupHeartbeatRequest) or twin.did_any(LeaveDone) or member.view().readable:
             twin.wrong("must revoke first, read nothing, and then leave")
@@ -60,7 +64,7 @@ def ask_about_a_leave(twin: Twin, rng: random.Random) -> bool:
         waiting = {number, other}
     else:
         waiting, wish = {number}, False
-    _expect_leave(twin, mode, waiting, rng, wish=wish and not closing)
+    _expect_leave(twin, mode, waiting, rng, until_ms=until_ms, wish=wish and not closing)
     return True
 
 
@@ -74,6 +78,22 @@ def _expect_revoked(twin: Twin, assigned: frozenset[TopicIdPartition]) -> int:
     return revokes[0].token
 
 
+def _expect_nothing_new(twin: Twin) -> None:
+    """R29, R131: it goes on with its heartbeats while its listener runs, and says only what is new."""
+    beat, epoch = heartbeat_of(twin), twin.member.view().member_epoch
+    if beat is None or twin.sent_on(beat.request_id) != twin.link:
+        return
+    answer = ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=_INTERVAL_MS)
+    twin.tell(ResponseReceived(beat.request_id, answer))
+    if not twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wait(_INTERVAL_MS)
+    beats = [one.request for one in twin.asked(ConsumerGroupHeartbeatRequest)]
+    if len(beats) != 1 or not isinstance(beats[0], ConsumerGroupHeartbeatRequest) or beats[0].member_epoch != epoch:
+        twin.wrong("must go on with its heartbeats until its listener returned")
+    if beats[0].topic_partitions is not None:
+        twin.wrong("repeats what the coordinator knows")
+
+
 def _want_something_else(twin: Twin, rng: random.Random) -> bool:
     """R137: after the leave; unless it is taken back."""
     twin.tell(SubscriptionChanged(_WISH))
@@ -85,7 +105,9 @@ def _want_something_else(twin: Twin, rng: random.Random) -> bool:
     return False
 
 
-def _expect_leave(twin: Twin, mode: LeaveMode, waiting: set[int], rng: random.Random, *, wish: bool) -> None:
+def _expect_leave(
+    twin: Twin, mode: LeaveMode, waiting: set[int], rng: random.Random, *, until_ms: int, wish: bool
+) -> None:
     member, static = twin.member, twin.config.instance_id is not None
     sent = twin.asked(ConsumerGroupHeartbeatRequest)
     silent = (mode is LeaveMode.REMAIN_IN_GROUP and not static) or member.coordinator is None
@@ -105,14 +127,14 @@ def _expect_leave(twin: Twin, mode: LeaveMode, waiting: set[int], rng: random.Ra
         )
         if [one.request for one in sent] != [bare] or twin.did_any(LeaveDone):
             twin.wrong(f"must leave with {bare}, and wait for the answer")
-        _end(twin, sent[0], waiting, rng)
+        _end(twin, sent[0], waiting, rng, until_ms=until_ms)
     if member.phase is not (Phase.WAIT_FIRST_POLL if wish else Phase.IDLE) or twin.did_any(SurfaceError):
         twin.wrong("must do what was wanted while it left, and nothing else")
     if wish:
         _expect_join(twin)
 
 
-def _end(twin: Twin, leave: SendRequest, waiting: set[int], rng: random.Random) -> None:
+def _end(twin: Twin, leave: SendRequest, waiting: set[int], rng: random.Random, *, until_ms: int) -> None:
     """R134, R135: its own answer ends it, none, or the deadline."""
     choice = rng.random()
     if choice < 0.5:
@@ -121,7 +143,7 @@ def _end(twin: Twin, leave: SendRequest, waiting: set[int], rng: random.Random) 
     elif choice < 0.7:
         twin.tell(RequestFailed(leave.request_id, rng.choice(list(FailureKind)), REASON))
     else:
-        twin.wait(_LIMIT_MS - 1)
+        twin.wait(until_ms - 1 - twin.now_ms)
         if twin.did_any(LeaveDone):
             twin.wrong("must wait for the answer to its leave until the deadline")
         twin.wait(1)

@@ -105,7 +105,9 @@ def ask_about_committed(twin: Twin, rng: random.Random) -> bool:
     if len(sent) != 1 or set(partitions_of(sent[0])) != asked:
         twin.wrong(f"must ask for {sorted(asked)}")
     _expect_question(twin, sent[0])
-    choice = rng.choice((_finds, _finds, _lacks, _is_unstable, _passes, _moves, _is_refused, _is_stale, _fails, _ends))
+    choice = rng.choice(
+        (_finds, _finds, _lacks, _is_unstable, _passes, _hurries, _moves, _is_refused, _is_stale, _fails, _ends)
+    )
     choice(twin, _Question(number, sent[0], asked), rng)
     return True
 
@@ -191,6 +193,27 @@ def _passes(twin: Twin, question: _Question, rng: random.Random) -> None:
     if twin.member.coordinator is None:
         twin.wrong("must keep the coordinator")
     _expect_retry(twin, question, code)
+
+
+def _hurries(twin: Twin, question: _Question, rng: random.Random) -> None:
+    """Another call has less time than the back-off takes: nothing is asked for it any more."""
+    hurried, limit_ms = twin.next_number(), max(1, twin.least_backoff_ms // 2)
+    partition = TopicPartition("a twin asks", 7)
+    twin.tell(FetchOffsetsRequested(hurried, frozenset({partition}), twin.now_ms + limit_ms))
+    sent = twin.asked(OffsetFetchRequest)
+    if len(sent) != 1 or partitions_of(sent[0]) != [partition]:
+        twin.wrong(f"must ask for {partition}")
+    answer_fetch(twin, sent[0], code=rng.choice(PASSES))
+    twin.wait(limit_ms - 1)
+    if twin.did_any(OffsetsFetched):
+        twin.wrong("must wait until the deadline")
+    twin.wait(1)
+    told = [(effect.fetch_id, type(effect.error)) for effect in twin.did(OffsetsFetched)]
+    if told != [(hurried, RequestTimeoutError)]:
+        twin.wrong("must say that time is over, however long the back-off takes")
+    twin.wait(twin.longest_backoff_ms)
+    if any(partitions_of(one) == [partition] for one in twin.asked(OffsetFetchRequest)):
+        twin.wrong("must not ask again for somebody who does not wait any more")
 
 
 def _expect_retry(twin: Twin, question: _Question, code: int) -> None:

@@ -13,6 +13,7 @@ from uuid import UUID
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
+    FetchOffsetsRequested,
     ListenerDone,
     LosePartitions,
     MetadataUpdated,
@@ -213,6 +214,9 @@ def _assign(twin: Twin, *, kept: _Tips, added: _Tips, rng: random.Random) -> Non
         calls = twin.did(AssignPartitions)
         if [one.partitions for one in calls] != [added]:
             twin.wrong(f"must call on_partitions_assigned once more with {sorted(map(str, added))}")
+    if added and rng.random() < 0.3:  # R98: an answer that is under way may be older than what is taken now
+        partitions = frozenset(tip.topic_partition for tip in added)
+        twin.tell(FetchOffsetsRequested(twin.next_number(), partitions, twin.now_ms + _INTERVAL_MS))
     twin.tell(ListenerDone(calls[0].token, None))
     asked = {
         (topic.topic_id, index)

@@ -134,6 +134,16 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/reconciler Reconciler.reset: self.in_doubt = frozenset() => nothing": (
         "the answer to the next join empties it, before anything is owned"
     ),
+    "coordinator/client_assignors choose: ranks.get(assignor.name, 0) => ranks.get(assignor.name, 1)": (
+        "one more for each: the order stays"
+    ),
+    "coordinator/consumer_group ConsumerGroup.replay: -1 => -2 #4": (
+        "nobody looks at a member between the tombstones of what it had"
+    ),
+    "coordinator/heartbeat _Heartbeat._ask_a_member: self._group_epoch > group.group_epoch => "
+    "self._group_epoch >= group.group_epoch": "anybody who reads as much may be asked",
+    "coordinator/client_assignment RoundPlanner.suits: flying is None => flying is not None": _SHORT_CUT,
+    "coordinator/client_assignment RoundPlanner.suits: own is not None => own is None": _SHORT_CUT,
     "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
