@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.requests import ApiRequest, TopicsChanged
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.coordinator.snapshot import GroupSnapshot
+from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster, compact
 from kip848_client.simulation.group_checkers import same_as_log
 from kip848_client.simulation.mirror import Change, Mirror
@@ -26,6 +28,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue
 from kip848_client.wire.schema import Request, Response
 
 _REPLAY_EVERY: Final = 8
@@ -39,9 +42,10 @@ class AccountedTopics(Observer):
     Without a change of members, wishes or topics there is no new epoch.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
+    def __init__(self, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
         self._cluster = cluster
         self._mirror = mirror
+        self._config = config
         self._before = (-1, 0)
         """Life of the coordinator, and group epoch."""
         self._why: object = None
@@ -66,6 +70,32 @@ class AccountedTopics(Observer):
         group = self._mirror.group
         if not response.error_code and request.member_epoch >= 0 and group is not None and not group.regex_subscribers:
             self._look(f"heard {client_id}")
+
+    def converged(self) -> None:
+        """A topic grows while nobody is the coordinator: the first heartbeat at the next one moves the group."""
+        group, image = self._mirror.group, self._cluster.topics.image
+        names = [] if group is None else sorted(name for name in group.subscribed_topics if name in image.by_name)
+        if group is None or not names:
+            return
+        grown = tuple(
+            replace(topic, partition_count=topic.partition_count + (topic.name == names[0])) for topic in image.topics
+        )
+        other = GroupCoordinator(self._config, rng=random.Random(0))
+        other.apply(other.handle(TopicsChanged(TopicsImage(grown, image.version + 1)), now_ms=0))
+        for record in self._cluster.log:
+            other.replay(record)
+        other.loaded(now_ms=0)
+        for member_id, seen in self._mirror.members.items():
+            if seen.epoch > 0:
+                beat = ConsumerGroupHeartbeatRequest(group.group_id, member_id, seen.epoch)
+                metadata = seen.member.metadata
+                request = ApiRequest(-1, 1, beat, 0, metadata.client_id, metadata.client_host)
+                records = other.handle(request, now_ms=0).records
+                if not any(isinstance(record.value, ConsumerGroupMetadataValue) for record in records):
+                    fail(
+                        "S3",
+                        f"{names[0]} grew while nobody was the coordinator, and {member_id} does not move the group",
+                    )
 
     def _depends_on(self) -> object:
         group = self._mirror.group

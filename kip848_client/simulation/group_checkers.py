@@ -181,6 +181,8 @@ class GroupStates(Observer):
             fail("S6", f"topics are kept of patterns that nobody subscribes to: {sorted(group.resolved_regexes)}")
         if (state is GroupState.EMPTY) != (not group.members):
             fail("S6", f"the group is {state} with {len(group.members)} members")
+        if state is GroupState.EMPTY and group.target_epoch != group.group_epoch:
+            fail("S6", f"nobody is there at {group.group_epoch}, and the target is of {group.target_epoch}")
         if (state is GroupState.ASSIGNING) != (bool(group.members) and group.group_epoch > group.target_epoch):
             fail("S6", f"the group is {state} at {group.group_epoch}, its target is of {group.target_epoch}")
         if state is GroupState.RECONCILING and all(

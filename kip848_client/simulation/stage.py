@@ -24,6 +24,7 @@ from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.derived_checkers import AccountedTopics, CountedMembers
 from kip848_client.simulation.fact_checkers import ToldFacts
 from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
+from kip848_client.simulation.foreign_walk import ForeignWalk
 from kip848_client.simulation.group_checkers import (
     Durability,
     EpochOrder,
@@ -44,8 +45,10 @@ from kip848_client.simulation.observer import Observer, Observers
 from kip848_client.simulation.prompt_checkers import AwaitedLeave, NoEpochOutside, ToldAssignors
 from kip848_client.simulation.questions import Questions
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
+from kip848_client.simulation.reconcile_checkers import HeartbeatSteps
 from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.request_checkers import KnownCoordinator, RetryPace, ToldOutcomes
+from kip848_client.simulation.round_walk import RoundWalk
 from kip848_client.simulation.saying_checkers import CountedWishes
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.setting_checkers import Settings
@@ -181,7 +184,8 @@ class Stage:
         rest_ms = self._config.consumer_regex_refresh_min_interval_ms
         return [
             AssignorInputs(self.world, self.cluster, self.mirror, self._watched, self._config),
-            AccountedTopics(self.cluster, self.mirror),
+            AccountedTopics(self.cluster, self.mirror, self._config),
+            HeartbeatSteps(self.cluster, self.mirror),
             CountedMembers(self.world, self.cluster, self._config, group_id=GROUP),
             RunningTimers(self.world, self.cluster, self.mirror, session_ms=self.scenario.session_timeout_ms),
             Resolutions(
@@ -200,6 +204,8 @@ class Stage:
             Settings(self.world, self.cluster, self._config),
             Limits(self.world, self.cluster, self.mirror, self._config),
             Refreshes(self.cluster, self.mirror, self._config),
+            RoundWalk(self.world, self.cluster, self.mirror, self._config),
+            ForeignWalk(self.world, self.cluster, self.mirror, self._config),
         ]
 
     # -------------------------------------------------------------------------------------------------------- consumers

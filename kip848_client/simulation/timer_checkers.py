@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_configs import SESSION_TIMEOUT
 from kip848_client.coordinator.group_member import GroupMember
+from kip848_client.coordinator.result import CoordinatorResult
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
@@ -78,6 +79,12 @@ class RunningTimers(Observer):
         """Nobody's time runs who is gone; a session of everybody else's does."""
         if not self._cluster.up:
             return
+        coordinator, world = self._cluster.coordinator, self._world
+        due_ms = coordinator.deadline_ms()
+        if due_ms is not None and due_ms > world.now_ms:
+            early = coordinator.expire(now_ms=world.now_ms, wall_ms=world.wall_ms)
+            if early != CoordinatorResult():
+                fail("L2", f"time is up at {due_ms} for the first, and at {world.now_ms} it leads to {early}")
         if self._mirror.loads != self._loads:
             self._loads = self._mirror.loads
             for member_id, seen in self._mirror.members.items():

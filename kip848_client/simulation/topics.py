@@ -43,6 +43,15 @@ class Topics:
             self.end_offsets[TopicPartition(name, index)] = 0
         self._replace((*self.image.topics, TopicInfo(name, topic_id, partitions)), "topic_created", name)
 
+    def adopt(self, other: Topics) -> None:
+        """Have the topics of another cluster."""
+        self.image = other.image
+        self.end_offsets = dict(other.end_offsets)
+        self.names.update(other.names)
+        self._created_ms.update(dict.fromkeys(other.names, self._world.now_ms))
+        self._partitions = sorted(self.end_offsets)
+        self.on_change()
+
     def delete(self, name: str) -> None:
         """Delete a topic and its records."""
         for index in range(self.image.by_name[name].partition_count):
