@@ -33,6 +33,7 @@ from kip848_client.simulation.mirror import IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, Observers
 from kip848_client.simulation.reconcile_checkers import HeartbeatSteps
 from kip848_client.simulation.timer_checkers import RunningTimers
+from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -46,7 +47,7 @@ from kip848_client.wire.messages.offset_commit import (
 )
 from kip848_client.wire.schema import Request, Response
 
-_STEPS: Final = 80
+_STEPS: Final = 60
 _MEMBERS_MAX: Final = 6
 _PATTERNS: Final = ("orders", "audit|clicks", "a.*", ".*")
 _ROUNDS: Final = 12
@@ -268,11 +269,23 @@ class _Walk:
         if response.error_code:
             member.forget()
             return
+        if joins:
+            self._said_all(request, member)
         member.epoch = response.member_epoch
         member.said = said if full else member.said
         if response.assignment is not None:
             topics = response.assignment.topic_partitions
             member.given = {(topic.topic_id, index) for topic in topics for index in topic.partitions}
+
+    def _said_all(self, request: ConsumerGroupHeartbeatRequest, member: _Foreign) -> None:
+        """S14: whoever joins is what the join says, whatever was known of that id; what it leaves out stays."""
+        group = self._cluster.coordinator.group(self._group_id)
+        assert group is not None
+        found = group.members[member.member_id].metadata
+        said = (member.names, member.pattern, (), request.rebalance_timeout_ms)
+        known = (found.subscribed_topic_names, found.subscribed_topic_regex, found.client_assignors)
+        if said != (*known, found.rebalance_timeout_ms) or request.instance_id not in (None, found.instance_id):
+            fail("S14", f"{member.member_id} joined with {request}, and is {found}")
 
     def _some(self, partitions: set[IdPartition], *, all_of_it: float) -> set[IdPartition]:
         if self._calm or self._rng.random() < all_of_it:

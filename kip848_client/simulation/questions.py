@@ -216,13 +216,15 @@ def _newcomers(mirror: Mirror) -> Iterator[Question]:
         member_id: str = response.member_id  # type: ignore[attr-defined]
         epoch: int = response.member_epoch  # type: ignore[attr-defined]
         told: object = response.assignment  # type: ignore[attr-defined]
-        return bool(records) and bool(member_id) and epoch > 0 and told is not None
+        generated = member_id == _STRANGER or UUID(member_id).version == 4
+        return bool(records) and generated and epoch > 0 and told is not None
 
     group_id = mirror.group_id
     for what, changes, version in (
         ("a join", {}, 1),
         ("a join by pattern", {"subscribed_topic_names": None, "subscribed_topic_regex": "ord.*"}, 1),
         ("a join of version 0", {"member_id": ""}, 0),
+        ("a join with the shortest time", {"rebalance_timeout_ms": 1}, 1),
         ("a static join", {"instance_id": "a stranger's"}, 1),
         ("a join with the lowest versions", {"client_assignors": (replace(_ASSIGNOR, minimum_version=-1),)}, 1),
     ):

@@ -25,6 +25,7 @@ from kip848_client.coordinator.group_member import (
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import IdPartition, Mirror, Partitions
 from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.round_model import offers_of, runners
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -69,10 +70,8 @@ class HeartbeatSteps(Observer):
         before = self._before(member)
         found = _flat(member.current)
         owned = None if request.topic_partitions is None else _told(request)
-        wanted = [
-            self._step(group, member, before, owned, changed=changed) for changed in self._changed(member, before)
-        ]
-        if found not in wanted:
+        wanted = self._step(group, member, before, owned, changed=self._changed(group, member, before))
+        if found != wanted:
             fail("S4", f"{member.member_id} was {before.current}, says {owned}, and is {found}, not {wanted}")
 
     def _before(self, member: GroupMember) -> GroupMember:
@@ -86,11 +85,12 @@ class HeartbeatSteps(Observer):
                 return other.member
         return GroupMember(member.member_id, MemberMetadata(), CurrentAssignment())
 
-    def _changed(self, member: GroupMember, before: GroupMember) -> set[bool]:
-        """Whether it subscribes to something else; a topic that is gone may count as that, too."""
-        changed = not _same_subscription(member.metadata, before.metadata)
+    def _changed(self, group: ConsumerGroup, member: GroupMember, before: GroupMember) -> bool:
+        """Whether it subscribes to something else; a topic that is gone counts as that while a member computes."""
         gone = not before.current.assigned.keys() <= self._cluster.topics.image.by_id.keys()
-        return {changed, True} if gone else {changed}
+        if gone and group.group_epoch > group.target_epoch and runners(offers_of(group)) is not None:
+            return True
+        return not _same_subscription(member.metadata, before.metadata)
 
     def _step(
         self, group: ConsumerGroup, member: GroupMember, before: GroupMember, owned: Partitions | None, *, changed: bool

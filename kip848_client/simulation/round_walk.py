@@ -9,11 +9,12 @@ After each step, who is asked must be who the model says (`round_model`). Nothin
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.assignors import TopicPartitions as Partitions
+from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -71,7 +72,7 @@ class RoundWalk(Observer):
             self._config,
             client_assignors=True,
             client_assignment_timeout_ms=rng.choice((0, _TIMEOUT_MS)),
-            consumer_assignment_interval_ms=rng.choice((0, 0, 150)),
+            consumer_assignment_interval_ms=rng.choice((0, 0, 1, 150)),
             consumer_max_size=_MEMBERS_MAX,
         )
         walk = _Walk(self._cluster, config, group_id=self._mirror.group_id, now_ms=self._world.now_ms, rng=rng)
@@ -116,7 +117,7 @@ class _Walk:
 
     def step(self) -> None:
         """Do something, and compare."""
-        self._now_ms += self._rng.choice((1, 1, 100))
+        self._now_ms += self._rng.choice((0, 50, 100))
         group = self._coordinator.group(self._group_id)
         present = [] if group is None else [one for one in group.members.values() if one.current.member_epoch >= 0]
         if group is None or len(present) < 2 or (len(group.members) < _MEMBERS_MAX and self._rng.random() < 0.1):
@@ -334,20 +335,53 @@ class _Walk:
             error,
             () if error else tuple(Member(one, tuple(parts), 0, b"") for one, parts in given.items()),
         )
+        if prepared is not None and not error and self._rng.random() < 0.2:
+            request = replace(request, members=(*request.members, Member("nobody", (), 0, b"")))
+        is_legal = prepared is not None and not any(part.member_id == "nobody" for part in request.members)
+        before = dict(group.target)
         response = self._ask(request)
         assert isinstance(response, ConsumerGroupInstallAssignmentResponse)
-        if prepared is None:
+        if prepared is None or not is_legal:
             chosen = was is not None and was.member_id == member.member_id
             code = ErrorCode.INVALID_ASSIGNMENT if chosen else ErrorCode.UNKNOWN_MEMBER_ID
             self._refused(response.error_code, code, request)
+            told = [fact.member_id for fact in self._result.events if fact.event == "assignment_refused"]
+            if told != [member.member_id] * chosen:
+                fail("T1", f"{member.member_id} hands in {request}, which is refused, and told is {told}")
             return
         self._expect_code(response.error_code, 0, request)
         group = self._group()
         if group.target_epoch != prepared.group_epoch:
             fail("S10", f"a target of {prepared.group_epoch} was installed, and it is of {group.target_epoch}")
+        self._compare_parts(group, before, prepared, None if error else request.members)
         is_behind = group.group_epoch > group.target_epoch and not self._config.consumer_assignment_interval_ms
         found = runners(offers_of(group)) if is_behind else None
         self._compare({ask(found, first=None, tried=(), never=away_of(group))}, "group_epoch_bumped")
+
+    @staticmethod
+    def _compare_parts(
+        group: ConsumerGroup,
+        before: Mapping[str, Partitions],
+        prepared: PreparedGroup,
+        members: tuple[Member, ...] | None,
+    ) -> None:
+        """Everybody has the part that was handed in, a static member under another id that of its former self.
+
+        Args:
+            members: what was handed in; None for an error, after which the target stays.
+        """
+        if members is None:
+            wanted = {member_id: dict(before.get(member_id, {})) for member_id in group.members}
+        else:
+            parts = {one.member_id: {part.topic_id: part.partitions for part in one.partitions} for one in members}
+            wanted = {member_id: parts.get(member_id, {}) for member_id in group.members}
+            for former, instance_id in prepared.instance_ids.items():
+                successor = group.static_members.get(instance_id)
+                if former not in group.members and successor is not None and successor not in prepared.subscriptions:
+                    wanted[successor] = parts.get(former, {})
+        found = {member_id: dict(group.target_of(member_id)) for member_id in group.members}
+        if found != wanted:
+            fail("S10", f"{members} was handed in, and the target is {found}, not {wanted}")
 
     # -------------------------------------------------------------------------------------------------------- comparing
 

@@ -42,6 +42,7 @@ from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, Li
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer, Observers
+from kip848_client.simulation.offset_walk import OffsetWalk
 from kip848_client.simulation.prompt_checkers import AwaitedLeave, NoEpochOutside, ToldAssignors
 from kip848_client.simulation.questions import Questions
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
@@ -205,6 +206,7 @@ class Stage:
             Limits(self.world, self.cluster, self.mirror, self._config),
             Refreshes(self.cluster, self.mirror, self._config),
             RoundWalk(self.world, self.cluster, self.mirror, self._config),
+            OffsetWalk(self.world, self.cluster, self.mirror, self._config),
             ForeignWalk(self.world, self.cluster, self.mirror, self._config),
         ]
 

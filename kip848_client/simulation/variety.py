@@ -121,5 +121,5 @@ def _draw_brief(rng: random.Random) -> Scenario:
         behaviour=behaviour,
         encoded=0.05,
         purity=0.03,
-        probes=0.035,
+        probes=0.03,
     )
