@@ -49,7 +49,7 @@ from kip848_client.wire.schema import Request, Response
 
 _STEPS: Final = 60
 _MEMBERS_MAX: Final = 6
-_PATTERNS: Final = ("orders", "audit|clicks", "a.*", ".*")
+_PATTERNS: Final = ("orders", "audit|clicks", "a.*", ".*", "nobody's.*")
 _ROUNDS: Final = 12
 """Heartbeats of everybody after which a group rests."""
 _LOST: Final = 0.08
@@ -82,6 +82,7 @@ class _Foreign:
         self.instance_id = instance_id
         self.names: tuple[str, ...] = ()
         self.pattern: str | None = None
+        self.limit_ms = 0
         self.epoch = 0
         self.owned: set[IdPartition] = set()
         self.given: set[IdPartition] = set()
@@ -158,6 +159,7 @@ class _Walk:
             foreign = _Foreign(member.member_id, instance_id=member.metadata.instance_id)
             foreign.names = member.metadata.subscribed_topic_names
             foreign.pattern = member.metadata.subscribed_topic_regex
+            foreign.limit_ms = member.metadata.rebalance_timeout_ms
             foreign.epoch, foreign.away = max(0, member.current.member_epoch), member.current.member_epoch < 0
             held = (member.current.assigned, member.current.pending_revocation)
             foreign.owned = {(topic_id, index) for some in held for topic_id, found in some.items() for index in found}
@@ -168,8 +170,9 @@ class _Walk:
 
     def step(self) -> None:
         """Let some time pass, and somebody do something."""
-        self._world.call_in(self._rng.choice((1, 5, 20, 300)), self._act)
-        self._run()
+        wait_ms = self._rng.choice((1, 5, 20, 300))
+        self._world.call_in(wait_ms, self._act)
+        self._run(wait_ms)
 
     def end(self) -> None:
         """Whatever holds at the end."""
@@ -234,6 +237,8 @@ class _Walk:
     def _subscribe(self, member: _Foreign) -> None:
         topics = sorted(topic.name for topic in self._cluster.topics.image.topics)
         member.names = tuple(sorted(self._rng.sample(topics, self._rng.randint(0, len(topics)))))
+        if self._rng.random() < 0.3:
+            member.names = ()
         member.pattern = self._rng.choice(_PATTERNS) if not member.names or self._rng.random() < 0.2 else None
 
     def _wants(self, member: _Foreign) -> None:
@@ -248,15 +253,18 @@ class _Walk:
         joins = not member.epoch
         if joins:
             member.owned, member.given = set(), set()
-        full = joins or member.said != member.owned or rng.random() < 0.3
-        subscribes = subscribes or joins or (full and rng.random() < 0.5)
+        if joins:
+            member.limit_ms = rng.choice((500, 2_000))
+        repeats = joins or member.said is None  # an assignment that was lost is said again only to who says everything
+        full = repeats or member.said != member.owned or rng.random() < 0.3
+        subscribes = subscribes or repeats or (full and rng.random() < 0.5)
         said = set(member.owned)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=member.member_id,
             member_epoch=member.epoch,
             instance_id=member.instance_id if joins or rng.random() < 0.7 else None,
-            rebalance_timeout_ms=rng.choice((500, 2_000)) if joins else -1,
+            rebalance_timeout_ms=member.limit_ms if repeats else -1,
             subscribed_topic_names=member.names if subscribes else None,
             subscribed_topic_regex=(member.pattern or "") if subscribes else None,
             topic_partitions=_to_wire(member.owned) if full else None,

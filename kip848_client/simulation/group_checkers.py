@@ -128,6 +128,8 @@ class EpochOrder(Observer):
             fail("S3", f"epochs went from {floor} to {epochs}")
         if epochs[1] > epochs[0]:
             fail("S3", f"the target is ahead of its group: {epochs}")
+        if epochs[0] > 2 and not self._seen[0] and mirror.loads == self._loads:
+            fail("S3", f"a group begins at epoch {epochs[0]}")
         for member_id, _, after in changes:
             if after is not None and after.epoch > 0:
                 ordered = after.previous_epoch <= after.epoch <= epochs[1]
@@ -183,12 +185,13 @@ class GroupStates(Observer):
             fail("S6", f"the group is {state} with {len(group.members)} members")
         if state is GroupState.EMPTY and group.target_epoch != group.group_epoch:
             fail("S6", f"nobody is there at {group.group_epoch}, and the target is of {group.target_epoch}")
-        if (state is GroupState.ASSIGNING) != (bool(group.members) and group.group_epoch > group.target_epoch):
-            fail("S6", f"the group is {state} at {group.group_epoch}, its target is of {group.target_epoch}")
-        if state is GroupState.RECONCILING and all(
-            member.is_reconciled_to(group.target_epoch) for member in group.members.values()
-        ):
-            fail("S6", f"the group is {state}, and everybody has its target of {group.target_epoch}")
+        wanted = GroupState.EMPTY
+        if group.members:
+            reconciled = all(member.is_reconciled_to(group.target_epoch) for member in group.members.values())
+            wanted = GroupState.STABLE if reconciled else GroupState.RECONCILING
+            wanted = GroupState.ASSIGNING if group.group_epoch > group.target_epoch else wanted
+        if state is not wanted:
+            fail("S6", f"the group is {state} and not {wanted} at {group.group_epoch}, target {group.target_epoch}")
         if state is GroupState.STABLE:
             epoch = self._mirror.group_epoch
             if epoch != self._mirror.target_epoch:

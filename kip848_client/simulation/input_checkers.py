@@ -180,6 +180,13 @@ class Resolutions(Observer):
         group = self._mirror.group
         if group is not None and group.regex_subscribers and self._matched != self._cluster.loads:
             fail("S6", f"{sorted(group.regex_subscribers)} were not matched since a coordinator was loaded")
+        if group is not None and not group.regex_subscribers:
+            first = join(group.group_id, subscribed_topic_names=None, subscribed_topic_regex="ord.*")
+            request = ApiRequest(-1, 1, first, self._world.wall_ms, _STRANGER, "/nowhere")
+            result = self._cluster.coordinator.handle(request, now_ms=self._world.now_ms)
+            refused = result.replies[0].response.error_code  # type: ignore[attr-defined]
+            if not refused and [task.regexes for task in result.tasks] != [("ord.*",)]:
+                fail("S6", "somebody joins with the first pattern of the group, and nobody matches it")
         self._look(old=self._world.now_ms - self._topics[1] > self._settle_ms)
 
     def _look(self, *, old: bool) -> None:
@@ -241,7 +248,7 @@ class Refreshes(Observer):
             image, topics=(*image.topics, TopicInfo("a new one", UUID(int=0xC), 1)), version=image.version + 1
         )
         for topics, times in (
-            (image, ((1, False), (rest_ms + 1, False), (due_ms, False), (due_ms + 1, True))),
+            (image, ((0, False), (1, False), (rest_ms + 1, False), (due_ms, False), (due_ms + 1, True))),
             (more, ((1, False), (rest_ms, False), (rest_ms + 1, True))),
         ):
             coordinator = _reading(self._cluster, self._config)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import ClientAssignor
 from kip848_client.coordinator.records import member_metadata_record
@@ -55,6 +56,10 @@ _NO_ID: Final = UUID(int=0)
 _RETENTION_MS: Final = 5_000
 _INVALID: Final = ErrorCode.INVALID_REQUEST
 _ASSIGNOR: Final = Assignor("a stranger's", 0, 1, 0, 1, b"")
+
+_LONGEST: Final = replace(
+    _ASSIGNOR, metadata_bytes=bytes(CoordinatorConfig().client_assignors_bytes_max - len(_ASSIGNOR.name))
+)
 
 _Records: TypeAlias = tuple[CoordinatorRecord, ...]
 
@@ -226,6 +231,7 @@ def _newcomers(mirror: Mirror) -> Iterator[Question]:
         ("a join of version 0", {"member_id": ""}, 0),
         ("a join with the shortest time", {"rebalance_timeout_ms": 1}, 1),
         ("a static join", {"instance_id": "a stranger's"}, 1),
+        ("a join with as much to tell as may be", {"client_assignors": (_LONGEST,)}, 1),
         ("a join with the lowest versions", {"client_assignors": (replace(_ASSIGNOR, minimum_version=-1),)}, 1),
     ):
         yield Question(what, join(group_id, **changes), version, 0, accepted)
@@ -354,6 +360,8 @@ def _of_a_member(cluster: Cluster, mirror: Mirror, member_id: str, seen: Seen) -
             yield Question("an epoch of long ago", older, 1, ErrorCode.FENCED_MEMBER_EPOCH)
     prepare = ConsumerGroupPrepareAssignmentRequest(group_id, member_id, epoch + 1)
     yield Question("an assignment of another epoch", prepare, 0, ErrorCode.STALE_MEMBER_EPOCH)
+    prepare = ConsumerGroupPrepareAssignmentRequest(group_id, member_id, 0)
+    yield Question("an assignment of no epoch", prepare, 0, ErrorCode.STALE_MEMBER_EPOCH)
     for topic in cluster.topics.image.topics[:1]:
         ahead = _commit(group_id, topic.name, epoch=epoch + 1, member_id=member_id)
         yield Question("a commit of another epoch", ahead, 9, ErrorCode.STALE_MEMBER_EPOCH)

@@ -8,27 +8,23 @@ After each step, who is asked must be who the model says (`round_model`). Nothin
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from kip848_client.assignors import TopicPartitions as Partitions
-from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
+from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import ClientAssignor, GroupMember
-from kip848_client.coordinator.requests import ApiRequest, GroupMessage, TopicsChanged
-from kip848_client.coordinator.result import CoordinatorResult
-from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.questions import join
+from kip848_client.simulation.round_bench import RoundBench, asked_by
 from kip848_client.simulation.round_model import Asked, ask, away_of, is_understood, offers_of, runners
-from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
@@ -81,29 +77,11 @@ class RoundWalk(Observer):
             walk.step()
 
 
-class _Walk:
+class _Walk(RoundBench):
     """One walk."""
 
-    def __init__(
-        self, cluster: Cluster, config: CoordinatorConfig, *, group_id: str, now_ms: int, rng: random.Random
-    ) -> None:
-        self._rng = rng
-        self._config = config
-        self._group_id = group_id
-        self._now_ms = now_ms
-        self._coordinator = GroupCoordinator(config, rng=random.Random(0))
-        self._do(self._coordinator.handle(TopicsChanged(cluster.topics.image), now_ms=now_ms))
-        for record in cluster.log:
-            self._coordinator.replay(record)
-        self._coordinator.loaded(now_ms=now_ms)
-        self._number = 0
-        self._computed_ms: int | None = None
-        """When the last target was installed or computed."""
-        self._before: AssignmentRound | None = None
-        self._group_epoch = 0
-        self._target_epoch = 0
-        self._result = CoordinatorResult()
-        """Of the last step."""
+    _number = 0
+    """Of the last that joined."""
 
     # --------------------------------------------------------------------------------------------------------- actions
 
@@ -129,6 +107,7 @@ class _Walk:
             self._offers,
             self._offers,
             self._leaves,
+            self._bounces,
             self._is_fenced,
             self._fails,
             self._prepares,
@@ -155,6 +134,7 @@ class _Walk:
         instance_id = f"of {member_id}" if self._rng.random() < 0.4 else None
         if former is not None:
             instance_id = former.metadata.instance_id
+            member_id = former.member_id if self._rng.random() < 0.4 else member_id
         offers = self._some_offers()
         if former is not None and self._rng.random() < 0.5:
             offers = former.metadata.client_assignors
@@ -162,6 +142,7 @@ class _Walk:
             self._group_id,
             member_id=member_id,
             instance_id=instance_id,
+            subscribed_topic_names=() if self._rng.random() < 0.3 else ("orders",),
             client_assignors=tuple(map(_to_wire, offers)) if offers else None,
         )
         self._beat(request, member_id, offers, former)
@@ -215,6 +196,8 @@ class _Walk:
         group = self._coordinator.group(self._group_id)
         known = {} if group is None else dict(offers_of(group))
         before = known.pop(former.member_id if former else member_id, ())
+        is_new = group is None or (former is None and member_id not in group.members)
+        had = runners(known if is_new else {**known, (former.member_id if former else member_id): before})
         fits = is_understood({**known, member_id: offers}, member_id, before)
         interval_over = self._interval_over()
         response = self._ask(request)
@@ -224,8 +207,15 @@ class _Walk:
             return
         group, flying = self._group(), self._flying()
         found, was = runners(offers_of(group)), self._before
+        moved = group.group_epoch > self._group_epoch
+        if (
+            not moved
+            and (had and had.assignor_name) != (found and found.assignor_name)
+            and (is_new or before != offers)
+        ):
+            fail("S10", f"{member_id} makes {had} {found}, and the group does not move")
         if group.group_epoch == self._target_epoch:
-            self._compare({_asked(was)}, "group_epoch_bumped")
+            self._compare({asked_by(was)}, "group_epoch_bumped")
             return
         if found is None:
             self._compare({None}, "")
@@ -235,16 +225,16 @@ class _Walk:
             if group.target_epoch not in (self._target_epoch, group.group_epoch - 1):
                 fail("S10", f"somebody is to compute, and the target is of {group.target_epoch}")
             away = away_of(group)
-            firsts = (member_id,) if group.group_epoch > self._group_epoch else (member_id, None)
+            firsts = (member_id,) if moved else (member_id, None)
             new = {ask(found, first=first, tried=was.tried if was else (), never=away) for first in firsts}
             if was is None:
                 self._compare(new if interval_over else {None}, "group_epoch_bumped")
             elif was.prepared is not None or (
                 was.assignor_name == found.assignor_name and found.include(was.member_id)
             ):
-                self._compare({_asked(was)}, "")
+                self._compare({asked_by(was)}, "")
             elif _runs(group, was):
-                self._compare({_asked(was), *new}, "assignor_changed")  # another order is seen by Prepare at the latest
+                self._compare({asked_by(was), *new}, "assignor_changed")  # Prepare sees another order
             else:
                 self._compare(new, "assignor_changed")
         flying = self._flying()
@@ -265,6 +255,18 @@ class _Walk:
         left = self._coordinator.group(self._group_id)
         assert left is not None
         self._moves_on(left, failed=member_id, reason="member_left", for_good=True)
+
+    def _bounces(self, group: ConsumerGroup, member: GroupMember) -> None:
+        """A static member goes away, and is back at once."""
+        static = [one for one in group.members.values() if one.metadata.instance_id and one.current.member_epoch >= 0]
+        if not static:
+            self._beats(group, member)
+            return
+        former = self._rng.choice(static)
+        member_id, instance_id = former.member_id, former.metadata.instance_id
+        self._ask(ConsumerGroupHeartbeatRequest(self._group_id, member_id, -2, instance_id))
+        self._moves_on(self._group(), failed=member_id, reason="member_left", for_good=True)
+        self._joins(self._group().members[member_id])
 
     def _is_fenced(self, _group: ConsumerGroup, member: GroupMember) -> None:
         request = replace(self._heartbeat_of(member), member_epoch=member.current.member_epoch + 5)
@@ -290,7 +292,7 @@ class _Walk:
         """Another one is asked if it was the one; for a while it may be asked again when all others failed, too."""
         was = self._before
         if was is None or was.member_id != failed:
-            self._compare({_asked(was)}, "")
+            self._compare({asked_by(was)}, "")
             return
         never = away_of(group) | ({failed} if for_good else set())
         wanted = ask(runners(offers_of(group)), first=None, tried=was.tried | {failed}, never=never)
@@ -333,7 +335,7 @@ class _Walk:
             member.current.member_epoch,
             -1 if prepared is None else prepared.group_epoch,
             error,
-            () if error else tuple(Member(one, tuple(parts), 0, b"") for one, parts in given.items()),
+            () if error else tuple(Member(one, tuple(parts), 1, one.encode()) for one, parts in given.items()),
         )
         if prepared is not None and not error and self._rng.random() < 0.2:
             request = replace(request, members=(*request.members, Member("nobody", (), 0, b"")))
@@ -357,125 +359,6 @@ class _Walk:
         is_behind = group.group_epoch > group.target_epoch and not self._config.consumer_assignment_interval_ms
         found = runners(offers_of(group)) if is_behind else None
         self._compare({ask(found, first=None, tried=(), never=away_of(group))}, "group_epoch_bumped")
-
-    @staticmethod
-    def _compare_parts(
-        group: ConsumerGroup,
-        before: Mapping[str, Partitions],
-        prepared: PreparedGroup,
-        members: tuple[Member, ...] | None,
-    ) -> None:
-        """Everybody has the part that was handed in, a static member under another id that of its former self.
-
-        Args:
-            members: what was handed in; None for an error, after which the target stays.
-        """
-        if members is None:
-            wanted = {member_id: dict(before.get(member_id, {})) for member_id in group.members}
-        else:
-            parts = {one.member_id: {part.topic_id: part.partitions for part in one.partitions} for one in members}
-            wanted = {member_id: parts.get(member_id, {}) for member_id in group.members}
-            for former, instance_id in prepared.instance_ids.items():
-                successor = group.static_members.get(instance_id)
-                if former not in group.members and successor is not None and successor not in prepared.subscriptions:
-                    wanted[successor] = parts.get(former, {})
-        found = {member_id: dict(group.target_of(member_id)) for member_id in group.members}
-        if found != wanted:
-            fail("S10", f"{members} was handed in, and the target is {found}, not {wanted}")
-
-    # -------------------------------------------------------------------------------------------------------- comparing
-
-    def _interval_over(self) -> bool:
-        interval_ms = self._config.consumer_assignment_interval_ms
-        first = self._coordinator.group(self._group_id) is None or not self._group().target_epoch
-        return first or self._computed_ms is None or self._now_ms - self._computed_ms >= interval_ms
-
-    def _refused(self, code: int, wanted: int, request: object) -> None:
-        self._expect_code(code, wanted, request)
-        self._compare({_asked(self._before)}, "")
-
-    @staticmethod
-    def _expect_code(code: int, wanted: int, request: object) -> None:
-        if code != wanted:
-            fail("S10", f"{request} is answered {code}, and not {int(wanted)}")
-
-    def _compare(self, wanted: set[Asked | None], reason: str) -> None:
-        """Who is asked, and whether that is told if it is somebody else."""
-        flying, was = self._flying(), self._before
-        if _asked(flying) not in wanted:
-            fail("S10", f"asked is {flying}, and wanted {wanted}; before it was {was}; {self._members()}")
-        told = [fact for fact in self._result.events if fact.event == "assignment_requested"]
-        started = flying is not None and (was is None or _asked(was) != _asked(flying)) and bool(reason)
-        if flying is not None and was is not None and flying.member_id == was.member_id:
-            return
-        found = [(fact.member_id, fact.fields["assignor"], fact.fields["reason"]) for fact in told]
-        if found != ([(flying.member_id, flying.assignor_name, reason)] if started and flying else []):
-            fail("T1", f"asked is {flying} because of {reason!r}, before {was}, and told {found}")
-        key = TimerKey(TimerKind.CLIENT_ASSIGNMENT, self._group_id, "" if was is None else was.member_id)
-        if self._coordinator.timer(key) is not None:
-            fail("S10", f"{was} is not asked any more, and its time runs")
-
-    def _runs_for(self, member_id: str) -> None:
-        """The time of whoever was told runs, from the first time on."""
-        timer = self._coordinator.timer(TimerKey(TimerKind.CLIENT_ASSIGNMENT, self._group_id, member_id))
-        metadata = self._group().members[member_id].metadata
-        limit_ms = self._config.client_assignment_timeout_ms or metadata.rebalance_timeout_ms
-        flying, was = self._flying(), self._before
-        if flying is None or not flying.is_notified or timer is None or timer.deadline_ms > self._now_ms + limit_ms:
-            fail("S10", f"{member_id} was told to compute within {limit_ms} ms, and its time is {timer}; {flying}")
-        first = was is None or was.member_id != member_id or not was.is_notified
-        if first and timer is not None and timer.deadline_ms != self._now_ms + limit_ms:
-            fail("S10", f"{member_id} is told to compute within {limit_ms} ms, and its time is over at {timer}")
-
-    def _members(self) -> str:
-        offers = offers_of(self._group())
-        return f"members offer {offers}, away are {sorted(away_of(self._group()))}"
-
-    # ------------------------------------------------------------------------------------------------- the coordinator
-
-    def _group(self) -> ConsumerGroup:
-        group = self._coordinator.group(self._group_id)
-        if group is None:
-            raise InvariantViolation("S10", "the group is gone")
-        return group
-
-    def _flying(self) -> AssignmentRound | None:
-        return self._coordinator.round_in_flight(self._group_id)
-
-    def _ask(self, message: GroupMessage) -> object:
-        self._remember()
-        result = self._coordinator.handle(
-            ApiRequest(-1, 1 if isinstance(message, ConsumerGroupHeartbeatRequest) else 0, message, 0, "walker", "/w"),
-            now_ms=self._now_ms,
-        )
-        self._do(result)
-        return result.replies[0].response
-
-    def _run_out(self, kind: TimerKind, member_id: str) -> None:
-        self._remember()
-        if not self._coordinator.let_time_run_out(TimerKey(kind, self._group_id, member_id), now_ms=0):
-            fail("S10", f"the time of {member_id} ({kind}) does not run")
-        self._do(self._coordinator.expire(now_ms=self._now_ms, wall_ms=0))
-
-    def _remember(self) -> None:
-        group = self._coordinator.group(self._group_id)
-        self._before = self._flying()
-        self._group_epoch = 0 if group is None else group.group_epoch
-        self._target_epoch = 0 if group is None else group.target_epoch
-
-    def _do(self, result: CoordinatorResult) -> None:
-        self._result = result
-        for record in result.records:
-            self._coordinator.replay(record)
-        self._coordinator.apply(result)
-        group = self._coordinator.group(self._group_id)
-        if group is not None and group.target_epoch != self._target_epoch and self._target_epoch:
-            self._computed_ms = self._now_ms
-        self._coordinator.check_invariants()
-
-
-def _asked(flying: AssignmentRound | None) -> Asked | None:
-    return None if flying is None else Asked(flying.assignor_name, flying.member_id, flying.tried)
 
 
 def _runs(group: ConsumerGroup, flying: AssignmentRound) -> bool:

@@ -14,6 +14,8 @@ from tests.mutants.sources import short
 
 _SHORT_CUT: Final = "a short cut: the long way comes to the same"
 
+_FORGETFUL: Final = "less is remembered, or nothing: it is made again"
+
 EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/client_assignment RoundPlanner.suits: return theirs is not None and own is not None and "
     "own.reads(theirs.written, theirs.written) => return None": _SHORT_CUT,
@@ -144,6 +146,134 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "self._group_epoch >= group.group_epoch": "anybody who reads as much may be asked",
     "coordinator/client_assignment RoundPlanner.suits: flying is None => flying is not None": _SHORT_CUT,
     "coordinator/client_assignment RoundPlanner.suits: own is not None => own is None": _SHORT_CUT,
+    "coordinator/client_assignment client_assignor: not state.config.client_assignors or not can_be_common(group) => "
+    "not state.config.client_assignors and (not can_be_common(group))": _SHORT_CUT,
+    "coordinator/client_assignment RoundPlanner.renew: flying is None or choice is None => "
+    "flying is None and choice is None": "a round is over with the heartbeat that takes away what all had in common",
+    "coordinator/client_assignment member_gone: planner.round is None or planner.round.member_id != member_id => "
+    "planner.round is None and planner.round.member_id != member_id": _SHORT_CUT,
+    "coordinator/client_assignment member_gone: return => nothing #2": _SHORT_CUT,
+    "coordinator/client_assignment member_gone: planner.move_on(choice, failed=member_id, leaves=True, "
+    "reason='member_left') => planner.move_on(choice, failed=member_id, leaves=False, reason='member_left')": (
+        "what it offered does not count any more, so it is none of those to choose from"
+    ),
+    "coordinator/client_assignment _versions: return next(offered, None) => return None": _SHORT_CUT,
+    "coordinator/client_assignors offers_after: joined is not None and metadata is not None => "
+    "joined is not None or metadata is not None": "both are given, or neither",
+    "coordinator/client_assignors can_be_common: max(counts, default=0) => max(counts, default=1)": _SHORT_CUT,
+    "coordinator/consumer_group ConsumerGroup.__init__: 0 => 1 #2": "the first records of a group set it",
+    "coordinator/consumer_group ConsumerGroup.__init__: self.metadata_hash = 0 => nothing": (
+        "the first records of a group set it"
+    ),
+    "coordinator/consumer_group ConsumerGroup.subscribed_topics_after: self.topics_of(new) <= subscribed => "
+    "self.topics_of(new) < subscribed": _SHORT_CUT,
+    "coordinator/consumer_group ConsumerGroup.subscribed_topics_after: _count(regexes, new.subscribed_topic_regex, 1) "
+    "=> _count(regexes, new.subscribed_topic_regex, 2)": "only whether anybody has the pattern counts",
+    "coordinator/consumer_group ConsumerGroup.replay: self._subscribed = None => nothing #2": (
+        "the record of the member that gave up the pattern empties it as well"
+    ),
+    "coordinator/consumer_group ConsumerGroup._remove_member: member.current.member_epoch != -1 or member_id in "
+    "self.target => member.current.member_epoch != -1 and member_id in self.target": (
+        "a damaged log, which nobody writes here: tests/coordinator"
+    ),
+    "coordinator/consumer_group ConsumerGroup._remove_member: self.metadata_changed.add(member_id) => nothing": (
+        "a target is computed for the members that there are, whoever else is remembered"
+    ),
+    "coordinator/coordinator GroupCoordinator._topics_changed: if not changed.isdisjoint(group.subscribed_topics) => "
+    "every one": "more groups look whether something changed for them",
+    "coordinator/current_assignment _find_free: continue => nothing": _SHORT_CUT,
+    "coordinator/departure remove_member: derive_state(member_count=len(group.members) - 1, reconciled_count=0, "
+    "group_epoch=epoch, target_epoch=epoch i… => derive_state(member_count=len(group.members) - 1, "
+    "reconciled_count=1, group_epoch=epoch, target_epoch=epoch i…": (
+        "the group epoch is ahead of the target: who has come how far does not matter"
+    ),
+    "coordinator/heartbeat _Heartbeat.__init__: self._target_metadata = NO_METADATA => nothing": (
+        "it is set again before it is read"
+    ),
+    "coordinator/heartbeat _Heartbeat._find_group: is_simple => not (is_simple)": "a text for people",
+    "coordinator/heartbeat _Heartbeat._updated_metadata: -1 => -2": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._updated_metadata: message.instance_id in (None, before.instance_id) => "
+    "message.instance_id not in (None, before.instance_id)": (
+        "a short cut; whoever says another instance id than before joins, and says more than that"
+    ),
+    "coordinator/heartbeat _Heartbeat._subscribe: return => nothing": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._asks_for_other_client_assignor: counted is not None and "
+    "counted.client_assignors == offered => not (counted is not None and counted.client_assignors == offered)": (
+        _SHORT_CUT
+    ),
+    "coordinator/heartbeat _Heartbeat._asks_for_other_client_assignor: counted.client_assignors == offered => "
+    "counted.client_assignors != offered": _SHORT_CUT,
+    "coordinator/heartbeat _Heartbeat._move_member: start.assigned.keys() <= self._state.image.by_id.keys() => "
+    "start.assigned.keys() < self._state.image.by_id.keys()": "nothing is gone then, and nothing is taken away",
+    "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch < 1": "0 is a join, and was looked at",
+    "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch <= 0": "0 is a join, and was looked at",
+    'coordinator/install_assignment read_assignment: raise _invalid(f"topic id {topic_id} of member {member_id!r} is '
+    "none of the group's.\") => nothing": "nobody subscribes to it either, which has the same code",
+    "coordinator/install_assignment read_assignment: :10 => :11": "a text for people",
+    "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) <= 10": "a text for people",
+    "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) > 11": "a text for people",
+    "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) >= 10": "a text for people",
+    "coordinator/membership check_epoch: received < current.member_epoch => received <= current.member_epoch": (
+        "its own epoch was let pass before"
+    ),
+    "coordinator/offset_store OffsetStore.replay: self._offsets.pop(key.group, None) => nothing": (
+        "a group without offsets, and none: nothing is answered for either"
+    ),
+    "coordinator/offset_commit _name: return str(topic.topic_id) if found is None else found.name => return None": (
+        "a text for people"
+    ),
+    "coordinator/records read_partition_epochs: if topic.partitions => every one": (
+        "no topic without partitions is ever written"
+    ),
+    "coordinator/records read_partition_epochs: zip(topic.partitions, topic.assignment_epochs, strict=True) => "
+    "zip(topic.partitions, topic.assignment_epochs, strict=False)": "they are written with the same length",
+    "coordinator/state CoordinatorState.__init__: self.topics_created_version = 0 => nothing": (
+        "the first topics set it, before it is read"
+    ),
+    "coordinator/refusal Refused.__init__: super().__init__(message) => nothing": "what a traceback shows",
+    "coordinator/state CoordinatorState.image: image.by_id.keys() <= self._image.by_id.keys() => "
+    "image.by_id.keys() < self._image.by_id.keys()": "patterns are matched more often than needed",
+    "coordinator/state CoordinatorState.existing_group: self.offsets.has_group(group_id) => "
+    "not (self.offsets.has_group(group_id))": "a text for people",
+    "coordinator/state CoordinatorState.topic_ids: remembered[0] => remembered[1]": _FORGETFUL,
+    "coordinator/state CoordinatorState.topic_ids: remembered[1] => remembered[2]": _FORGETFUL,
+    "coordinator/state CoordinatorState.topic_ids: remembered[1] is resolved => remembered[1] is not resolved": (
+        _FORGETFUL
+    ),
+    "coordinator/state CoordinatorState.topic_ids: len(self._topic_ids) >= _REMEMBERED_MAX => "
+    "len(self._topic_ids) < _REMEMBERED_MAX": _FORGETFUL,
+    "coordinator/state CoordinatorState.topic_ids: self._topic_ids[key] = (names, resolved, ids) => nothing": (
+        _FORGETFUL
+    ),
+    "coordinator/state CoordinatorState.subscriptions: known[0] => known[1]": _FORGETFUL,
+    "coordinator/state CoordinatorState.subscriptions: known[0] is not group => known[0] is group": _FORGETFUL,
+    "coordinator/state CoordinatorState.subscriptions: subscriptions.pop(member_id, None) => nothing": (
+        "a target is computed for the members that there are, whoever else is remembered"
+    ),
+    "coordinator/state CoordinatorState.subscriptions: group.metadata_changed.clear() => nothing": _FORGETFUL,
+    "coordinator/state CoordinatorState.metadata_hash: len(self._hashes) >= _REMEMBERED_MAX => "
+    "len(self._hashes) < _REMEMBERED_MAX": _FORGETFUL,
+    "coordinator/state CoordinatorState.metadata_hash: len(self._hashes) >= _REMEMBERED_MAX => "
+    "len(self._hashes) > _REMEMBERED_MAX": "how many are remembered",
+    "coordinator/steady_heartbeat steady_member: group is None => group is not None #2": _SHORT_CUT,
+    "coordinator/steady_heartbeat steady_member: -1 => -2": _SHORT_CUT,
+    "coordinator/steady_heartbeat steady_member: epoch > JOIN_EPOCH => epoch <= JOIN_EPOCH": _SHORT_CUT,
+    "coordinator/steady_heartbeat steady_member: epoch > JOIN_EPOCH => epoch >= JOIN_EPOCH": (
+        "a join says something, and nobody is at epoch 0 when the target is"
+    ),
+    "coordinator/steady_heartbeat steady_member: return member if is_up_to_date and says_nothing_new and "
+    "(epoch > JOIN_EPOCH) else None => return None": _SHORT_CUT,
+    "coordinator/subscriptions resolve: if is_visible(topic.name) => every one": "no topic is hidden from anybody here",
+    "coordinator/subscriptions resolution_due: regexes.get(own, 0) => regexes.get(own, 1)": (
+        "only whether anybody has the pattern counts"
+    ),
+    "coordinator/subscriptions resolution_due: max((entry.timestamp_ms for entry in group.resolved_regexes.values()), "
+    "default=None) => min((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)": (
+        "all patterns of a group are matched together"
+    ),
+    "coordinator/subscriptions resolution_due: any((not state.topics_created_version <= entry.version <= "
+    "state.image.version for entry in resolved)) => all((not state.topics_created_version <= entry.version <= "
+    "state.image.version for entry in resolved))": "all patterns of a group are matched together",
     "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
@@ -170,6 +300,7 @@ TELLING: Final[Mapping[str, str]] = {
     "member/statistics": "counts and times for metrics; nothing is decided by them",
     "coordinator/consumer_group ConsumerGroup.check_invariants": "what the simulation asks for, to check the group",
     "coordinator/target_assignment check_assignment": "refuses what a user's assignor did wrong; those played do right",
+    "coordinator/consumer_group _overlap": "what `check_invariants` asks",
     "coordinator/coordinator GroupCoordinator.check_invariants": "what the simulation asks for, to check the groups",
 }
 """Modules, or functions of them, that no decision depends on -> what they are for."""
