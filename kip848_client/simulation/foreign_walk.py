@@ -49,6 +49,7 @@ from kip848_client.wire.schema import Request, Response
 
 _STEPS: Final = 60
 _MEMBERS_MAX: Final = 6
+_TOPICS: Final = ("orders", "audit", "clicks", "another")
 _PATTERNS: Final = ("orders", "audit|clicks", "a.*", ".*", "nobody's.*")
 _ROUNDS: Final = 12
 """Heartbeats of everybody after which a group rests."""
@@ -150,6 +151,9 @@ class _Walk:
         self._members: list[_Foreign] = []
         self._number = 0
         self._calm = False
+        for name in _TOPICS:
+            if name not in own.topics.image.by_name:
+                own.topics.create(name, partitions=2)
         self._adopt()
 
     def _adopt(self) -> None:
@@ -248,7 +252,7 @@ class _Walk:
     def _beats(self, member: _Foreign, *, subscribes: bool = False) -> None:
         """It gives up some of what it shall not have, takes what it is given, and says so, or not."""
         rng = self._rng
-        member.owned -= self._some(member.owned - member.given, all_of_it=0.6)
+        member.owned -= self._some(member.owned - member.given, all_of_it=0.3)
         member.owned |= self._some(member.given - member.owned, all_of_it=0.8)
         joins = not member.epoch
         if joins:
@@ -364,7 +368,7 @@ class _Walk:
         elif roll < 0.6 and len(names) > 1:
             topics.delete(rng.choice(names))
         else:
-            missing = [name for name in ("orders", "audit", "clicks", "another") if name not in names]
+            missing = [name for name in _TOPICS if name not in names]
             if missing:
                 topics.create(rng.choice(missing), partitions=rng.randint(1, 3))
 

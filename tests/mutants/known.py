@@ -14,6 +14,7 @@ from tests.mutants import (
     known_member,
     known_requests,
     known_twins,
+    known_walks,
 )
 from tests.mutants.registry import MUTANTS, Mutant, by_name
 
@@ -29,4 +30,5 @@ __all__ = [
     "known_member",
     "known_requests",
     "known_twins",
+    "known_walks",
 ]

@@ -21,6 +21,7 @@ class Mutant:
         put: puts the bug in.
         scenario: where it shows soonest.
         seed: a seed near one that shows it.
+        probes: it is looked for in runs with probes only; so is what twins notice (C10).
     """
 
     name: str
@@ -28,6 +29,7 @@ class Mutant:
     put: Callable[[Patch], None]
     scenario: str = "mixed"
     seed: int = 0
+    probes: bool = False
 
 
 MUTANTS: list[Mutant] = []
@@ -42,11 +44,13 @@ def by_name(name: str) -> Mutant:
     return {mutant.name: mutant for mutant in MUTANTS}[name]
 
 
-def mutant(name: str, *killed_by: str, scenario: str = "mixed", seed: int = 0) -> Callable[[Any], Any]:
+def mutant(
+    name: str, *killed_by: str, scenario: str = "mixed", seed: int = 0, probes: bool = False
+) -> Callable[[Any], Any]:
     """Add a bug to the list."""
 
     def add(put: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTANTS.append(Mutant(name, frozenset(killed_by), put, scenario, seed))
+        MUTANTS.append(Mutant(name, frozenset(killed_by), put, scenario, seed, probes or "C10" in killed_by))
         return put
 
     return add
