@@ -40,6 +40,7 @@ from kip848_client.simulation.twin_heartbeats import (
     find_again,
     heartbeat_of,
 )
+from kip848_client.simulation.twin_offsets import partitions_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -49,6 +50,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 
 _REFUSED: Final = (ErrorCode.INVALID_GROUP_ID, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 """What no lookup of a run is answered, and no retry cures."""
@@ -57,6 +59,7 @@ _MEMBER: Final = IN_GROUP | {Phase.JOINING}
 _LONG_MS: Final = 600_000
 _ROUNDS: Final = 3
 _OTHER_NODE: Final = 78
+_ASKED: Final = TopicPartition("a twin asks", 0)
 
 
 def ask_about_a_lookup(twin: Twin, rng: random.Random) -> bool:
@@ -107,6 +110,11 @@ def _is_refused(twin: Twin, rng: random.Random) -> None:
     if twin.member.view().state is not before.state or twin.did_any(Fail):
         twin.wrong("must stay what it is while nobody finds the coordinator")
     _expect_another(twin)
+    if twin.is_in(*HEARTBEATING):
+        find_again(twin)
+        asked = [partition for sent in twin.asked(OffsetFetchRequest) for partition in partitions_of(sent)]
+        if _ASKED in asked or twin.did_any(OffsetsFetched, CommitDone):
+            twin.wrong("must not ask any more for those who were refused, nor tell them twice")
 
 
 def _names(error: BaseException | None, code: int) -> bool:
@@ -115,12 +123,11 @@ def _names(error: BaseException | None, code: int) -> bool:
 
 def _calls_that_wait(twin: Twin) -> tuple[int, int]:
     commit, question = twin.next_number(), twin.next_number()
-    partition = TopicPartition("a twin asks", 0)
     until_ms = twin.now_ms + _LONG_MS
-    twin.tell(CommitRequested(commit, {partition: OffsetAndMetadata(3, 0)}, CommitKind.ASYNC, None))
+    twin.tell(CommitRequested(commit, {_ASKED: OffsetAndMetadata(3, 0)}, CommitKind.ASYNC, None))
     if twin.did_any(CommitDone):
         commit = 0
-    twin.tell(FetchOffsetsRequested(question, frozenset({partition}), until_ms))
+    twin.tell(FetchOffsetsRequested(question, frozenset({_ASKED}), until_ms))
     if twin.effects:
         twin.wrong("must wait for the coordinator")
     return commit, question

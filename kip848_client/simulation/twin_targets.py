@@ -72,7 +72,13 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
     if not soon and not late and rng.random() < 0.7:
         _comes_back(twin, owned, epoch=epoch)
         return True
+    if not soon and not late and rng.random() < 0.5:
+        _stays(twin, owned, revoked=owned - kept, epoch=epoch, rng=rng)
+        return True
     if soon or late:
+        if kept != owned and rng.random() < 0.2:
+            _waits_no_longer(twin)
+            return True
         _expect_names(twin, soon, late)
     if not soon and kept == owned:
         return True
@@ -98,6 +104,28 @@ def _comes_back(twin: Twin, owned: _Tips, *, epoch: int) -> None:
     _acknowledge(twin, owned, epoch=epoch, whole=True)
 
 
+def _stays(twin: Twin, owned: _Tips, *, revoked: _Tips, epoch: int, rng: random.Random) -> None:
+    """R84: its listener raised when it was to give something up, and then it may keep that: it is read again."""
+    _poll(twin, owned=owned, revoked=revoked, rng=rng)
+    calls = twin.did(RevokePartitions)
+    if [one.partitions for one in calls] != [revoked]:
+        twin.wrong(f"must revoke {sorted(map(str, revoked))}")
+    twin.tell(ListenerDone(calls[0].token, ValueError(REASON)))
+    twin.wait(_INTERVAL_MS)
+    if heartbeat_of(twin) is None or twin.member.coordinator is None:
+        return
+    answer(twin, epoch=epoch, target=owned)
+    twin.tell(AppPolled())
+    for commit in twin.asked(OffsetCommitRequest):
+        answer_commit(twin, commit, 0)
+    assigned = twin.did(AssignPartitions)
+    if [one.partitions for one in assigned] != [frozenset()] or twin.did_any(RevokePartitions):
+        twin.wrong("must call on_partitions_assigned, with nothing new")
+    twin.tell(ListenerDone(assigned[0].token, None))
+    if twin.member.view().readable != {tip.topic_partition for tip in owned}:
+        twin.wrong("must read again what it keeps")
+
+
 def answer(twin: Twin, *, epoch: int, target: _Tips | None = None) -> None:
     """The heartbeat that is under way is accepted."""
     beat = heartbeat_of(twin)
@@ -114,6 +142,15 @@ def _wire(partitions: _Tips) -> tuple[TopicPartitions, ...]:
     for tip in sorted(partitions):
         by_id.setdefault(tip.topic_id, []).append(tip.partition)
     return tuple(TopicPartitions(topic_id, tuple(indexes)) for topic_id, indexes in by_id.items())
+
+
+def _waits_no_longer(twin: Twin) -> None:
+    """R74: nobody answers who knows the names; what it shall give up waits for the longest back-off only."""
+    twin.wait(twin.longest_backoff_ms - 1)
+    _expect_patience(twin, "must wait for the names of what is new, for the longest back-off")
+    twin.wait(1)
+    if not twin.member.view().poll_wanted:
+        twin.wrong("must not wait any longer with what it shall give up")
 
 
 def _expect_names(twin: Twin, soon: _Tips, late: _Tips) -> None:

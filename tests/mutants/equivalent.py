@@ -274,6 +274,29 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/subscriptions resolution_due: any((not state.topics_created_version <= entry.version <= "
     "state.image.version for entry in resolved)) => all((not state.topics_created_version <= entry.version <= "
     "state.image.version for entry in resolved))": "all patterns of a group are matched together",
+    "coordinator/departure time_is_up: batch.soft.append(CancelTimer(key)) => nothing": (
+        "a timer is cancelled with its reason: none fires for nothing, and asking another member cancels it as well"
+    ),
+    "coordinator/subscriptions _compile: options.log_errors = False => nothing": "what a library logs",
+    "member/assignor_round AssignorRound.answered: self._drop_stale() => nothing": "every step before dropped it",
+    "member/assignor_values _target: index < topic.partition_count => index <= topic.partition_count": (
+        "a topic never has fewer partitions than were given of it"
+    ),
+    "member/backoff Backoff.__init__: 0 => 1 #2": "in the past as well, one millisecond after a clock began",
+    "member/leaving Leaving.over: self._mode = LeaveMode.DEFAULT => nothing": "the next leave sets it",
+    "member/membership Membership._refused: self._heartbeats.failed(at_once=True) => nothing #3": (
+        "being removed forgets all that was said"
+    ),
+    "member/membership Membership._go_out: self._heartbeats.restart(removals=0) => nothing": (
+        "nothing is sent, nor listened to, until the next join forgets all that was said"
+    ),
+    "member/positions Positions.flush: if slot.position is not None => every one": "who may start knows where",
+    "member/reconciler Reconciler.reset: self.unconfirmed = frozenset() => nothing": (
+        "nothing is owned by then; what is given again is new, and confirmed with the rest"
+    ),
+    "member/reconciler Reconciler.claim_owned: self.current.local_epoch + 1 => self.current.local_epoch - 1": (
+        "a number that has to be another one, whichever"
+    ),
     "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
@@ -283,15 +306,15 @@ EQUIVALENT: Final[Mapping[str, str]] = {
 _SELDOM: Final = "checked, and hardly ever played"
 
 SURVIVORS: Final[Mapping[str, str]] = {
-    "member/assignor_notices AssignorNotices.drop_stale: self._notice.incarnation != self._context.incarnation or "
-    "not member => self._notice.incarnation != self._context.incarnation and (not member)": (
-        f"an assignor whose call ends while the listener runs inside close() (A2): {_SELDOM}"
+    "member/commits Commits.coordinator_wanted: not commit.ended => commit.ended": (
+        "a commit of a consumer that assigns partitions itself, which is never played: tests/member"
     ),
-    "member/heartbeat Heartbeats.restart: removals > 1 => removals > 2": f"two removals in a row (R34): {_SELDOM}",
-    "member/positions Positions.hold: slot.stage in {_Stage.FETCHING, _Stage.START} => "
-    "slot.stage not in {_Stage.FETCHING, _Stage.START}": (
-        "a partition that comes back after its listener raised (C6), which a coordinator that waits for the revocation "
-        f"does not do: {_SELDOM}"
+    "member/discovery Discovery.proven: self._proven = True => nothing": (
+        "a coordinator that moves twice in a row may be looked for a back-off later than it is (R26)"
+    ),
+    "member/membership Membership.check_poll_timer: self._discovery.known and self._leaving.can_be_named() => "
+    "self._discovery.known or self._leaving.can_be_named()": (
+        "a late member that a coordinator of version 0 has not named yet: tests/member"
     ),
 }
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
