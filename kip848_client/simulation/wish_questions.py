@@ -222,6 +222,11 @@ class WishQuestions(Observer):
             for assignor in one.client_assignors
             if assignor.name == flying.assignor_name
         }
+        common = set.intersection(
+            *({offered.name for offered in one.client_assignors} for one in self._metadata().values())
+        )
+        if common != {flying.assignor_name}:
+            return  # another one may be run instead
         own, others = offers[member_id], [one for name, one in offers.items() if name != member_id]
         for written in (own.minimum_version, own.maximum_version):
             needed = {written, *(one.metadata_version for one in others)}
