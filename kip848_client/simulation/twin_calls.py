@@ -81,7 +81,7 @@ def _expect_revoked(twin: Twin, assigned: frozenset[TopicIdPartition]) -> int:
 def _expect_nothing_new(twin: Twin) -> None:
     """R29, R131: it goes on with its heartbeats while its listener runs, and says only what is new."""
     beat, epoch = heartbeat_of(twin), twin.member.view().member_epoch
-    if beat is None or twin.sent_on(beat.request_id) != twin.link:
+    if beat is None or twin.sent_on(beat.request_id) != twin.link or twin.member.coordinator is None:
         return
     answer = ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=_INTERVAL_MS)
     twin.tell(ResponseReceived(beat.request_id, answer))

@@ -116,7 +116,10 @@ class WishQuestions(Observer):
             stored = None if value == "" else value
             after = replace(metadata, **{name: stored})  # type: ignore[arg-type]
             moves = self._moves(group, member_id, metadata, after)
-            check = self._moved(group, {**self._metadata(), member_id: after}) if moves else _stays
+            moved = self._moved(group, {**self._metadata(), member_id: after})
+            check = moved if moves else _stays
+            if not moves and name == "subscribed_topic_regex":
+                check = _either(moved)  # if topics changed since, it accounts for what nobody wants any more, too
             yield self._question(f"only {name}", replace(beat, **{name: value}), metadata, check)  # type: ignore[arg-type]
 
     def _of_settled(self, group: ConsumerGroup, member_id: str, seen: Seen) -> Iterator[Question]:
@@ -307,6 +310,10 @@ def _computes(response: Response, _records: _Records) -> bool:
 
 def _does_not_compute(response: Response, records: _Records) -> bool:
     return not _computes(response, records)
+
+
+def _either(moved: _Check) -> _Check:
+    return lambda response, records: _stays(response, records) or moved(response, records)
 
 
 def _anything(_response: Response, _records: _Records) -> bool:
