@@ -351,17 +351,17 @@ class AssignorRound:
     # --------------------------------------------------------------------------------------- calls of the user's code
 
     def watch(self) -> None:
-        """Drop what counts no more, and abandon a call whose time is over."""
-        if not self._usable:
-            return
-        self._drop_stale()
+        """Drop what counts no more, and abandon a call whose time is over, whatever the coordinator has."""
+        if self._usable:
+            self._drop_stale()
         abandoned = self._calls.watch()
         if isinstance(abandoned, RunAssignor) and self._round is not None:
             if self._round.snapshot is abandoned.snapshot:
                 self._round = None
         elif isinstance(abandoned, CallOnAssignment):
             self._notices.given()
-        self._hurry_reason()
+        if self._usable:
+            self._hurry_reason()
 
     def advance(self) -> None:
         """Make the next call, once it is known what the heartbeat of this step did."""
@@ -395,7 +395,7 @@ class AssignorRound:
     def deadline_ms(self) -> int | None:
         """When `watch`, `advance` or `holds_back` would change by time alone."""
         if not self._usable:
-            return None
+            return self._calls.deadline_ms()
         times = (
             self._calls.deadline_ms(),
             self._notices.deadline_ms(),

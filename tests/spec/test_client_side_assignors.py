@@ -14,9 +14,10 @@ from kip848_client.assignors.interface import (
     PartitionAssignor,
 )
 from kip848_client.error_codes import RETRIABLE, ErrorCode
-from kip848_client.errors import ClientAssignorsUnsupportedError, InvalidAssignmentError
+from kip848_client.errors import AssignorTimeoutError, ClientAssignorsUnsupportedError, InvalidAssignmentError
 from kip848_client.member.assignor_events import (
     AssignorDone,
+    AssignorFailed,
     AssignorsUnsupported,
     CallOnAssignment,
     DescribeAssignors,
@@ -262,6 +263,22 @@ def test_r161_it_advertises_them_to_the_next_coordinator_that_has_it() -> None:
     member.offered = AssigningHarness.offered
     member.step(CoordinatorDisconnected(1))
     assert next_heartbeat(member).client_assignors == (assignor(),)
+
+
+def test_r161_a_call_that_hangs_is_abandoned_in_time_whatever_the_next_coordinator_has() -> None:
+    """If it were not, the member would ask to be woken at a time that is over as soon as another coordinator has it."""
+    member = AssigningHarness(settings={"assignor_fallback": True})
+    member.become_stable({"t": [0]})
+    next_heartbeat(member)
+    member.answer_round(flag=True)
+    member.answer_prepare()
+    member.take_call(RunAssignor)
+    member.offered = frozenset()
+    member.step(CoordinatorDisconnected(1))
+    pass_time(member, LIMIT_MS)
+    (failed,) = member.emitted(AssignorFailed)
+    assert isinstance(failed.error, AssignorTimeoutError)
+    assert member.emitted(AssignorsUnsupported)
 
 
 # ----------------------------------------------------------------------------------------------------------- the round
