@@ -30,10 +30,11 @@ from kip848_client.simulation.group_checkers import (
 )
 from kip848_client.simulation.input_checkers import AssignorInputs, WatchedAssignors
 from kip848_client.simulation.mirror import IdPartition, Mirror
-from kip848_client.simulation.observer import Observer, Observers
+from kip848_client.simulation.observer import Observers
 from kip848_client.simulation.reconcile_checkers import HeartbeatSteps
 from kip848_client.simulation.timer_checkers import RunningTimers
 from kip848_client.simulation.violation import fail
+from kip848_client.simulation.walk import Walk
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -58,14 +59,8 @@ _LOST: Final = 0.08
 _ODD_SEED: Final = 1_000_003
 
 
-class ForeignWalk(Observer):
+class ForeignWalk(Walk):
     """All that holds of the coordinator holds with members of other clients, too."""
-
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
-        self._world = world
-        self._cluster = cluster
-        self._mirror = mirror
-        self._config = config
 
     def converged(self) -> None:
         """Walk."""
@@ -191,7 +186,7 @@ class _Walk:
                 self._run(10)
         self._observers.converged()
 
-    def _run(self, for_ms: int = 300) -> None:
+    def _run(self, for_ms: int) -> None:
         self._world.run_until(self._world.now_ms + for_ms)
 
     # --------------------------------------------------------------------------------------------------------- actions

@@ -23,10 +23,8 @@ from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Mirror
-from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
+from kip848_client.simulation.walk import Walk
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -64,14 +62,8 @@ class _Sender(NamedTuple):
     epoch: int
 
 
-class OffsetWalk(Observer):
+class OffsetWalk(Walk):
     """S11: who may commit may, nobody else, and what was committed is what is answered."""
-
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
-        self._world = world
-        self._cluster = cluster
-        self._mirror = mirror
-        self._config = config
 
     def converged(self) -> None:
         """Walk."""

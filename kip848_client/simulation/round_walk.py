@@ -13,19 +13,15 @@ from dataclasses import replace
 from typing import Final
 
 from kip848_client.coordinator.assignment_round import AssignmentRound
-from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import ClientAssignor, GroupMember
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Mirror
-from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.questions import join
 from kip848_client.simulation.round_bench import RoundBench, asked_by
 from kip848_client.simulation.round_model import Asked, ask, away_of, is_understood, offers_of, runners
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
+from kip848_client.simulation.walk import Walk
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
     ConsumerGroupHeartbeatRequest,
@@ -52,14 +48,8 @@ _NONE: Final = 0.03
 _TIMEOUT_MS: Final = 5_000
 
 
-class RoundWalk(Observer):
+class RoundWalk(Walk):
     """S10: the assignor is one that all offer, who can run it is asked, and somebody else when that one fails."""
-
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
-        self._world = world
-        self._cluster = cluster
-        self._mirror = mirror
-        self._config = config
 
     def converged(self) -> None:
         """Walk."""
