@@ -297,6 +297,34 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/reconciler Reconciler.claim_owned: self.current.local_epoch + 1 => self.current.local_epoch - 1": (
         "a number that has to be another one, whichever"
     ),
+    "coordinator/timers Timers._queue: self._sequence += 1 => nothing": "which of two that are due at once comes first",
+    "coordinator/topics TopicsImage.__post_init__: if topic.racks => every one": (
+        "topics without racks, and topics with none: nothing is preferred for either"
+    ),
+    "member/assignor_values spec_of: if topic_id in topics => every one": (
+        "a snapshot has every topic that its members subscribe to"
+    ),
+    "member/commit_requests read_fetch: if topic.topic_id != ZERO_UUID => every one": "nobody has the id of no topic",
+    "member/commits Commits.coordinator_wanted: any((commit.request_id is None and (not commit.ended) for commit in "
+    "self._queue)) => all((commit.request_id is None and (not commit.ended) for commit in self._queue))": (
+        "a member looks for its coordinator whatever it commits; one that assigns partitions itself is never played"
+    ),
+    "member/heartbeat Heartbeats.restart: self.expedite = False => nothing": (
+        "the next heartbeat is a join, which goes at once"
+    ),
+    "member/member Member.__init__: (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, "
+    "NO_EPOCH) => (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, True, config.member_id, NO_EPOCH)": (
+        "the first step makes another view, before anybody looks"
+    ),
+    "member/member Member._next_view: self._view.version + 1 => self._view.version - 1": (
+        "a number that has to be another one, whichever"
+    ),
+    "member/offset_fetches _partition_error: min(result.failed.items()) => max(result.failed.items())": (
+        "which of several that failed is named"
+    ),
+    "member/reconciler Reconciler._learn: topic_id not in wanted or self._names.get(topic_id) == name => "
+    "topic_id not in wanted and self._names.get(topic_id) == name": "more names are kept than are needed",
+    "member/reconciler Reconciler.advance: return => nothing": "outside of a group nothing is unknown, and nothing due",
     "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
@@ -315,6 +343,12 @@ SURVIVORS: Final[Mapping[str, str]] = {
     "member/membership Membership.check_poll_timer: self._discovery.known and self._leaving.can_be_named() => "
     "self._discovery.known or self._leaving.can_be_named()": (
         "a late member that a coordinator of version 0 has not named yet: tests/member"
+    ),
+    "member/membership Membership.leave: self._release.hurry() => nothing": (
+        "close() inside a listener of a member that was removed meanwhile (R62): tests/spec"
+    ),
+    "member/membership Membership._free_own_instance: True => False": (
+        "a coordinator that refuses a freed instance id again and again (R145): tests/spec"
     ),
 }
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
