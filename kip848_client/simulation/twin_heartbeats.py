@@ -58,7 +58,7 @@ PASSING: Final = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_REMOVED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+REMOVED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _FATAL: Final = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "READ",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "permission",
@@ -216,7 +216,7 @@ def _removes(twin: Twin, beat: SendRequest, rng: random.Random) -> None:
     member = twin.member
     before, leaving = member.view(), twin.is_in(Phase.LEAVE_REVOKING)
     leaves = [number for number, call in twin.calls.items() if isinstance(call, LeaveRequested)]
-    refuse(twin, beat, rng.choice(_REMOVED))
+    refuse(twin, beat, rng.choice(REMOVED))
     after = member.view()
     if after.readable or after.member_epoch != NO_EPOCH or twin.did_any(SurfaceError) or twin.did_any(Fail):
         twin.wrong("was removed, and must read nothing, and tell nobody")

@@ -24,7 +24,7 @@ from kip848_client.member.events import (
 from kip848_client.member.leaving import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.member.states import IN_GROUP, MemberState, Phase
 from kip848_client.model import NO_EPOCH, TopicIdPartition
-from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of, refuse
+from kip848_client.simulation.twin_heartbeats import REASON, REMOVED, heartbeat_of, refuse
 from kip848_client.simulation.twin_targets import answer
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -32,7 +32,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
-_REMOVED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _LIMIT_MS: Final = 3_600_000
 _REMOVALS: Final = 3
 _INTERVAL_MS: Final = 100_000
@@ -170,7 +169,7 @@ def ask_about_removals(twin: Twin, rng: random.Random) -> bool:
     if beat is None or not twin.is_in(Phase.IN_SYNC):
         return True
     for removals in range(1, 1 + _REMOVALS):
-        refuse(twin, beat, rng.choice(_REMOVED))
+        refuse(twin, beat, rng.choice(REMOVED))
         if not twin.is_in(Phase.JOINING) or member.coordinator is None:
             twin.wrong("was removed with nothing, and must join again")
         sent = twin.asked(ConsumerGroupHeartbeatRequest)
