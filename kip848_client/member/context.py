@@ -100,7 +100,8 @@ class Context:
         self.phase = new
         self.statistics.moved(old, new, now_ms=self.now_ms)
         if new.state is not old.state:
-            self._machine.fire(trigger)
+            public = self._machine.fire(trigger)
+            assert public is new.state, f"the public machine went to {public} and not to {new.state}"
             self.emit(StateChanged(old.state, new.state, trigger, self.epoch))
 
     @property

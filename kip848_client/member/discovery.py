@@ -53,8 +53,8 @@ class Discovery:
         self._on_refused = on_refused
         self._on_connection_refused = on_connection_refused
         self._backoff = context.new_backoff()
-        self._proven = True
-        """The coordinator that was found last worked as one; or none was found yet."""
+        self._unproven_ms: int | None = None
+        """When the coordinator that was found last was, as long as it has not worked as one."""
         self._finding = False
         self._connecting: int | None = None
         self._node: BrokerNode | None = None
@@ -81,6 +81,10 @@ class Discovery:
         """Start a lookup if somebody needs the coordinator and nothing is under way."""
         if not wanted or self.known or self._finding or self._connecting is not None:
             return
+        if self._unproven_ms is not None:
+            # Found, and lost before it worked: brokers that each name the other would be asked in a loop.
+            self._backoff.pace(self._unproven_ms)
+            self._unproven_ms = None
         if self._context.now_ms < self._backoff.ready_ms:
             return
         config = self._context.config
@@ -118,17 +122,14 @@ class Discovery:
                 text = f"no coordinator for group {group_id!r}: {message or 'the broker gave no reason'}; still trying"
                 self._refuse(error_for_code(code, text), key=code)
             return
-        if not self._proven:
-            # The next lookup keeps a distance, or brokers that disagree about the coordinator would be asked in a loop.
-            self._backoff.pace(self._context.now_ms)
-        self._proven = False
+        self._unproven_ms = self._context.now_ms
         self._node = node
         self._connecting = self._context.expect(None, self._connect_failed)
         self._context.emit(ConnectCoordinator(self._connecting, node, self._context.config.request_timeout_ms))
 
     def proven(self) -> None:
         """The coordinator answered a heartbeat as one: if it moves now, the next one is looked up at once."""
-        self._proven = True
+        self._unproven_ms = None
 
     def _find_failed(self, failure: RequestFailed) -> None:
         self._finding = False
@@ -154,6 +155,7 @@ class Discovery:
     def _connect_failed(self, failure: RequestFailed) -> None:
         self._connecting = None
         self._node = None
+        self._unproven_ms = None
         self._backoff.failed(self._context.now_ms)
         if failure.kind in _FINAL:
             self._on_connection_refused(failure)

@@ -134,7 +134,6 @@ class Membership:
         self._context.incarnation += 1
         self._context.epoch = 0
         self._joining_since_ms = self._context.now_ms
-        self._reconciler.reset()
         self._heartbeats.restart(removals=self._removals)
 
     # -------------------------------------------------------------------------------------------------- heartbeats

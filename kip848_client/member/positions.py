@@ -75,6 +75,8 @@ class _Slot:
     position: OffsetAndMetadata | None = None
     timestamp: int = LATEST_TIMESTAMP
     lookup: Lookup | None = None
+    listing: int | None = None
+    """Number of the request for the offset of `timestamp`; an answer to an earlier one, of another, does not count."""
 
 
 class Positions:
@@ -108,6 +110,8 @@ class Positions:
             slot = self._slots[partition]
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
                 slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
+            elif slot.stage in {_Stage.RESET, _Stage.RESETTING}:
+                slot.position = OffsetAndMetadata(slot.timestamp)
             self._set(slot, _Stage.NOT_READY)
             self._forget_lookup(slot)
 
@@ -180,7 +184,6 @@ class Positions:
         slot.backoff.reset()
         slot.lookup = None
         self._set(slot, _Stage.RESET)
-        slot.position = None
         slot.timestamp = timestamp
 
     # ----------------------------------------------------------------------------------------------------- advance
@@ -301,18 +304,22 @@ class Positions:
         request_id = self._context.expect(None, self._list_failed)
         for slot in slots:
             self._set(slot, _Stage.RESETTING)
+            slot.listing = request_id
         self._listing[request_id] = slots
         timestamps = {slot.partition.topic_partition: slot.timestamp for slot in slots}
         self._context.emit(ListOffsets(request_id, timestamps, self._context.config.request_timeout_ms))
+
+    def _listed(self, request_id: int) -> list[_Slot]:
+        """Those that still wait for this very request; one that was sought meanwhile waits for another, or for none."""
+        slots = self._listing.pop(request_id, [])
+        return [slot for slot in slots if slot.stage is _Stage.RESETTING and slot.listing == request_id]
 
     def listed(self, event: OffsetsListed) -> None:
         """The partitions' leaders answered."""
         self._context.finish(event.request_id)
         failed: list[_Slot] = []
         codes: dict[TopicPartition, int] = {}
-        for slot in self._listing.pop(event.request_id, []):
-            if slot.stage is not _Stage.RESETTING:
-                continue
+        for slot in self._listed(event.request_id):
             key = slot.partition.topic_partition
             position = event.offsets.get(key)
             if key not in event.errors and position is not None and position.offset >= 0:
@@ -326,7 +333,6 @@ class Positions:
         self._complain(codes, "position")
 
     def _list_failed(self, failure: RequestFailed) -> None:
-        slots = self._listing.pop(failure.request_id, [])
-        self._retry([slot for slot in slots if slot.stage is _Stage.RESETTING], _Stage.RESET)
+        self._retry(self._listed(failure.request_id), _Stage.RESET)
         if not is_passing(failure):
             self._context.surface(failure_error(failure), key=("positions", failure.kind))

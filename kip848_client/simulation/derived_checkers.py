@@ -5,7 +5,6 @@ Only in probing runs: both look at the whole group. Does not own: the comparison
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,15 +12,24 @@ from typing import Any, Final
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import ApiRequest, TopicsChanged
+from kip848_client.coordinator.records import (
+    current_tombstone,
+    group_epoch_tombstone,
+    member_metadata_tombstone,
+    target_epoch_tombstone,
+    target_tombstone,
+)
+from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.coordinator.snapshot import GroupSnapshot
 from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.errors import IllegalStateError
 from kip848_client.simulation.cluster import Cluster, compact
 from kip848_client.simulation.group_checkers import same_as_log
 from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.questions import join
+from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -80,10 +88,7 @@ class AccountedTopics(Observer):
         grown = tuple(
             replace(topic, partition_count=topic.partition_count + (topic.name == names[0])) for topic in image.topics
         )
-        other = GroupCoordinator(self._config, rng=random.Random(0))
-        other.apply(other.handle(TopicsChanged(TopicsImage(grown, image.version + 1)), now_ms=0))
-        for record in self._cluster.log:
-            other.replay(record)
+        other = coordinator_reading(self._cluster.log, self._config, image=TopicsImage(grown, image.version + 1))
         other.loaded(now_ms=0)
         for member_id, seen in self._mirror.members.items():
             if seen.epoch > 0:
@@ -155,10 +160,46 @@ class CountedMembers(Observer):
                 same_as_log(other, self._reading(compact([*log, *records])))
 
     def _reading(self, log: Sequence[CoordinatorRecord]) -> GroupCoordinator:
-        coordinator = GroupCoordinator(self._config, rng=random.Random(0))
-        for record in log:
-            coordinator.replay(record)
-        return coordinator
+        return coordinator_reading(log, self._config)
+
+
+class DamagedLogs(Observer):
+    """S9: records that say that something is gone before what it has is gone are not believed, whoever wrote them."""
+
+    def __init__(self, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._config = config
+
+    def converged(self) -> None:
+        """Let another one read on where the log of the run ends."""
+        group, group_id = self._mirror.group, self._mirror.group_id
+        if group is None:
+            return
+        for member_id, seen in sorted(self._mirror.members.items()):
+            gone = member_metadata_tombstone(group_id, member_id=member_id)
+            self._refuse(gone)
+            if seen.epoch != -1:
+                self._refuse(target_tombstone(group_id, member_id=member_id), gone)
+            if member_id in group.target:
+                self._refuse(current_tombstone(group_id, member_id=member_id), gone)
+        if self._mirror.members:
+            self._refuse(group_epoch_tombstone(group_id))
+        if group.target:
+            self._refuse(target_epoch_tombstone(group_id))
+
+    def _refuse(self, *records: CoordinatorRecord) -> None:
+        reader = coordinator_reading(self._cluster.log, self._config)
+        *before, last = records
+        for record in before:
+            reader.replay(record)
+        try:
+            reader.replay(last)
+        except IllegalStateError as error:
+            if self._mirror.group_id not in str(error):
+                fail("S9", f"{error} does not say which group's log is damaged")
+            return
+        fail("S9", f"a log that goes on with {records} is believed")
 
 
 def _same_picture(group: ConsumerGroup, picture: GroupSnapshot | None) -> None:

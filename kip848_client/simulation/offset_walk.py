@@ -15,7 +15,6 @@ from uuid import UUID
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import GroupMember
 from kip848_client.coordinator.requests import ApiRequest, GroupMessage, TopicsChanged
 from kip848_client.coordinator.result import CoordinatorResult
@@ -23,6 +22,7 @@ from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.walk import Walk
 from kip848_client.wire.messages.offset_commit import (
@@ -80,10 +80,7 @@ class _Walk:
         self._config = replace(config, offset_metadata_max_bytes=_LONGEST)
         self._group_id = group_id
         self._image = cluster.topics.image
-        self._coordinator = GroupCoordinator(self._config, rng=random.Random(0))
-        self._do(self._coordinator.handle(TopicsChanged(self._image), now_ms=0))
-        for record in cluster.log:
-            self._coordinator.replay(record)
+        self._coordinator = coordinator_reading(cluster.log, self._config, image=self._image)
         self._stored: dict[str, _Stored] = {group_id: {}, _ELSEWHERE: {}}
         for topic, partitions in self._coordinator.committed(group_id).items():
             for index, one in partitions.items():

@@ -39,8 +39,6 @@ class _Pace:
     """When one member may look for its coordinator, and ask for offsets, again. Times of its own clock."""
 
     lookup_ms: int = 0
-    proven: bool = True
-    """The coordinator that was found last answered a heartbeat."""
     fetches: dict[_Asked, int] = field(default_factory=dict)
 
 
@@ -74,13 +72,9 @@ class RetryPace(Observer):
         pace = self._paces[consumer.name]
         match response:
             case ConsumerGroupHeartbeatResponse(error_code=0):
-                pace.proven = True
+                pace.lookup_ms = 0  # the coordinator that was found is one
             case FindCoordinatorResponse():
-                failed = response.error_code or any(found.error_code for found in response.coordinators)
-                if failed or not pace.proven:
-                    pace.lookup_ms = consumer.now_ms + least_backoff_ms(consumer, 0)
-                if not failed:
-                    pace.proven = False
+                pace.lookup_ms = consumer.now_ms + least_backoff_ms(consumer, 0)
             case OffsetFetchResponse():
                 assert isinstance(request, OffsetFetchRequest)
                 failed = response.error_code or any(

@@ -12,11 +12,11 @@ from kip848_client.assignors import TopicPartitions as Partitions
 from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import ApiRequest, GroupMessage, TopicsChanged
+from kip848_client.coordinator.requests import ApiRequest, GroupMessage
 from kip848_client.coordinator.result import CoordinatorResult
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.round_model import Asked, away_of, offers_of
 from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -33,10 +33,7 @@ class RoundBench:
         self._config = config
         self._group_id = group_id
         self._now_ms = now_ms
-        self._coordinator = GroupCoordinator(config, rng=random.Random(0))
-        self._do(self._coordinator.handle(TopicsChanged(cluster.topics.image), now_ms=now_ms))
-        for record in cluster.log:
-            self._coordinator.replay(record)
+        self._coordinator = coordinator_reading(cluster.log, config, image=cluster.topics.image)
         self._coordinator.loaded(now_ms=now_ms)
         self._computed_ms: int | None = None
         """When the last target was installed or computed."""

@@ -16,16 +16,18 @@ from kip848_client.coordinator.group_configs import (
 from kip848_client.coordinator.requests import ConfigChanged
 from kip848_client.coordinator.result import GroupConfigReplaced, SoftChange
 from kip848_client.errors import ConfigError
+from kip848_client.member.settings import MemberConfig
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 _INT32_MAX: Final = 2**31 - 1
 
 
 class Settings(Observer):
-    """S13: a setting of the broker, or of a group, that is out of its bounds or contradicts another one is refused."""
+    """S13: a setting of a broker, a group or a member that is out of its bounds or contradicts another is refused."""
 
     def __init__(self, world: World, cluster: Cluster, config: CoordinatorConfig) -> None:
         self._world = world
@@ -42,6 +44,14 @@ class Settings(Observer):
                 taken = False
             if taken != good:
                 fail("S13", f"settings of a broker: {changes} are taken: {taken}")
+        for changes, good in _of_member():
+            try:
+                MemberConfig(**{"group_id": "elsewhere", "member_id": "somebody", **changes})  # type: ignore[arg-type]
+                taken = True
+            except ConfigError:
+                taken = False
+            if taken != good:
+                fail("S13", f"settings of a member: {changes} are taken: {taken}")
         config = self._config
         for overrides, fits in _of_group(config):
             try:
@@ -98,6 +108,30 @@ def _of_broker(config: CoordinatorConfig) -> Iterator[tuple[Mapping[str, object]
     )
     yield from ((changes, True) for changes in fitting)
     yield from ((changes, False) for changes in bad)
+
+
+def _of_member() -> Iterator[tuple[Mapping[str, object], bool]]:
+    """(what is set, whether it is taken)."""
+    for name, least in (
+        ("assignor_timeout_ms", 1),
+        ("max_poll_interval_ms", 1),
+        ("rebalance_timeout_ms", 1),
+        ("request_timeout_ms", 1),
+        ("retry_backoff_ms", 0),
+        ("retry_backoff_max_ms", 0),
+        ("auto_commit_interval_ms", 0),
+        ("unreleased_instance_retry_ms", 0),
+    ):
+        yield {name: least}, True
+        yield {name: least - 1}, False
+    assignors = (Assignor("somebody's", 0, 1, 0, 1, b""),)
+    yield {"auto_commit_interval_ms": None}, True
+    yield {"client_assignors": assignors}, True
+    yield {"server_assignor": "uniform"}, True
+    yield {"client_assignors": assignors, "server_assignor": "uniform"}, False
+    for name in ("group_id", "member_id", "instance_id"):
+        yield {name: ""}, False
+    yield {"group_id": " "}, False
 
 
 def _of_group(config: CoordinatorConfig) -> Iterator[tuple[Mapping[str, str], bool]]:

@@ -21,7 +21,7 @@ from kip848_client.simulation.assignor_checkers import InstalledTargets, RoundRe
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Coverage
-from kip848_client.simulation.derived_checkers import AccountedTopics, CountedMembers
+from kip848_client.simulation.derived_checkers import AccountedTopics, CountedMembers, DamagedLogs
 from kip848_client.simulation.fact_checkers import ToldFacts
 from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
 from kip848_client.simulation.foreign_walk import ForeignWalk
@@ -36,13 +36,15 @@ from kip848_client.simulation.group_checkers import (
     TargetLegality,
 )
 from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
-from kip848_client.simulation.input_checkers import AssignorInputs, Limits, Refreshes, Resolutions, WatchedAssignors
+from kip848_client.simulation.input_checkers import AssignorInputs, Limits, WatchedAssignors
 from kip848_client.simulation.install_questions import InstallQuestions
+from kip848_client.simulation.manual_walk import ManualWalk
 from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat, ToldOwnership
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer, Observers
 from kip848_client.simulation.offset_walk import OffsetWalk
+from kip848_client.simulation.pattern_checkers import Refreshes, Resolutions
 from kip848_client.simulation.prompt_checkers import AwaitedLeave, NoEpochOutside, ToldAssignors
 from kip848_client.simulation.questions import Questions
 from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
@@ -187,6 +189,7 @@ class Stage:
             AssignorInputs(self.world, self.cluster, self.mirror, self._watched, self._config),
             AccountedTopics(self.cluster, self.mirror, self._config),
             HeartbeatSteps(self.cluster, self.mirror),
+            DamagedLogs(self.cluster, self.mirror, self._config),
             CountedMembers(self.world, self.cluster, self._config, group_id=GROUP),
             RunningTimers(self.world, self.cluster, self.mirror, session_ms=self.scenario.session_timeout_ms),
             Resolutions(
@@ -208,6 +211,7 @@ class Stage:
             RoundWalk(self.world, self.cluster, self.mirror, self._config),
             OffsetWalk(self.world, self.cluster, self.mirror, self._config),
             ForeignWalk(self.world, self.cluster, self.mirror, self._config),
+            ManualWalk(self.world, self.cluster, self.mirror, self._config),
         ]
 
     # -------------------------------------------------------------------------------------------------------- consumers

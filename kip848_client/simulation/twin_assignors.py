@@ -22,6 +22,8 @@ from kip848_client.member.assignor_events import (
 from kip848_client.member.events import (
     Fail,
     FailureKind,
+    ListenerDone,
+    LosePartitions,
     MetadataUpdated,
     RequestFailed,
     RequestMetadata,
@@ -30,7 +32,7 @@ from kip848_client.member.events import (
     SurfaceError,
 )
 from kip848_client.member.states import IN_GROUP, Phase
-from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twin_heartbeats import REASON, REMOVED, heartbeat_of, refuse
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -254,15 +256,36 @@ def ask_about_a_told_target(twin: Twin, rng: random.Random) -> bool:
             twin.wait(_INTERVAL_MS)
         if twin.is_calling(DescribeAssignors) or heartbeat_of(twin) is None:
             return True
+    _expect_nothing_of_before(twin, rng)
     return True
 
 
-def _expect_told(twin: Twin, epoch: int, partitions: tuple[str, ...], error: int) -> None:
+def _expect_nothing_of_before(twin: Twin, rng: random.Random) -> None:
+    """R172: who joins again and is given no target is not told that of an earlier life."""
+    beat = heartbeat_of(twin)
+    if beat is None or twin.sent_on(beat.request_id) != twin.link:
+        return
+    refuse(twin, beat, rng.choice(REMOVED))
+    for lost in twin.did(LosePartitions):
+        twin.tell(ListenerDone(lost.token, None))
+    if not twin.is_in(Phase.JOINING) or twin.is_calling():
+        return
+    if heartbeat_of(twin) is None:
+        twin.wait(twin.longest_backoff_ms)
+    if heartbeat_of(twin) is None:
+        return
+    _accept(twin, epoch=3)
+    call = twin.assigning
+    if isinstance(call, CallOnAssignment):
+        _expect_told(twin, 3, (), 0, metadata=b"")
+
+
+def _expect_told(twin: Twin, epoch: int, partitions: tuple[str, ...], error: int, *, metadata: bytes = b"told") -> None:
     call = twin.assigning
     if not isinstance(call, CallOnAssignment):
         twin.wrong("must tell its assignors of their target")
     said = (tuple(str(tip) for tip in call.partitions), call.error, call.metadata, call.group_metadata.member_epoch)
-    wanted = (partitions, error, b"told", epoch)
+    wanted = (partitions, error, metadata, epoch)
     if said != wanted or call.group_metadata.group_id != twin.config.group_id:
         twin.wrong(f"must tell its assignors {wanted}")
     twin.tell(OnAssignmentDone(call.call_id))

@@ -132,6 +132,29 @@ def _expect_leave(
         twin.wrong("must do what was wanted while it left, and nothing else")
     if wish:
         _expect_join(twin)
+    elif sent and twin.did_any(LeaveDone) and sent[0] in twin.waits_for(SendRequest) and not twin.closing:
+        _leaves_again(twin, sent[0])
+
+
+def _leaves_again(twin: Twin, late: SendRequest) -> None:
+    """R135: the answer to a leave that nobody waits for any more is not that to the next one."""
+    twin.tell(SubscriptionChanged(_WISH))
+    _expect_join(twin)
+    beat = heartbeat_of(twin)
+    if beat is None:
+        return
+    number = twin.next_number()
+    twin.tell(LeaveRequested(number, twin.now_ms + _LIMIT_MS, closing=False))
+    sent = twin.asked(ConsumerGroupHeartbeatRequest)
+    if len(sent) != 1:
+        twin.wrong("must leave")
+    answer = ConsumerGroupHeartbeatResponse(member_epoch=-1)
+    twin.tell(ResponseReceived(late.request_id, answer))
+    if twin.effects:
+        twin.wrong("must wait for the answer to its own leave, not to the one before")
+    twin.tell(ResponseReceived(sent[0].request_id, answer))
+    if [effect.leave_id for effect in twin.did(LeaveDone)] != [number]:
+        twin.wrong("has left")
 
 
 def _end(twin: Twin, leave: SendRequest, waiting: set[int], rng: random.Random, *, until_ms: int) -> None:

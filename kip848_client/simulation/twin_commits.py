@@ -121,7 +121,7 @@ def expect_commit(twin: Twin, sent: SendRequest, offsets: dict[TopicPartition, O
     assert isinstance(request, OffsetCommitRequest)
     ids = {tip.topic: tip.topic_id for tip in twin.member.view().assigned}
     view = twin.member.view()
-    said = _positions_of(sent)
+    said = positions_of(sent)
     who = (request.group_id, request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     wanted = (twin.config.group_id, view.member_id, view.member_epoch, twin.config.instance_id)
     if said != offsets or who != wanted or any(topic.topic_id != ids.get(topic.name) for topic in request.topics):
@@ -130,7 +130,7 @@ def expect_commit(twin: Twin, sent: SendRequest, offsets: dict[TopicPartition, O
         twin.wrong("knows the ids of its topics, and may send the newest version")
 
 
-def _positions_of(sent: SendRequest) -> dict[TopicPartition, OffsetAndMetadata]:
+def positions_of(sent: SendRequest) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a request commits."""
     request = sent.request
     assert isinstance(request, OffsetCommitRequest)
@@ -229,7 +229,7 @@ def _expect_retry(twin: Twin, commit: _Commit, code: int) -> None:
 
 
 def _says(sent: SendRequest, commit: _Commit) -> bool:
-    said = _positions_of(sent)
+    said = positions_of(sent)
     return said.keys() == commit.offsets.keys() and all(position.metadata == "told" for position in said.values())
 
 
@@ -246,6 +246,12 @@ def _expect_late(twin: Twin, commit: _Commit, code: int) -> None:
     cause = error.__cause__
     if not isinstance(cause, BrokerError) or cause.code != code or str(cause) not in str(error):
         twin.wrong(f"must name the last error, {code}")
+    for sent in twin.waits_for_answer(OffsetCommitRequest):  # R153
+        if _says(sent, commit):
+            view, node = twin.member.view(), twin.member.coordinator
+            answer_commit(twin, sent, ErrorCode.NOT_COORDINATOR)
+            if twin.effects or twin.member.view() is not view or twin.member.coordinator is not node:
+                twin.wrong("must not mind what is said of a commit that is over")
 
 
 def _moves(twin: Twin, commit: _Commit, rng: random.Random) -> None:
@@ -397,7 +403,7 @@ def ask_about_an_automatic_commit(twin: Twin, rng: random.Random) -> bool:
     lonely = len(sent) == 1 and not any(isinstance(call, CommitRequested) for call in twin.calls.values())
     if not twin.is_in(Phase.COMMITTING) or not lonely or twin.member.coordinator is None or twin.commit_failed:
         return False
-    committed = _positions_of(sent[0])
+    committed = positions_of(sent[0])
     if rng.random() < 0.5:
         code = rng.choice(
             (0, *_PASSES[1:], *_RAISED, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -420,7 +426,7 @@ def ask_about_an_automatic_commit(twin: Twin, rng: random.Random) -> bool:
         if twin.is_in(Phase.COMMITTING):
             twin.wrong("must commit again")
         return True
-    said = _positions_of(again[-1])
+    said = positions_of(again[-1])
     if any(partition not in said or said[partition].offset != later[partition].offset for partition in later):
         twin.wrong(f"must commit {later}")
     return True

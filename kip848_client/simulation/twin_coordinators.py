@@ -23,7 +23,9 @@ from kip848_client.member.events import (
     OffsetsFetched,
     RequestFailed,
     ResponseReceived,
+    SendRequest,
     SurfaceError,
+    Tick,
 )
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
@@ -170,25 +172,46 @@ def _is_found(twin: Twin, rng: random.Random) -> None:
 
 def _is_found_again(twin: Twin, rng: random.Random) -> None:
     """R26: brokers that each name the other are asked once per back-off, and not more seldom either."""
-    first = True
+    began_ms = twin.now_ms
     while twin.is_in(*HEARTBEATING) and twin.waits_for_answer(FindCoordinatorRequest):
-        answer_lookup(twin)
-        answered_ms = twin.now_ms
-        twin.tell(CoordinatorConnected(twin.waits_for(ConnectCoordinator)[-1].request_id, VERSIONS))
-        beat = heartbeat_of(twin)
-        if beat is None or not twin.asked(ConsumerGroupHeartbeatRequest):
+        beat = _found_and_asked(twin)
+        if beat is None:
             return
+        found_ms = twin.now_ms
         twin.tell(ResponseReceived(beat.request_id, ConsumerGroupHeartbeatResponse(error_code=ELSEWHERE[0])))
-        paced = not twin.asked(FindCoordinatorRequest)
-        if not first and not paced:
+        if twin.asked(FindCoordinatorRequest):
             twin.wrong("must not ask in a loop brokers that each name the other")
-        first = False
-        if paced:
-            twin.wait(answered_ms + int(1.2 * twin.config.retry_backoff_ms) + 1 - twin.now_ms)
-            if not twin.asked(FindCoordinatorRequest):
-                twin.wrong("must look for a coordinator that moved again within the shortest back-off")
-        if twin.now_ms > answered_ms + _LONG_MS or rng.random() < 0.3:
-            return
+        twin.wait(twin.least_backoff_ms - 1)
+        if twin.asked(FindCoordinatorRequest):
+            twin.wrong("must keep a distance from the lookup that found no coordinator")
+        twin.wait(found_ms + int(1.2 * twin.config.retry_backoff_ms) + 1 - twin.now_ms)
+        if not twin.asked(FindCoordinatorRequest):
+            twin.wrong("must look for a coordinator that moved again within the shortest back-off")
+        if twin.now_ms > began_ms + _LONG_MS or rng.random() < 0.3:
+            break
+    if twin.is_in(*HEARTBEATING) and not twin.is_in(Phase.LEAVE_REVOKING):
+        _works_and_moves(twin)
+
+
+def _found_and_asked(twin: Twin) -> SendRequest | None:
+    """Find the coordinator that is looked for. Returns the heartbeat that goes to it at once, if one does."""
+    answer_lookup(twin)
+    twin.tell(CoordinatorConnected(twin.waits_for(ConnectCoordinator)[-1].request_id, VERSIONS))
+    return heartbeat_of(twin) if twin.asked(ConsumerGroupHeartbeatRequest) else None
+
+
+def _works_and_moves(twin: Twin) -> None:
+    """R26: one that took a heartbeat is one; if it moves after that, nobody loses a back-off."""
+    beat = _found_and_asked(twin)
+    if beat is None:
+        return
+    answer = ConsumerGroupHeartbeatResponse(member_epoch=max(1, twin.member.view().member_epoch))
+    twin.tell(ResponseReceived(beat.request_id, answer))
+    if twin.member.coordinator is None:
+        return
+    twin.tell(CoordinatorDisconnected(NODE.node_id))
+    if len(twin.asked(FindCoordinatorRequest)) != 1:
+        twin.wrong("must look at once for a coordinator that worked, and moved")
 
 
 def _fails(twin: Twin, rng: random.Random) -> None:
@@ -277,6 +300,17 @@ def _with_the_first_version(twin: Twin, connect: ConnectCoordinator, rng: random
     member_id = twin.config.member_id if twin.confirmed else ""
     if beats[0].subscribed_topic_regex is not None or beats[0].member_id != member_id:
         twin.wrong(f"must send what version 0 has, as {member_id!r}")
+    if twin.is_in(Phase.JOINING) and not twin.confirmed and not twin.closing:
+        _expires_unnamed(twin)
+
+
+def _expires_unnamed(twin: Twin) -> None:
+    """R125, R132: nobody named it yet, so it has no name to leave by."""
+    polled_ms, limit_ms = twin.now_ms, twin.config.max_poll_interval_ms
+    twin.tell(Tick(polled_ms))
+    twin.tell(Tick(polled_ms), at_ms=polled_ms + limit_ms + 1)
+    if twin.asked(ConsumerGroupHeartbeatRequest) or not twin.is_in(Phase.AWAITING_POLL):
+        twin.wrong("was not polled in time, and must go without a word: the coordinator has not named it")
 
 
 def _without_assignors(twin: Twin, connect: ConnectCoordinator, rng: random.Random) -> None:

@@ -12,6 +12,7 @@ from kip848_client.errors import ErrorCode, MaxPollExceededError
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
+    Fail,
     LeaveDone,
     LeaveRequested,
     ListenerDone,
@@ -228,3 +229,62 @@ def _expect_named(twin: Twin, owned: frozenset[TopicIdPartition]) -> None:
     named = None if said is None else {(topic.topic_id, index) for topic in said for index in topic.partitions}
     if named is not None and not {(tip.topic_id, tip.partition) for tip in owned} <= named:
         twin.wrong(f"must name all that it has: {sorted(map(str, owned))}")
+
+
+def ask_about_a_lapse_in_a_call(twin: Twin, rng: random.Random) -> bool:
+    """R62, R83, R128: a call of its listener takes too long, and it leaves inside of it, or not. False without one."""
+    member, call = twin.member, twin.listener
+    if not twin.is_in(Phase.REVOKING, Phase.ASSIGNING) or call is None or twin.closing:
+        return False
+    twin.wait(0)
+    if not twin.is_in(Phase.REVOKING, Phase.ASSIGNING):
+        return True
+    owned, polled_ms = member.view().assigned, twin.now_ms
+    twin.tell(Tick(polled_ms), at_ms=polled_ms + twin.config.max_poll_interval_ms + 1)
+    if not twin.is_in(Phase.STALE_RELEASE) or twin.did_any(LosePartitions) or member.view().readable:
+        twin.wrong("was not polled in time: it must read nothing, and wait for its listener")
+    rest = owned - (call.partitions if isinstance(call, RevokePartitions) else frozenset())
+    number = twin.next_number()
+    leaves = rng.random() < 0.5
+    twin.tell(LeaveRequested(number, twin.now_ms + _LIMIT_MS, closing=False) if leaves else ListenerDone(call.token))
+    calls = twin.did(LosePartitions)
+    if [one.partitions for one in calls] != [rest] * bool(rest) or twin.did_any(RevokePartitions):
+        twin.wrong(f"must lose {sorted(map(str, rest))}")
+    if leaves and ([one.leave_id for one in twin.did(LeaveDone)] != [number] or member.view().assigned):
+        twin.wrong("left already: it must return at once, with nothing")
+    for token in (*([call.token] if leaves else []), *(one.token for one in calls)):
+        twin.tell(ListenerDone(token, None))
+    if not twin.is_in(Phase.IDLE if leaves else Phase.AWAITING_POLL):
+        twin.wrong("must want nothing any more" if leaves else "must wait for poll()")
+    return True
+
+
+def ask_about_an_own_instance(twin: Twin, rng: random.Random) -> bool:
+    """R144 to R146: removed, and refused as a second holder of its own instance id. False unless it is static."""
+    beat, member, config = heartbeat_of(twin), twin.member, twin.config
+    if beat is None or config.instance_id is None or not twin.is_in(Phase.IN_SYNC) or twin.closing:
+        return False
+    if twin.sent_on(beat.request_id) != twin.link or config.client_assignors or config.unreleased_instance_retry_ms:
+        return False
+    answer(twin, epoch=member.view().member_epoch)
+    if heartbeat_of(twin) is None:
+        twin.wait(_INTERVAL_MS)
+    beat = heartbeat_of(twin)
+    if beat is None or not twin.is_in(Phase.IN_SYNC):
+        return True
+    refuse(twin, beat, rng.choice(REMOVED))
+    for call in twin.did(LosePartitions):
+        twin.tell(ListenerDone(call.token, None))
+    if heartbeat_of(twin) is None:
+        twin.wait(twin.longest_backoff_ms)
+    for tries in range(2):
+        beat = heartbeat_of(twin)
+        if beat is None or not twin.is_in(Phase.JOINING):
+            twin.wrong("must join again")
+        refuse(twin, beat, ErrorCode.UNRELEASED_INSTANCE_ID)
+        said = [one.request.member_epoch for one in twin.asked(ConsumerGroupHeartbeatRequest)]  # type: ignore[attr-defined]
+        if tries == 0 and (said != [STATIC_LEAVE_EPOCH, 0] or twin.did_any(Fail, SurfaceError)):
+            twin.wrong("may hold its instance id itself: it must free that, and join again at once")
+        if tries == 1 and (said or not twin.did_any(Fail)):
+            twin.wrong("freed its instance id, and it is refused again: somebody else has it")
+    return True

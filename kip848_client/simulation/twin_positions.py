@@ -1,4 +1,4 @@
-"""What a member would do about each answer to a question for positions or names, and about none: R74, R75, R90 to R101.
+"""What a member would do about each answer to a question for positions, and about none: R90 to R101.
 
 Asked of twins; see `twins`. Does not own: committed() of the application (`twin_offsets`).
 """
@@ -23,7 +23,6 @@ from kip848_client.member.events import (
     PositionLost,
     PositionSet,
     RequestFailed,
-    RequestMetadata,
     SendRequest,
     StartFetching,
     SurfaceError,
@@ -259,30 +258,3 @@ def _expect_listed(twin: Twin, tip: TopicIdPartition, timestamp: int) -> None:
     begun = {key: one for effect in twin.did(StartFetching) for key, one in effect.positions.items()}
     if begun.get(tip) != found:
         twin.wrong(f"must start {tip} at {found}")
-
-
-def ask_about_names(twin: Twin, rng: random.Random) -> bool:
-    """R75: nobody answers who knows the names of topics. False unless they are asked for, and still needed."""
-    asked = twin.waits_for(RequestMetadata)
-    if not asked or twin.config.client_assignors or not twin.is_in(*IN_GROUP):
-        return False
-    wanted = {topic_id for topic_id, _ in twin.member.snapshot().target}
-    if not asked[-1].topic_ids <= wanted - twin.named:
-        return False
-    view = twin.member.view()
-    twin.tell(RequestFailed(asked[-1].request_id, rng.choice(list(FailureKind)), REASON))
-    if twin.did_any(SurfaceError) or (
-        twin.did(RequestMetadata) and twin.did(RequestMetadata)[0].topic_ids == asked[-1].topic_ids
-    ):
-        twin.wrong("must ask for names again after a back-off, and tell nobody")
-    if twin.member.view().assigned != view.assigned:
-        twin.wrong("must keep what it has")
-    if twin.did_any(RequestMetadata):
-        return True
-    twin.wait(twin.least_backoff_ms - 1)
-    if twin.did_any(RequestMetadata):
-        twin.wrong("asks for names before its back-off is over")
-    twin.wait(twin.longest_backoff_ms)
-    if not twin.did_any(RequestMetadata) or twin.did(RequestMetadata)[0].topic_ids != asked[-1].topic_ids:
-        twin.wrong(f"must ask for the names of {sorted(map(str, asked[-1].topic_ids))} again")
-    return True

@@ -30,15 +30,17 @@ from kip848_client.simulation.twin_heartbeats import (
 )
 from kip848_client.simulation.twin_lapses import (
     ask_about_a_lapse,
+    ask_about_a_lapse_in_a_call,
     ask_about_a_leave_in_a_call,
+    ask_about_an_own_instance,
     ask_about_removals,
 )
+from kip848_client.simulation.twin_names import ask_about_names
 from kip848_client.simulation.twin_offsets import ask_about_committed
 from kip848_client.simulation.twin_positions import (
     ask_about_a_seek,
     ask_about_a_start,
     ask_about_an_end,
-    ask_about_names,
 )
 from kip848_client.simulation.twin_targets import (
     ask_about_a_lost_call,
@@ -73,6 +75,8 @@ OF_THE_MOMENT: Final[Sequence[Question]] = (
     ask_about_a_leave_in_a_call,
     ask_about_a_lost_call,
     ask_about_removals,
+    ask_about_an_own_instance,
+    ask_about_a_lapse_in_a_call,
     ask_about_a_round,
     ask_about_an_unknown_assignor,
     ask_about_a_wish_for_another_target,

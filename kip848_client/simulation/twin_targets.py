@@ -14,6 +14,8 @@ from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
     FetchOffsetsRequested,
+    LeaveDone,
+    LeaveRequested,
     ListenerDone,
     LosePartitions,
     MetadataUpdated,
@@ -88,6 +90,8 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
     _revoke(twin, revoked=owned - kept, kept=kept, rng=rng)
     _assign(twin, kept=kept, added=soon, rng=rng)
     _acknowledge(twin, kept | soon, epoch=epoch, whole=not late)
+    if owned - kept and not late and rng.random() < 0.5:
+        _returns(twin, had=kept | soon, back=owned - kept, epoch=epoch + 1)
     if late:
         _later(twin, had=kept | soon, late=late, epoch=epoch)
     return True
@@ -167,10 +171,18 @@ def _expect_names(twin: Twin, soon: _Tips, late: _Tips) -> None:
     twin.tell(MetadataUpdated({**known, **strange}, asked[0].request_id))
     if not late and twin.did_any(RequestMetadata):
         twin.wrong("knows all names")
-    if late and not twin.waits_for(RequestMetadata):
+    if late:
+        early = [*twin.did(RequestMetadata), *_asked_within(twin, twin.least_backoff_ms - 1)]
+        if early:
+            twin.wrong("asks again for a name before its back-off is over")
         twin.wait(twin.longest_backoff_ms)
         if [one.topic_ids for one in twin.did(RequestMetadata)] != [{_LATE}]:
             twin.wrong("must ask again for the name that it lacks")
+
+
+def _asked_within(twin: Twin, for_ms: int) -> list[RequestMetadata]:
+    twin.wait(for_ms)
+    return twin.did(RequestMetadata)
 
 
 def _expect_patience(twin: Twin, what: str) -> None:
@@ -255,16 +267,20 @@ def _assign(twin: Twin, *, kept: _Tips, added: _Tips, rng: random.Random) -> Non
         partitions = frozenset(tip.topic_partition for tip in added)
         twin.tell(FetchOffsetsRequested(twin.next_number(), partitions, twin.now_ms + _INTERVAL_MS))
     twin.tell(ListenerDone(calls[0].token, None))
-    asked = {
+    if _looked_up(twin) != {(tip.topic_id, tip.partition) for tip in added} or twin.did_any(StartFetching):
+        twin.wrong(f"must ask for the offsets of {sorted(map(str, added))}")
+    if twin.member.view().readable != {tip.topic_partition for tip in kept | added}:
+        twin.wrong("must read all that it has")
+
+
+def _looked_up(twin: Twin) -> set[tuple[UUID, int]]:
+    """What it asks the offsets of."""
+    return {
         (topic.topic_id, index)
         for one in twin.asked(OffsetFetchRequest)
         for topic in one.request.groups[0].topics or ()  # type: ignore[attr-defined]
         for index in topic.partition_indexes
     }
-    if asked != {(tip.topic_id, tip.partition) for tip in added} or twin.did_any(StartFetching):
-        twin.wrong(f"must ask for the offsets of {sorted(map(str, added))}")
-    if twin.member.view().readable != {tip.topic_partition for tip in kept | added}:
-        twin.wrong("must read all that it has")
 
 
 def _acknowledge(twin: Twin, owned: _Tips, *, epoch: int, whole: bool) -> None:
@@ -308,6 +324,22 @@ def _later(twin: Twin, *, had: _Tips, late: _Tips, epoch: int) -> None:
     _acknowledge(twin, had | late, epoch=epoch, whole=True)
 
 
+def _returns(twin: Twin, *, had: _Tips, back: _Tips, epoch: int) -> None:
+    """R90: what it gave up was read by others since: it starts where they committed, not where it was itself."""
+    answer(twin, epoch=epoch, target=had | back)
+    for asked in twin.did(RequestMetadata):  # a name that was of no use is forgotten
+        twin.tell(MetadataUpdated({tip.topic_id: tip.topic for tip in back}, asked.request_id))
+    twin.tell(AppPolled())
+    for commit in twin.asked(OffsetCommitRequest):
+        answer_commit(twin, commit, 0)
+    calls = twin.did(AssignPartitions)
+    if [one.partitions for one in calls] != [back] or twin.did_any(RevokePartitions):
+        twin.wrong(f"must call on_partitions_assigned with {sorted(map(str, back))}")
+    twin.tell(ListenerDone(calls[0].token, None))
+    if _looked_up(twin) != {(tip.topic_id, tip.partition) for tip in back} or twin.did_any(StartFetching):
+        twin.wrong(f"must ask for the offsets of {sorted(map(str, back))}, which others had meanwhile")
+
+
 def ask_about_a_removal_in_a_run(twin: Twin, rng: random.Random) -> bool:
     """R59, R60, R83: removed while its listener runs. False unless it does."""
     beat, member = heartbeat_of(twin), twin.member
@@ -319,6 +351,9 @@ def ask_about_a_removal_in_a_run(twin: Twin, rng: random.Random) -> bool:
     twin.tell(ResponseReceived(beat.request_id, ConsumerGroupHeartbeatResponse(error_code=25)))
     if member.view().readable or twin.did_any(LosePartitions) or twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wrong("was removed: it must read nothing, and wait for its listener")
+    if rng.random() < 0.3:
+        _leaves_after_a_removal(twin, call, owned, rng)
+        return True
     error = ValueError(REASON) if rng.random() < 0.4 else None
     twin.tell(ListenerDone(call.token, error))
     revoked = call.partitions if isinstance(call, RevokePartitions) and error is None else frozenset()
@@ -330,6 +365,24 @@ def ask_about_a_removal_in_a_run(twin: Twin, rng: random.Random) -> bool:
     if not twin.is_in(Phase.JOINING) or member.view().assigned:
         twin.wrong("must join again, with nothing")
     return True
+
+
+def _leaves_after_a_removal(
+    twin: Twin, call: RevokePartitions | AssignPartitions | LosePartitions, owned: _Tips, rng: random.Random
+) -> None:
+    """R62, R83: it leaves inside that very call: what the call revokes counts as revoked, and the rest is lost."""
+    number = twin.next_number()
+    twin.tell(LeaveRequested(number, twin.now_ms + _INTERVAL_MS, closing=rng.random() < 0.5))
+    rest = owned - (call.partitions if isinstance(call, RevokePartitions) else frozenset())
+    lost = twin.did(LosePartitions)
+    if [one.partitions for one in lost] != [rest] * bool(rest):
+        twin.wrong(f"must lose {sorted(map(str, rest))}")
+    if [one.leave_id for one in twin.did(LeaveDone)] != [number] or twin.member.view().assigned:
+        twin.wrong("was removed, and has left at once, with nothing")
+    for token in (call.token, *(one.token for one in lost)):
+        twin.tell(ListenerDone(token, None))
+        if twin.effects or not twin.is_in(Phase.IDLE):
+            twin.wrong("wants nothing any more, and must do nothing")
 
 
 def ask_about_a_lost_call(twin: Twin, rng: random.Random) -> bool:

@@ -340,9 +340,6 @@ SURVIVORS: Final[Mapping[str, str]] = {
     "member/commits Commits.coordinator_wanted: not commit.ended => commit.ended": (
         "a commit of a consumer that assigns partitions itself, which is never played: tests/member"
     ),
-    "member/discovery Discovery.proven: self._proven = True => nothing": (
-        "a coordinator that moves twice in a row may be looked for a back-off later than it is (R26)"
-    ),
     "member/membership Membership.check_poll_timer: self._discovery.known and self._leaving.can_be_named() => "
     "self._discovery.known or self._leaving.can_be_named()": (
         "a late member that a coordinator of version 0 has not named yet: tests/member"

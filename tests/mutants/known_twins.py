@@ -7,6 +7,7 @@ from typing import Any
 from kip848_client.member.commit_requests import FetchResult, read_fetch
 from kip848_client.member.commits import Commits
 from kip848_client.member.discovery import Discovery
+from kip848_client.member.positions import Positions
 from tests.mutants.registry import Patch, mutant
 
 
@@ -22,6 +23,19 @@ def _(patch: Patch) -> None:
 @mutant("a commit that nobody waits for any more ends the others", "C10")
 def _(patch: Patch) -> None:
     patch.setattr(Commits, "abandon", lambda self, _: self._queue.clear())
+
+
+@mutant("the answer to an earlier seek is where a partition starts", "C10")
+def _(patch: Patch) -> None:
+    def listed(self: Positions, request_id: int) -> list[Any]:
+        return self._listing.pop(request_id, [])
+
+    patch.setattr(Positions, "_listed", listed)
+
+
+@mutant("a consumer that assigns partitions itself looks for no coordinator", "C10")
+def _(patch: Patch) -> None:
+    patch.setattr(Commits, "coordinator_wanted", property(lambda _: False))
 
 
 @mutant("a member goes on with a coordinator that does not know heartbeats", "C10")

@@ -154,6 +154,18 @@ def test_r26_a_coordinator_that_moves_is_looked_up_at_once() -> None:
         member.answer_heartbeat()
 
 
+def test_r26_a_coordinator_that_moves_before_it_worked_is_looked_up_after_a_backoff() -> None:
+    """Also the first one of several that each name another."""
+    member = stable()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=ErrorCode.NOT_COORDINATOR)
+    lookups_before = len(member.emitted(ConnectCoordinator))
+    member.answer_heartbeat(error=ErrorCode.NOT_COORDINATOR)
+    assert len(member.emitted(ConnectCoordinator)) == lookups_before
+    member.advance(120)
+    assert len(member.emitted(ConnectCoordinator)) == lookups_before + 1
+
+
 def test_r26_brokers_that_disagree_are_not_asked_in_a_loop() -> None:
     """Each says that the other is the coordinator: a lookup costs a connection, too."""
     member = stable()

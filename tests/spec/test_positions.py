@@ -30,7 +30,7 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from tests.spec.arrange import ONE, TWO, answer_heartbeats, fence, fetches, looking_up
+from tests.spec.arrange import INTERVAL_MS, ONE, TWO, answer_heartbeats, fence, fetches, looking_up
 from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness
 
 T0 = TopicPartition("t", 0)
@@ -194,6 +194,43 @@ def test_r97_a_result_for_a_partition_that_was_sought_is_dropped() -> None:
     member.step(PositionSet(T0, OffsetAndMetadata(99)))
     member.answer_fetch({"t-0": 5, "t-1": 6})
     assert member.history == ["fetch(t-0@99)", "fetch(t-1@6)"]
+
+
+@pytest.mark.parametrize("first_fails", [False, True])
+def test_r97_a_second_seek_is_answered_by_its_own_lookup(*, first_fails: bool) -> None:
+    """seek_to_beginning(), then seek_to_end(): the answer to the first is not where it wants to be."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 5})
+    member.step(PositionSet(T0, OffsetAndMetadata(-2)))
+    beginning = member.take_waiting(ListOffsets)
+    member.step(PositionSet(T0, OffsetAndMetadata(-1)))
+    end = member.take_waiting(ListOffsets)
+    member.forget_history()
+    if first_fails:
+        member.step(RequestFailed(beginning.request_id, FailureKind.TIMED_OUT, "scripted"))
+    else:
+        member.step(OffsetsListed(beginning.request_id, {T0: OffsetAndMetadata(0)}, {}))
+    assert member.history == []
+    member.step(OffsetsListed(end.request_id, {T0: OffsetAndMetadata(90)}, {}))
+    assert member.history == ["fetch(t-0@90)"]
+
+
+def test_r97_a_seek_that_is_looked_up_outlives_a_revocation_that_failed() -> None:
+    """The partition stays, and the application wanted its end, not what it committed."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 5})
+    member.step(PositionSet(T0, OffsetAndMetadata(-1)))
+    late = member.take_waiting(ListOffsets)
+    member.assign_more({})
+    member.poll()
+    member.finish_call("revoked", "t-0", error=ValueError("scripted"))
+    member.step(OffsetsListed(late.request_id, {T0: OffsetAndMetadata(7)}, {}))
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=3, assignment=ONE)
+    member.poll()
+    member.finish_call("assigned")
+    assert member.take_waiting(ListOffsets).timestamps == {T0: -1}
+    assert fetches(member) == []
 
 
 def test_r98_equal_calls_share_one_request() -> None:

@@ -1,0 +1,28 @@
+"""Another coordinator that reads the log of a run: what walks and checkers ask; nothing comes back to the run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.requests import TopicsChanged
+from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.coordinator.topics import TopicsImage
+
+
+def coordinator_reading(
+    log: Iterable[CoordinatorRecord], config: CoordinatorConfig, *, image: TopicsImage | None = None
+) -> GroupCoordinator:
+    """One with the state that *log* leads to.
+
+    Args:
+        image: the topics that it knows before it reads; none if left out.
+    """
+    coordinator = GroupCoordinator(config, rng=random.Random(0))
+    if image is not None:
+        coordinator.apply(coordinator.handle(TopicsChanged(image), now_ms=0))
+    for record in log:
+        coordinator.replay(record)
+    return coordinator
