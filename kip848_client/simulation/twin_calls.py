@@ -12,28 +12,34 @@ from kip848_client.member.events import (
     AppPolled,
     CallAbandoned,
     FailureKind,
+    FetchOffsetsRequested,
     LeaveDone,
     LeaveMode,
     LeaveRequested,
     ListenerDone,
+    ListOffsets,
     LosePartitions,
+    OffsetsListed,
     PausePartitions,
     RequestFailed,
     ResponseReceived,
     RevokePartitions,
     SendRequest,
+    StartFetching,
     SubscriptionChanged,
     SurfaceError,
 )
 from kip848_client.member.leaving import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.member.states import IN_GROUP, MemberState, Phase
-from kip848_client.model import NO_EPOCH, Subscription, TopicIdPartition
+from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twin_offsets import answer_fetch, partitions_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 
 _LIMIT_MS: Final = 30_000
 _INTERVAL_MS: Final = 1_000
@@ -55,6 +61,8 @@ def ask_about_a_leave(twin: Twin, rng: random.Random) -> bool:
         twin.tell(LeaveRequested(other, until_ms + 1, closing=False))
         twin.tell(LeaveRequested(nobody, until_ms + 1, closing=False))
         twin.tell(CallAbandoned(nobody))
+        if rng.random() < 0.4:
+            _expect_no_start(twin)
         if in_sync and rng.random() < 0.4:
             _expect_nothing_new(twin)
         wish = _want_something_else(twin, rng)
@@ -76,6 +84,19 @@ def _expect_revoked(twin: Twin, assigned: frozenset[TopicIdPartition]) -> int:
     if twin.did_any(LosePartitions) or twin.effects.index(pauses[0]) > twin.effects.index(revokes[0]):
         twin.wrong("must pause before it revokes, and lose nothing")
     return revokes[0].token
+
+
+def _expect_no_start(twin: Twin) -> None:
+    """R131: what was asked for, to know where to start, is of no use any more."""
+    asking = any(isinstance(call, FetchOffsetsRequested) for call in twin.calls.values())
+    for sent in twin.waits_for_answer(OffsetFetchRequest):
+        answer_fetch(twin, sent, found=dict.fromkeys(partitions_of(sent), OffsetAndMetadata(3, 1)))
+        if twin.did_any(StartFetching, ListOffsets) or (twin.did_any(SendRequest) and not asking):
+            twin.wrong("leaves, and must begin to read nothing")
+    for listed in twin.waits_for(ListOffsets):
+        twin.tell(OffsetsListed(listed.request_id, dict.fromkeys(listed.timestamps, OffsetAndMetadata(3, 1)), {}))
+        if twin.effects:
+            twin.wrong("leaves, and must begin to read nothing")
 
 
 def _expect_nothing_new(twin: Twin) -> None:

@@ -20,6 +20,8 @@ from kip848_client.member.events import (
     Fail,
     FailureKind,
     FetchOffsetsRequested,
+    LeaveDone,
+    LeaveRequested,
     OffsetsFetched,
     RequestFailed,
     ResponseReceived,
@@ -27,6 +29,7 @@ from kip848_client.member.events import (
     SurfaceError,
     Tick,
 )
+from kip848_client.member.leaving import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.simulation.clientside import VERSIONS
@@ -301,7 +304,22 @@ def _with_the_first_version(twin: Twin, connect: ConnectCoordinator, rng: random
     if beats[0].subscribed_topic_regex is not None or beats[0].member_id != member_id:
         twin.wrong(f"must send what version 0 has, as {member_id!r}")
     if twin.is_in(Phase.JOINING) and not twin.confirmed and not twin.closing:
-        _expires_unnamed(twin)
+        rng.choice((_expires_unnamed, _leaves_unnamed))(twin)
+
+
+def _leaves_unnamed(twin: Twin) -> None:
+    """R139: it waits for its name, and leaves by that."""
+    beat, number = heartbeat_of(twin), twin.next_number()
+    assert beat is not None
+    twin.tell(LeaveRequested(number, twin.now_ms + _LONG_MS, closing=False))
+    if twin.effects and (twin.asked(ConsumerGroupHeartbeatRequest) or twin.did_any(LeaveDone)):
+        twin.wrong("must wait until the coordinator named it, and then leave")
+    answer = ConsumerGroupHeartbeatResponse(member_id="named", member_epoch=4, heartbeat_interval_ms=1_000)
+    twin.tell(ResponseReceived(beat.request_id, answer))
+    said = [(one.request.member_id, one.request.member_epoch) for one in twin.asked(ConsumerGroupHeartbeatRequest)]  # type: ignore[attr-defined]
+    static = twin.config.instance_id is not None
+    if said != [("named", STATIC_LEAVE_EPOCH if static else LEAVE_EPOCH)] or twin.did_any(LeaveDone):
+        twin.wrong("was named, and must leave")
 
 
 def _expires_unnamed(twin: Twin) -> None:

@@ -13,12 +13,15 @@ from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
     Fail,
+    FailureKind,
     LeaveDone,
     LeaveRequested,
     ListenerDone,
     LosePartitions,
+    RequestFailed,
     ResponseReceived,
     RevokePartitions,
+    SendRequest,
     SurfaceError,
     Tick,
 )
@@ -54,9 +57,11 @@ def ask_about_a_lapse(twin: Twin, rng: random.Random) -> bool:
     due_ms = member.deadline_ms()
     if due_ms is None or due_ms > twin.now_ms + 1:
         twin.wrong(f"must leave at {twin.now_ms + 1}, and wants to be woken at {due_ms}")
-    connected = member.coordinator is not None
+    connected, before_it = member.coordinator is not None, heartbeat_of(twin)
     twin.tell(Tick(polled_ms), at_ms=twin.now_ms + 1)
     token = _expect_lapse(twin, before.assigned, leaves=connected)
+    if before_it is not None:
+        _is_not_heard(twin, before_it, rng)
     if token is not None:
         rng.choice((_polls_inside, _polls_after, _leaves_inside))(twin, token, rng)
     else:
@@ -98,6 +103,19 @@ def _expect_lapse(twin: Twin, assigned: frozenset[TopicIdPartition], *, leaves: 
         if twin.effects or twin.member.view() is not view:
             twin.wrong("left, and the answer to that changes nothing")
     return calls[0].token if calls else None
+
+
+def _is_not_heard(twin: Twin, late: SendRequest, rng: random.Random) -> None:
+    """R126: nor does what becomes of the heartbeat of before disturb anybody."""
+    view = twin.member.view()
+    if rng.random() < 0.5:
+        twin.tell(RequestFailed(late.request_id, rng.choice(list(FailureKind)), REASON))
+        if twin.did_any(Fail, SurfaceError):
+            twin.wrong("left, and must not mind that a heartbeat of before failed")
+    else:
+        refuse(twin, late, rng.choice((0, ErrorCode.GROUP_AUTHORIZATION_FAILED, *REMOVED)))
+    if twin.member.view() is not view or twin.did_any(Fail, SurfaceError, LosePartitions):
+        twin.wrong("left, and must not mind what becomes of a heartbeat of before")
 
 
 def _polls_inside(twin: Twin, token: int, rng: random.Random) -> None:
@@ -264,7 +282,7 @@ def ask_about_an_own_instance(twin: Twin, rng: random.Random) -> bool:
     beat, member, config = heartbeat_of(twin), twin.member, twin.config
     if beat is None or config.instance_id is None or not twin.is_in(Phase.IN_SYNC) or twin.closing:
         return False
-    if twin.sent_on(beat.request_id) != twin.link or config.client_assignors or config.unreleased_instance_retry_ms:
+    if twin.sent_on(beat.request_id) != twin.link or config.client_assignors:
         return False
     answer(twin, epoch=member.view().member_epoch)
     if heartbeat_of(twin) is None:
@@ -277,14 +295,24 @@ def ask_about_an_own_instance(twin: Twin, rng: random.Random) -> bool:
         twin.tell(ListenerDone(call.token, None))
     if heartbeat_of(twin) is None:
         twin.wait(twin.longest_backoff_ms)
-    for tries in range(2):
-        beat = heartbeat_of(twin)
-        if beat is None or not twin.is_in(Phase.JOINING):
-            twin.wrong("must join again")
-        refuse(twin, beat, ErrorCode.UNRELEASED_INSTANCE_ID)
-        said = [one.request.member_epoch for one in twin.asked(ConsumerGroupHeartbeatRequest)]  # type: ignore[attr-defined]
-        if tries == 0 and (said != [STATIC_LEAVE_EPOCH, 0] or twin.did_any(Fail, SurfaceError)):
-            twin.wrong("may hold its instance id itself: it must free that, and join again at once")
-        if tries == 1 and (said or not twin.did_any(Fail)):
-            twin.wrong("freed its instance id, and it is refused again: somebody else has it")
+    said = _is_refused_again(twin)
+    if said != [STATIC_LEAVE_EPOCH, 0] or twin.did_any(Fail, SurfaceError):
+        twin.wrong("may hold its instance id itself: it must free that, and join again at once")
+    began_ms, patience_ms = twin.now_ms, config.unreleased_instance_retry_ms
+    if patience_ms:
+        if _is_refused_again(twin) or twin.did_any(Fail):
+            twin.wrong("freed its instance id once, and must wait for the one who has it")
+        twin.wait(twin.longest_backoff_ms)
+        twin.wait(began_ms + patience_ms - twin.now_ms)
+    if _is_refused_again(twin) or not twin.did_any(Fail):
+        twin.wrong("freed its instance id, and it is refused again: somebody else has it")
     return True
+
+
+def _is_refused_again(twin: Twin) -> list[int]:
+    """Somebody holds its instance id. Returns the epochs that it says to that."""
+    beat = heartbeat_of(twin)
+    if beat is None or not twin.is_in(Phase.JOINING):
+        twin.wrong("must join again")
+    refuse(twin, beat, ErrorCode.UNRELEASED_INSTANCE_ID)
+    return [one.request.member_epoch for one in twin.asked(ConsumerGroupHeartbeatRequest)]  # type: ignore[attr-defined]

@@ -297,9 +297,10 @@ def _ends(twin: Twin, question: _Question, rng: random.Random) -> None:
     """R98, R153: who asks for the same shares the answer; who does not wait any more is not told."""
     other, later = twin.next_number(), twin.next_number()
     twin.tell(FetchOffsetsRequested(other, question.asked, twin.now_ms + _LIMIT_MS))
-    twin_asks = twin.asked(OffsetFetchRequest)
+    asked = twin.asked(OffsetFetchRequest)
     twin.tell(FetchOffsetsRequested(later, frozenset(), twin.now_ms + _LIMIT_MS))
-    if twin_asks or [effect.fetch_id for effect in twin.did(OffsetsFetched)] != [later]:
+    asked += twin.asked(OffsetFetchRequest)
+    if asked or [effect.fetch_id for effect in twin.did(OffsetsFetched)] != [later]:
         twin.wrong("must share the answer, and answer at once whoever asks for nothing")
     twin.tell(CallAbandoned(question.number))
     both = rng.random() < 0.3

@@ -186,7 +186,11 @@ def ask_about_an_end(twin: Twin, rng: random.Random) -> bool:
         offsets = {partition: OffsetAndMetadata(17, 4) for partition in rest}
         if rng.random() < 0.5:
             offsets[first] = OffsetAndMetadata(-1, 0)
-        twin.tell(OffsetsListed(sent.request_id, offsets, {} if code is None else {first: int(code)}))
+        codes = {} if code is None else {first: int(code)}
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and rest:
+            codes[rest[-1]] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            del offsets[rest[-1]]
+        twin.tell(OffsetsListed(sent.request_id, offsets, codes))
         begun = {
             tip.topic_partition: one for effect in twin.did(StartFetching) for tip, one in effect.positions.items()
         }

@@ -17,14 +17,18 @@ from kip848_client.member.events import (
     LeaveDone,
     LeaveRequested,
     ListenerDone,
+    ListOffsets,
     LosePartitions,
     MetadataUpdated,
     PausePartitions,
+    PositionSet,
     RequestMetadata,
     ResponseReceived,
     RevokePartitions,
     StartFetching,
 )
+from kip848_client.member.member import MemberSnapshot
+from kip848_client.member.positions import LATEST_TIMESTAMP
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition
 from kip848_client.simulation.twin_commits import answer_commit
@@ -65,7 +69,7 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
     late = frozenset(TopicIdPartition(_NAMES[_LATE], index, _LATE) for index in range(1) if rng.random() < 0.4)
     if kept | soon | late == owned:
         return False
-    epoch = view.member_epoch + 1
+    epoch, before, began_ms = view.member_epoch + 1, member.snapshot(), twin.now_ms
     answer(twin, epoch=epoch, target=kept | soon | late)
     if member.view().state is not MemberState.RECONCILING or member.view().readable != view.readable:
         twin.wrong("must be RECONCILING, and read on until poll()")
@@ -90,6 +94,7 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
     _revoke(twin, revoked=owned - kept, kept=kept, rng=rng)
     _assign(twin, kept=kept, added=soon, rng=rng)
     _acknowledge(twin, kept | soon, epoch=epoch, whole=not late)
+    _expect_counted(twin, before, latency_ms=twin.now_ms - began_ms)
     if owned - kept and not late and rng.random() < 0.5:
         _returns(twin, had=kept | soon, back=owned - kept, epoch=epoch + 1)
     if late:
@@ -110,6 +115,10 @@ def _comes_back(twin: Twin, owned: _Tips, *, epoch: int) -> None:
 
 def _stays(twin: Twin, owned: _Tips, *, revoked: _Tips, epoch: int, rng: random.Random) -> None:
     """R84: its listener raised when it was to give something up, and then it may keep that: it is read again."""
+    sought = min(revoked)
+    seeks = rng.random() < 0.5
+    if seeks:
+        twin.tell(PositionSet(sought.topic_partition, OffsetAndMetadata(LATEST_TIMESTAMP)))
     _poll(twin, owned=owned, revoked=revoked, rng=rng)
     calls = twin.did(RevokePartitions)
     if [one.partitions for one in calls] != [revoked]:
@@ -128,6 +137,9 @@ def _stays(twin: Twin, owned: _Tips, *, revoked: _Tips, epoch: int, rng: random.
     twin.tell(ListenerDone(assigned[0].token, None))
     if twin.member.view().readable != {tip.topic_partition for tip in owned}:
         twin.wrong("must read again what it keeps")
+    ends = {key for one in twin.did(ListOffsets) for key, stamp in one.timestamps.items() if stamp == LATEST_TIMESTAMP}
+    if seeks and sought.topic_partition not in ends:
+        twin.wrong(f"must look for the end of {sought}, where its application wanted to be")
 
 
 def answer(twin: Twin, *, epoch: int, target: _Tips | None = None) -> None:
@@ -324,6 +336,17 @@ def _later(twin: Twin, *, had: _Tips, late: _Tips, epoch: int) -> None:
     _acknowledge(twin, had | late, epoch=epoch, whole=True)
 
 
+def _expect_counted(twin: Twin, before: MemberSnapshot, *, latency_ms: int) -> None:
+    """R150, R151: one rebalance more, and how long it took."""
+    after = twin.member.snapshot()
+    found = (after.rebalances, after.failed_rebalances, after.last_rebalance_latency_ms, after.last_rebalance_ended_ms)
+    wanted = (before.rebalances + 1, before.failed_rebalances, latency_ms, twin.now_ms)
+    sums = (after.rebalance_latency_total_ms, after.rebalance_latency_max_ms)
+    longest_ms = max(before.rebalance_latency_max_ms, latency_ms)
+    if found != wanted or sums != (before.rebalance_latency_total_ms + latency_ms, longest_ms):
+        twin.wrong(f"must count its rebalances as {wanted}")
+
+
 def _returns(twin: Twin, *, had: _Tips, back: _Tips, epoch: int) -> None:
     """R90: what it gave up was read by others since: it starts where they committed, not where it was itself."""
     answer(twin, epoch=epoch, target=had | back)
@@ -392,6 +415,8 @@ def ask_about_a_lost_call(twin: Twin, rng: random.Random) -> bool:
         return False
     if twin.wait(rng.randint(0, 10_000)) and twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wrong("must be silent while it loses what it had")
+    if member.view().poll_wanted:
+        twin.wrong("was removed, and waits for its listener and for nothing else")
     twin.tell(ListenerDone(call.token, ValueError(REASON) if rng.random() < 0.5 else None))
     if not twin.is_in(Phase.JOINING) or member.view().assigned:
         twin.wrong("must join again, with nothing, whatever its listener did")

@@ -62,6 +62,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.schema import Request, Response
 
+_PATIENCE_MS: Final = 5_000
 _FIRST_NUMBER: Final = 1_000_000
 """Of calls that only a twin hears of."""
 
@@ -234,6 +235,7 @@ class Twin:
     def _note_effect(self, effect: MemberEffect) -> None:
         match effect:
             case SendRequest() | ConnectCoordinator() | RequestMetadata() | ListOffsets():
+                self._check_patience(effect)
                 self.under_way[effect.request_id] = (effect, self.link)
             case CommitDone(commit_id=number) | OffsetsFetched(fetch_id=number) | LeaveDone(leave_id=number):
                 self.calls.pop(number, None)
@@ -245,6 +247,14 @@ class Twin:
                 self.listener = effect
             case _:
                 pass
+
+    def _check_patience(self, effect: SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets) -> None:
+        """R35: how long it waits for an answer; to a heartbeat no longer than an interval, or a second."""
+        limit_ms = self.config.request_timeout_ms
+        if isinstance(effect, SendRequest) and isinstance(effect.request, ConsumerGroupHeartbeatRequest):
+            limit_ms = min(limit_ms, max(_PATIENCE_MS, self.member.snapshot().heartbeat_interval_ms))
+        if effect.timeout_ms != limit_ms:
+            self.wrong(f"waits for {effect.timeout_ms} ms, and not for {limit_ms}")
 
     # --------------------------------------------------------------------------------------------------------- looking
 

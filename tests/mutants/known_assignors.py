@@ -14,8 +14,8 @@ from tests.mutants.registry import MUTANTS, Mutant, Patch
 ASSIGNORS = "assignors"
 
 
-def _add(name: str, *killed_by: str, put: Any) -> None:
-    MUTANTS.append(Mutant(name, frozenset(killed_by), put, ASSIGNORS))
+def _add(name: str, *killed_by: str, put: Any, seed: int = 0) -> None:
+    MUTANTS.append(Mutant(name, frozenset(killed_by), put, ASSIGNORS, seed))
 
 
 def _taken_from_anybody(patch: Patch) -> None:
@@ -29,7 +29,14 @@ def _taken_from_anybody(patch: Patch) -> None:
     patch.setattr(install_assignment, "_prepared", prepared)
 
 
-_add("a result for an older snapshot is installed for the newest one", "S10", "S2", put=_taken_from_anybody)
+_add(
+    "a result for an older snapshot is installed for the newest one",
+    "S2",
+    "S10",
+    "S13",
+    put=_taken_from_anybody,
+    seed=38,
+)
 
 
 def _not_as_handed_in(patch: Patch) -> None:
