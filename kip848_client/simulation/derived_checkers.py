@@ -176,17 +176,28 @@ class DamagedLogs(Observer):
         group, group_id = self._mirror.group, self._mirror.group_id
         if group is None:
             return
-        for member_id, seen in sorted(self._mirror.members.items()):
+        everybody: list[CoordinatorRecord] = []
+        for member_id in sorted({*group.members, *group.target}):
+            has_nothing = current_tombstone(group_id, member_id=member_id)
+            shall_have_nothing = target_tombstone(group_id, member_id=member_id)
             gone = member_metadata_tombstone(group_id, member_id=member_id)
-            self._refuse(gone)
-            if seen.epoch != -1:
-                self._refuse(target_tombstone(group_id, member_id=member_id), gone)
-            if member_id in group.target:
-                self._refuse(current_tombstone(group_id, member_id=member_id), gone)
-        if self._mirror.members:
-            self._refuse(group_epoch_tombstone(group_id))
+            if member_id in group.members:
+                self._refuse(gone)
+                if group.members[member_id].current.member_epoch != -1:
+                    self._refuse(shall_have_nothing, gone)
+                if member_id in group.target:
+                    self._refuse(has_nothing, gone)
+            everybody += [has_nothing, shall_have_nothing, gone]
+        no_group, no_target = group_epoch_tombstone(group_id), target_epoch_tombstone(group_id)
+        if group.members:
+            self._refuse(no_group)
         if group.target:
-            self._refuse(target_epoch_tombstone(group_id))
+            self._refuse(no_target)
+        if group.target_epoch != -1:
+            self._refuse(*everybody, no_group)
+        reader = coordinator_reading([*self._cluster.log, *everybody, no_target, no_group], self._config)
+        if reader.group(group_id) is not None:
+            fail("S9", f"{group_id} is there after its last record said that it is gone")
 
     def _refuse(self, *records: CoordinatorRecord) -> None:
         reader = coordinator_reading(self._cluster.log, self._config)

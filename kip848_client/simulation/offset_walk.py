@@ -16,6 +16,7 @@ from uuid import UUID
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import GroupMember
+from kip848_client.coordinator.offset_store import offset_tombstone
 from kip848_client.coordinator.requests import ApiRequest, GroupMessage, TopicsChanged
 from kip848_client.coordinator.result import CoordinatorResult
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
@@ -25,6 +26,7 @@ from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.walk import Walk
+from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -70,6 +72,7 @@ class OffsetWalk(Walk):
         walk = _Walk(self._cluster, self._config, group_id=self._mirror.group_id, rng=self._world.random("offset walk"))
         for _ in range(_STEPS):
             walk.step()
+        walk.forget()
 
 
 class _Walk:
@@ -313,6 +316,22 @@ class _Walk:
             self._image = TopicsImage(tuple(topics), self._image.version + 1)
             result = self._coordinator.handle(TopicsChanged(self._image), now_ms=0)
             self._coordinator.apply(replace(result, records=()))
+
+    def forget(self) -> None:
+        """One offset after the other is forgotten: a group that has none, and no members, is no group."""
+        stored = sorted(self._stored[_ELSEWHERE])
+        for left, (topic, index) in reversed(list(enumerate(reversed(stored)))):
+            self._expect_listed(wanted=True)
+            self._coordinator.replay(offset_tombstone(_ELSEWHERE, topic=topic, partition=index))
+            if len(self._coordinator.committed(_ELSEWHERE)) > left:
+                fail("S11", f"offsets of {_ELSEWHERE} are left after all but {left} were forgotten")
+        self._expect_listed(wanted=False)
+
+    def _expect_listed(self, *, wanted: bool) -> None:
+        response, _ = self._ask(ListGroupsRequest(), 5)
+        assert isinstance(response, ListGroupsResponse)
+        if (_ELSEWHERE in {group.group_id for group in response.groups}) != wanted:
+            fail("S11", f"{_ELSEWHERE} is listed: {not wanted}, and has {self._coordinator.committed(_ELSEWHERE)}")
 
     def _ask(self, message: GroupMessage, version: int) -> tuple[object, CoordinatorResult]:
         request = ApiRequest(-1, version, message, 0, "walker", "/w")

@@ -220,6 +220,8 @@ def _removes(twin: Twin, beat: SendRequest, rng: random.Random) -> None:
     after = member.view()
     if after.readable or after.member_epoch != NO_EPOCH or twin.did_any(SurfaceError) or twin.did_any(Fail):
         twin.wrong("was removed, and must read nothing, and tell nobody")
+    if member.snapshot().member_epoch > 0:
+        twin.wrong("was removed, and has no epoch any more")
     if leaving:
         if {effect.leave_id for effect in twin.did(LeaveDone)} != set(leaves) or after.assigned:
             twin.wrong("was removed while it left, and has left")
@@ -273,6 +275,8 @@ def _expect_lost(twin: Twin, assigned: frozenset[object] | None, *, leaving: boo
     view = twin.member.view()
     if view.state is not MemberState.FATAL or view.readable or view.member_epoch != NO_EPOCH:
         twin.wrong("must be FATAL, and read nothing")
+    if twin.member.snapshot().member_epoch > 0:
+        twin.wrong("must have no epoch any more")
     if twin.did_any(RevokePartitions):
         twin.wrong("must lose what it has, and not revoke it")
     lost = twin.did(LosePartitions)

@@ -179,7 +179,7 @@ def _expect_names(twin: Twin, soon: _Tips, late: _Tips) -> None:
     twin.wait(twin.longest_backoff_ms - 1)
     _expect_patience(twin, "must wait for the names of what is new, for the longest back-off")
     known = {tip.topic_id: tip.topic for tip in soon}
-    strange = {UUID(int=0xC): "nobody asked for this"}
+    strange = {UUID(int=0xC): _NAMES[_SOON]}  # nobody asked for that one, which has the name of another
     twin.tell(MetadataUpdated({**known, **strange}, asked[0].request_id))
     if not late and twin.did_any(RequestMetadata):
         twin.wrong("knows all names")
