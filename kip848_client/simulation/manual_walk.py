@@ -57,6 +57,7 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 
+_WALKS: Final = 2
 _STEPS: Final = 60
 _PARTITIONS: Final = tuple(TopicPartition(topic, index) for topic in ("by hand", "by hand, too") for index in range(2))
 _ASKED: Final = TopicPartition("somebody asks", 0)
@@ -78,10 +79,11 @@ class ManualWalk(Walk):
             auto_offset_reset=rng.choice(list(ResetPolicy)),
             retry_backoff_ms=rng.choice((0, 100)),
         )
-        walk = _Walk(Twin("somebody by hand", config, random.Random(rng.random())), rng)
-        for _ in range(_STEPS):
-            walk.step()
-        walk.end()
+        for _ in range(_WALKS):
+            walk = _Walk(Twin("somebody by hand", config, random.Random(rng.random())), rng)
+            for _ in range(_STEPS):
+                walk.step()
+            walk.end()
 
 
 class _Walk(ManualModel):
@@ -92,6 +94,7 @@ class _Walk(ManualModel):
         self.number += 1
         kinds = (
             self._assign,
+            self._poll,
             self._poll,
             self._seek,
             self._commit,
@@ -153,7 +156,7 @@ class _Walk(ManualModel):
         fresh = {
             partition: OffsetAndMetadata(100 * self.number + partition.partition, 2, AUTOMATIC)
             for partition in sorted(started)
-            if rng.random() < 0.5
+            if rng.random() < 0.4
         }
         quiet = not self.commits_itself and not self.retries and AUTOMATIC not in self.under_way()
         interval_ms = twin.config.auto_commit_interval_ms

@@ -28,6 +28,7 @@ from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionValue
 
 _STRANGER: Final = "one with a pattern"
 
@@ -169,9 +170,12 @@ class Refreshes(Observer):
         """Ask another coordinator with the same log, at times to come, and with a topic more."""
         group, image = self._mirror.group, self._cluster.topics.image
         found = {} if group is None else group.resolved_regexes
-        if group is None or not found or found.keys() != group.regex_subscribers.keys():
+        if group is None or found.keys() != group.regex_subscribers.keys():
             return
         if any(one.version != image.version for one in found.values()) or not image.topics:
+            return
+        self._match_nothing(group, [one.timestamp_ms for one in found.values()])
+        if not found:
             return
         last_ms = max(one.timestamp_ms for one in found.values())
         rest_ms = self._config.consumer_regex_refresh_min_interval_ms
@@ -196,6 +200,22 @@ class Refreshes(Observer):
                 for seen in self._mirror.members.values():
                     if seen.epoch > 0:
                         self._ask(coordinator, group, seen, wall_ms=last_ms + after_ms, wanted=wanted)
+
+    def _match_nothing(self, group: ConsumerGroup, times_ms: Sequence[int]) -> None:
+        """S3: somebody joins with a pattern that no topic has: that moves the group, and finding nothing does not."""
+        wall_ms = max(times_ms, default=0) + self._config.consumer_regex_refresh_min_interval_ms + 1
+        reader = coordinator_reading(self._cluster.log, self._config, image=self._cluster.topics.image)
+        joins = join(group.group_id, subscribed_topic_names=None, subscribed_topic_regex="no topic has this name")
+        joined = reader.handle(ApiRequest(-1, 1, joins, wall_ms, _STRANGER, "/nowhere"), now_ms=0)
+        for record in joined.records:
+            reader.replay(record)
+        reader.apply(joined)
+        for task in joined.tasks:
+            matched = reader.handle(resolve(task, wall_ms=wall_ms), now_ms=0)
+            if any(isinstance(record.value, ConsumerGroupMetadataValue) for record in matched.records):
+                fail("S3", f"a pattern that matches nothing moves the group: {matched.records}")
+            if not any(isinstance(record.value, ConsumerGroupRegularExpressionValue) for record in matched.records):
+                fail("S6", f"nobody notes that a pattern matches nothing: {matched.records}")
 
     @staticmethod
     def _ask(coordinator: GroupCoordinator, group: ConsumerGroup, seen: Seen, *, wall_ms: int, wanted: bool) -> None:

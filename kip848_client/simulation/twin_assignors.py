@@ -232,9 +232,10 @@ def ask_about_a_told_target(twin: Twin, rng: random.Random) -> bool:
     if twin.is_calling() or member.coordinator is None or twin.waits_for(RequestMetadata):
         return False
     epoch, left_out = member.view().member_epoch, rng.random() < 0.3
+    known: list[TopicPartitions] = []
     for step, (topic_id, name) in enumerate(_TOPICS.items()):
         epoch += 1
-        pending = (TopicPartitions(topic_id, (0, 2)),)
+        pending = (*known, TopicPartitions(topic_id, (0, 2)))
         assignment = Assignment(
             topic_partitions=(),
             error=step,
@@ -247,17 +248,46 @@ def ask_about_a_told_target(twin: Twin, rng: random.Random) -> bool:
         asked = [one for one in twin.did(RequestMetadata) if one.topic_ids == {topic_id}]
         if not asked or twin.did_any(CallOnAssignment):
             twin.wrong(f"must ask for the name of {topic_id} before it tells its assignors")
+        if step == 0 and rng.random() < 0.4:
+            rng.choice((_waits_no_longer, _tells_nothing_of_before))(twin, asked[0], rng)
+            return True
         for one in asked:
             twin.tell(MetadataUpdated({} if left_out else {topic_id: name}, one.request_id))
         if twin.is_calling(DescribeAssignors):
             return True
-        _expect_told(twin, epoch, () if left_out else (f"{name}-0", f"{name}-2"), step)
+        told = [_TOPICS[topic.topic_id] for topic in pending]
+        _expect_told(twin, epoch, () if left_out else tuple(f"{one}-{index}" for one in told for index in (0, 2)), step)
+        if not left_out:
+            known.append(pending[-1])
         if heartbeat_of(twin) is None:
             twin.wait(_INTERVAL_MS)
         if twin.is_calling(DescribeAssignors) or heartbeat_of(twin) is None:
             return True
     _expect_nothing_of_before(twin, rng)
     return True
+
+
+def _waits_no_longer(twin: Twin, asked: RequestMetadata, rng: random.Random) -> None:
+    """R173: nobody answers; the listener waits for its assignors no longer than a call may take, and wakes for that."""
+    twin.wait(twin.config.assignor_timeout_ms - 1)
+    pending = twin.is_in(Phase.PENDING)
+    twin.wait(1)
+    if pending and twin.is_in(Phase.PENDING) and not twin.member.view().poll_wanted:
+        twin.wrong("must not wait for its assignors any longer")
+
+
+def _tells_nothing_of_before(twin: Twin, asked: RequestMetadata, rng: random.Random) -> None:
+    """R172: it is removed before the names come: nobody is told of a target of an earlier life."""
+    if heartbeat_of(twin) is None:
+        twin.wait(_INTERVAL_MS)
+    beat = heartbeat_of(twin)
+    if beat is None or twin.sent_on(beat.request_id) != twin.link:
+        return
+    refuse(twin, beat, rng.choice(REMOVED))
+    twin.tell(MetadataUpdated(dict(_TOPICS), asked.request_id))
+    twin.wait(0)
+    if twin.is_calling(CallOnAssignment):
+        twin.wrong("was removed, and tells its assignors of a target that it does not have any more")
 
 
 def _expect_nothing_of_before(twin: Twin, rng: random.Random) -> None:

@@ -53,11 +53,14 @@ class _Weighted(PartitionAssignor):
         self.writes = writes
         self.weight = 1
         self.mischief: str | None = None
+        self.shown: AssignmentSpec | None = None
+        """The group that it was shown last."""
 
     def metadata(self) -> AssignorMetadata:
         return AssignorMetadata(str(self.weight).encode(), version=self.writes)
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        self.shown = spec
         match self.mischief:
             case "raises":
                 raise RuntimeError("the assignor raised")
@@ -197,9 +200,43 @@ class UserAssignor:
                     return AssignorDone(call_id, (InstallMember("nobody", (), 0, b""),))
                 self._assignor.mischief = self._spare.mischief = mischief
                 done, _ = compute([self._assignor, self._spare], effect)
+                for assignor in (self._assignor, self._spare):
+                    if effect.snapshot.assignor_name == assignor.name:
+                        _check_shown(effect, assignor.shown)
                 return done
             case _:
                 assert_never(effect)
+
+
+def _check_shown(call: RunAssignor, shown: AssignmentSpec | None) -> None:
+    """A5: what the user's code is shown is what the coordinator said of the group."""
+    topics = {topic.topic_id: topic for topic in call.snapshot.topics}
+    wanted = {
+        member.member_id: (
+            sorted(topics[topic_id].topic_name for topic_id in member.subscribed_topic_ids if topic_id in topics),
+            (member.assignor.metadata_bytes, member.assignor.metadata_version, member.assignor.reason),
+            {
+                (held.topic_id, index)
+                for held in member.topic_partitions
+                for index in held.partitions
+                if held.topic_id in topics and index < topics[held.topic_id].num_partitions
+            },
+            (member.member_epoch, member.instance_id, member.rack_id),
+        )
+        for member in call.snapshot.members
+    }
+    found = {
+        member_id: (
+            list(member.subscribed_topics),
+            (member.metadata, member.version, member.reason),
+            {(tip.topic_id, tip.partition) for tip in member.target},
+            (member.member_epoch, member.instance_id, member.rack_id),
+        )
+        for member_id, member in ({} if shown is None else shown.members).items()
+    }
+    counts = {topic.topic_name: topic.num_partitions for topic in topics.values()}
+    if found != wanted or {name: topic.partition_count for name, topic in shown.topics.items()} != counts:  # type: ignore[union-attr]
+        fail("A5", f"an assignor is shown {shown}, and the group is {call.snapshot}")
 
 
 def _weighted_of(first: tuple[Assignor, ...]) -> _Weighted:
