@@ -375,7 +375,6 @@ class Commits:
     def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
         commit.ended = True
         commit.error = error
-        commit.request_id = None
         if commit.kind in _AUTOMATIC:
             self._queue.remove(commit)
             if commit.offsets:

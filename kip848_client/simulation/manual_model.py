@@ -89,6 +89,8 @@ class ManualModel:
         view = twin.member.view()
         if twin.did_any(*_OF_MEMBERS) or view.state is not MemberState.UNJOINED or view.member_epoch != NO_EPOCH:
             self.wrong("is no member")
+        if twin.member.snapshot().member_epoch:
+            self.wrong("never joined, and has no epoch")
         if view.assigned != {tip_of(partition) for partition in self.owned} or view.readable != self.owned:
             self.wrong("must have, and read, what was assigned")
         if view.poll_wanted and (self.due_ms is None or not self.owned):

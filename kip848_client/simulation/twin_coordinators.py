@@ -171,6 +171,15 @@ def _is_found(twin: Twin, rng: random.Random) -> None:
         twin.tell(CoordinatorDisconnected(node_id))
         if (twin.knows() is None) != (node_id == NODE.node_id) or twin.member.view() is not view:
             twin.wrong(f"must forget the coordinator {NODE} with its connection, and no other")
+    if not twin.is_in(*HEARTBEATING) or twin.asked(FindCoordinatorRequest):
+        return
+    soon_ms = int(1.2 * twin.config.retry_backoff_ms) + 1
+    twin.wait(soon_ms)
+    if twin.asked(FindCoordinatorRequest):  # R21: failures in a row are counted anew
+        answer_lookup(twin, code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        twin.wait(soon_ms)
+        if not twin.asked(FindCoordinatorRequest) and twin.is_in(*HEARTBEATING):
+            twin.wrong("was connected meanwhile, and must look again after the shortest back-off")
 
 
 def _is_found_again(twin: Twin, rng: random.Random) -> None:

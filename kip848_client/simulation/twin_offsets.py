@@ -44,6 +44,7 @@ PASSES: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_RE
 _ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 REFUSED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
 _LIMIT_MS: Final = 60_000
+_UNASKED: Final = 99
 
 
 def group_of(sent: SendRequest) -> OffsetFetchRequestGroup:
@@ -69,13 +70,15 @@ def answer_fetch(
 ) -> None:
     """Answer with a code for the group, or for each partition with an offset, an error code, or no offset.
 
+    The answer says more than was asked for: offsets of another group, and of partitions that nobody asked for.
+
     Args:
         found: the partitions that the answer has; others are left out.
     """
     group = group_of(sent)
-    topics = []
+    topics, elsewhere = [], []
     for topic in group.topics or ():
-        items = []
+        items = [OffsetFetchResponsePartitions(_UNASKED, 998, 1, "", 0)]
         for index in topic.partition_indexes:
             partition = TopicPartition(topic.name, index)
             if found is None or partition not in found:
@@ -87,9 +90,11 @@ def answer_fetch(
                 items.append(OffsetFetchResponsePartitions(index, -1, -1, "", value or 0))
         name, topic_id = (topic.name, topic.topic_id) if by_name or not topic.topic_id.int else ("", topic.topic_id)
         topics.append(OffsetFetchResponseTopics(name, topic_id, tuple(items)))
+        others = tuple(OffsetFetchResponsePartitions(index, 999, 1, "", 0) for index in topic.partition_indexes)
+        elsewhere.append(OffsetFetchResponseTopics(name, topic_id, others))
     answered = OffsetFetchResponseGroup(group.group_id, () if code else tuple(topics), code)
-    other = OffsetFetchResponseGroup("another group", tuple(topics), 0)
-    twin.tell(ResponseReceived(sent.request_id, OffsetFetchResponse(groups=(other, answered))))
+    other = OffsetFetchResponseGroup("another group", tuple(elsewhere), 0)
+    twin.tell(ResponseReceived(sent.request_id, OffsetFetchResponse(groups=(answered, other))))
 
 
 def ask_about_committed(twin: Twin, rng: random.Random) -> bool:
