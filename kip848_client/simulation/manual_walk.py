@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from kip848_client.errors import ErrorCode
 from kip848_client.member.events import (
     AppPolled,
     CommitDone,
@@ -28,6 +29,7 @@ from kip848_client.member.events import (
     OffsetsListed,
     PositionSet,
     RequestFailed,
+    ResponseReceived,
     SendRequest,
     StartFetching,
     StopFetching,
@@ -53,6 +55,10 @@ from kip848_client.simulation.twin_heartbeats import NODE, REASON, answer_lookup
 from kip848_client.simulation.twin_offsets import answer_fetch, ask_about_committed, partitions_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.simulation.walk import Walk
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
@@ -350,6 +356,8 @@ class _Walk(ManualModel):
         twin, rng = self.twin, self.rng
         if rng.random() < 0.5 and (ask_about_a_lookup(twin, rng) or ask_about_committed(twin, rng)):
             return
+        if rng.random() < 0.4 and self._joins_meanwhile():
+            return
         tips = frozenset(tip_of(partition) for partition in self.owned)
         number = twin.next_number()
         leaves = rng.random() < 0.5
@@ -365,3 +373,27 @@ class _Walk(ManualModel):
             twin.tell(ManuallyAssigned({_PARTITIONS[0]: OffsetAndMetadata(1, 1)}))
             if twin.did_any(StartFetching, StopFetching) or twin.member.view().assigned:
                 self.wrong("is subscribed, and must ignore assign()")
+
+    def _joins_meanwhile(self) -> bool:
+        """R107: what it commits by hand is not its own once it is a member. False without a coordinator."""
+        twin, number = self.twin, self.twin.next_number()
+        if not self.known():
+            return False
+        offsets = {_PARTITIONS[0]: OffsetAndMetadata(5, 1, str(number))}
+        twin.tell(CommitRequested(number, offsets, CommitKind.SYNC, twin.now_ms + _FAR_MS))
+        (sent,) = twin.asked(OffsetCommitRequest)
+        twin.tell(SubscriptionChanged(Subscription(frozenset({"a twin wants"}))))
+        twin.tell(AppPolled())
+        beats = twin.asked(ConsumerGroupHeartbeatRequest)
+        if len(beats) != 1:
+            self.wrong("must join")
+        answer = ConsumerGroupHeartbeatResponse(member_epoch=1, heartbeat_interval_ms=_FAR_MS)
+        twin.tell(ResponseReceived(beats[0].request_id, answer))
+        answer_commit(twin, sent, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        done = [effect for effect in twin.did(CommitDone) if effect.commit_id == number]
+        twin.wait(twin.longest_backoff_ms)
+        done += [effect for effect in twin.did(CommitDone) if effect.commit_id == number]
+        blocked = twin.asynchronous
+        if twin.asked(OffsetCommitRequest) or not (done or blocked) or any(one.error is None for one in done):
+            self.wrong("is a member now, and must not commit what it does not own")
+        return True

@@ -22,6 +22,7 @@ from kip848_client.member.events import (
     OffsetsListed,
     PausePartitions,
     RequestFailed,
+    RequestMetadata,
     ResponseReceived,
     RevokePartitions,
     SendRequest,
@@ -34,6 +35,7 @@ from kip848_client.member.states import IN_GROUP, MemberState, Phase
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
 from kip848_client.simulation.twin_offsets import answer_fetch, partitions_of
+from kip848_client.simulation.twin_targets import answer
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -72,7 +74,7 @@ def ask_about_a_leave(twin: Twin, rng: random.Random) -> bool:
         waiting = {number, other}
     else:
         waiting, wish = {number}, False
-    _expect_leave(twin, mode, waiting, rng, until_ms=until_ms, wish=wish and not closing)
+    _expect_leave(twin, mode, waiting, rng, until_ms=until_ms, wish=wish and not closing, before=before.assigned)
     return True
 
 
@@ -127,19 +129,28 @@ def _want_something_else(twin: Twin, rng: random.Random) -> bool:
 
 
 def _expect_leave(
-    twin: Twin, mode: LeaveMode, waiting: set[int], rng: random.Random, *, until_ms: int, wish: bool
+    twin: Twin,
+    mode: LeaveMode,
+    waiting: set[int],
+    rng: random.Random,
+    *,
+    until_ms: int,
+    wish: bool,
+    before: frozenset[TopicIdPartition],
 ) -> None:
     member, static = twin.member, twin.config.instance_id is not None
     sent = twin.asked(ConsumerGroupHeartbeatRequest)
+    epoch = STATIC_LEAVE_EPOCH if static and mode is not LeaveMode.LEAVE_GROUP else LEAVE_EPOCH
     silent = (mode is LeaveMode.REMAIN_IN_GROUP and not static) or member.coordinator is None
     view = member.view()
     if view.assigned or view.member_epoch != NO_EPOCH or view.state is not MemberState.UNJOINED:
         twin.wrong("must have left, with nothing")
+    if member.snapshot().member_epoch != (LEAVE_EPOCH if silent else epoch):
+        twin.wrong(f"left with {epoch}, and counts {member.snapshot().member_epoch}")
     if silent:
         if sent or {effect.leave_id for effect in twin.did(LeaveDone)} != waiting:
             twin.wrong("must leave without a word")
     else:
-        epoch = STATIC_LEAVE_EPOCH if static and mode is not LeaveMode.LEAVE_GROUP else LEAVE_EPOCH
         bare = ConsumerGroupHeartbeatRequest(
             group_id=twin.config.group_id,
             member_id=view.member_id,
@@ -148,13 +159,32 @@ def _expect_leave(
         )
         if [one.request for one in sent] != [bare] or twin.did_any(LeaveDone):
             twin.wrong(f"must leave with {bare}, and wait for the answer")
+        if rng.random() < 0.3:  # R137: after the leave, and that is over with its answer
+            twin.tell(SubscriptionChanged(_WISH))
+            wish = not twin.closing
+            if twin.effects or member.view().poll_wanted or not twin.is_in(Phase.IDLE):
+                twin.wrong("must have left before it does what is wanted now")
         _end(twin, sent[0], waiting, rng, until_ms=until_ms)
     if member.phase is not (Phase.WAIT_FIRST_POLL if wish else Phase.IDLE) or twin.did_any(SurfaceError):
         twin.wrong("must do what was wanted while it left, and nothing else")
     if wish:
         _expect_join(twin)
+        _expect_run(twin, before)
     elif sent and twin.did_any(LeaveDone) and sent[0] in twin.waits_for(SendRequest) and not twin.closing:
         _leaves_again(twin, sent[0])
+
+
+def _expect_run(twin: Twin, before: frozenset[TopicIdPartition]) -> None:
+    """R63: what it had before it left is new to it."""
+    if heartbeat_of(twin) is None or twin.config.client_assignors:
+        return
+    answer(twin, epoch=5, target=before)
+    if twin.member.view().state is not MemberState.RECONCILING or twin.member.view().assigned:
+        twin.wrong(f"has nothing, and must take {sorted(map(str, before))}")
+    if {topic_id for one in twin.did(RequestMetadata) for topic_id in one.topic_ids} != {
+        tip.topic_id for tip in before
+    }:
+        twin.wrong("must ask for the names of its topics")
 
 
 def _leaves_again(twin: Twin, late: SendRequest) -> None:

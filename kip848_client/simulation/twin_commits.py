@@ -31,7 +31,7 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.states import IN_GROUP, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
-from kip848_client.simulation.twin_heartbeats import REASON, expect_heartbeat, heartbeat_of
+from kip848_client.simulation.twin_heartbeats import REASON, calm_down, expect_heartbeat, heartbeat_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.offset_commit import (
@@ -68,6 +68,7 @@ def ask_about_a_commit(twin: Twin, rng: random.Random) -> bool:
         return False
     if twin.asynchronous:
         return False
+    calm_down(twin)
     kind = rng.choice((CommitKind.SYNC, CommitKind.SYNC, CommitKind.ASYNC, CommitKind.AUTO_CLOSE))
     chosen = sorted(tip.topic_partition for tip in view.assigned)[: rng.randint(1, 3)]
     offsets = {partition: OffsetAndMetadata(rng.randint(0, 9), rng.randint(0, 3), "told") for partition in chosen}

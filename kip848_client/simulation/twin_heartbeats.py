@@ -80,10 +80,22 @@ _FOREVER_MS: Final = 3_600_000
 
 def expect_heartbeat(twin: Twin) -> None:
     """R37: now, or when its back-off is over, whoever was told that it is no member asks what it is."""
-    if not twin.asked(ConsumerGroupHeartbeatRequest):
+    if not twin.asked(ConsumerGroupHeartbeatRequest) and not twin.calm:
         twin.wait(twin.longest_backoff_ms)
     if len(twin.asked(ConsumerGroupHeartbeatRequest)) != 1:
         twin.wrong("must ask by a heartbeat what it is")
+
+
+def calm_down(twin: Twin) -> None:
+    """Accept the heartbeat that is under way, if one is: so that the next one is due because of what happens only."""
+    beat, member = heartbeat_of(twin), twin.member
+    if beat is None or not twin.is_in(Phase.IN_SYNC) or twin.sent_on(beat.request_id) != twin.link:
+        return
+    if member.coordinator is None or twin.config.client_assignors:
+        return
+    answer = ConsumerGroupHeartbeatResponse(member_epoch=member.view().member_epoch, heartbeat_interval_ms=_FOREVER_MS)
+    twin.tell(ResponseReceived(beat.request_id, answer))
+    twin.calm = heartbeat_of(twin) is None
 
 
 def heartbeat_of(twin: Twin) -> SendRequest | None:

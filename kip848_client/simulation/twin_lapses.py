@@ -280,7 +280,13 @@ def ask_about_a_lapse_in_a_call(twin: Twin, rng: random.Random) -> bool:
 def ask_about_an_own_instance(twin: Twin, rng: random.Random) -> bool:
     """R144 to R146: removed, and refused as a second holder of its own instance id. False unless it is static."""
     beat, member, config = heartbeat_of(twin), twin.member, twin.config
-    if beat is None or config.instance_id is None or not twin.is_in(Phase.IN_SYNC) or twin.closing:
+    if beat is None or config.instance_id is None or twin.closing:
+        return False
+    if twin.is_in(Phase.JOINING) and not twin.confirmed and not twin.kinds and not any(twin.codes):
+        if STATIC_LEAVE_EPOCH in _is_refused_again(twin):
+            twin.wrong("was never let in: it cannot hold that instance id itself, and must not free it")
+        return True
+    if not twin.is_in(Phase.IN_SYNC):
         return False
     if twin.sent_on(beat.request_id) != twin.link or config.client_assignors:
         return False

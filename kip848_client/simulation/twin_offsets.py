@@ -29,7 +29,7 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.states import FATAL, IN_GROUP
 from kip848_client.model import OffsetAndMetadata, TopicPartition
-from kip848_client.simulation.twin_heartbeats import REASON, expect_heartbeat, heartbeat_of
+from kip848_client.simulation.twin_heartbeats import REASON, calm_down, expect_heartbeat, heartbeat_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -102,6 +102,7 @@ def ask_about_committed(twin: Twin, rng: random.Random) -> bool:
     view = twin.member.view()
     if twin.member.coordinator is None or twin.is_in(*FATAL) or twin.closing:
         return False
+    calm_down(twin)
     owned = sorted(tip.topic_partition for tip in view.assigned)
     asked = frozenset({*owned[: rng.randint(0, 2)], TopicPartition("a twin asks", 0), TopicPartition("a twin asks", 3)})
     number = twin.next_number()

@@ -114,6 +114,7 @@ def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng
     code = rng.choice((*PASSES, *REFUSED, ErrorCode.UNKNOWN_MEMBER_ID, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     whole = code is not None and code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
     heard = code in twin.codes
+    live, complained = asked[0] in twin.member.view().readable, twin.complained
     if whole:
         assert code is not None
         answer_fetch(twin, sent, code=code)
@@ -132,6 +133,8 @@ def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng
     if whole and (code in PASSES or code == ErrorCode.UNKNOWN_MEMBER_ID) and told:
         twin.wrong("must tell nobody of what passes")
     wanted = ErrorCode.UNKNOWN_SERVER_ERROR if code is None else code
+    if not told and (code in REFUSED or code is None) and live and not complained:
+        twin.wrong(f"must tell of {wanted}")
     if any(not isinstance(error, BrokerError) or error.code != wanted for error in told):
         twin.wrong(f"must tell of {wanted}")
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and told and told[0].topics != (asked[0].topic,):  # type: ignore[attr-defined]
@@ -248,6 +251,12 @@ def ask_about_a_seek(twin: Twin, rng: random.Random) -> bool:
     else:
         if begun:
             twin.wrong("must look where the partition begins or ends")
+        listed = twin.effects
+        for late in (partition, TopicPartition("a twin asks", 0)):
+            twin.tell(PositionLost(late, OffsetAndMetadata(99, 1)))
+            if twin.effects:
+                twin.wrong("must not mind that there is no record where nobody reads any more")
+        twin.effects = listed
         _expect_listed(twin, tip, position.offset)
     return True
 

@@ -51,6 +51,7 @@ from kip848_client.member.events import (
     RevokePartitions,
     SendRequest,
     SubscriptionChanged,
+    SurfaceError,
     Tick,
 )
 from kip848_client.member.member import Member
@@ -155,6 +156,10 @@ class Twin:
         """The ways in which requests failed."""
         self.closing = False
         """close() was called."""
+        self.complained = False
+        """Its application was told of an error: the same one is not told again soon."""
+        self.calm = False
+        """No heartbeat is due for long, unless something happens."""
         self.confirmed = False
         """Some coordinator said its member id."""
         self._number = _FIRST_NUMBER
@@ -243,6 +248,8 @@ class Twin:
                 self.assigning = effect
             case AssignorFailed(error=AssignorTimeoutError()):
                 self.hangs = True
+            case SurfaceError():
+                self.complained = True
             case RevokePartitions() | AssignPartitions() | LosePartitions():
                 self.listener = effect
             case _:

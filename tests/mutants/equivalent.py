@@ -80,12 +80,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a number that is compared with an earlier one"
     ),
     "member/membership Membership.__init__: 0 => 1": "poll() sets it before the member joins",
-    "member/membership Membership._join: self._context.incarnation += 1 => nothing": (
-        "the life before it ended with a count of its own"
-    ),
-    "member/membership Membership._fenced: self._go_out(epoch=0) => self._go_out(epoch=1)": (
-        "nothing reads the epoch until the next join sets it"
-    ),
     "coordinator/client_assignment RoundPlanner.suits: sum(group.client_assignors.get(flying.assignor_name, "
     "{}).values()) < len(group.members) => sum(group.client_assignors.get(flying.assignor_name, {}).values()) <= "
     "len(group.members)": _SHORT_CUT,
@@ -212,9 +206,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/membership check_epoch: received < current.member_epoch => received <= current.member_epoch": (
         "its own epoch was let pass before"
     ),
-    "coordinator/offset_store OffsetStore.replay: self._offsets.pop(key.group, None) => nothing": (
-        "a group without offsets, and none: nothing is answered for either"
-    ),
     "coordinator/offset_commit _name: return str(topic.topic_id) if found is None else found.name => return None": (
         "a text for people"
     ),
@@ -280,9 +271,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/membership Membership._refused: self._heartbeats.failed(at_once=True) => nothing #3": (
         "being removed forgets all that was said"
     ),
-    "member/membership Membership._go_out: self._heartbeats.restart(removals=0) => nothing": (
-        "nothing is sent, nor listened to, until the next join forgets all that was said"
-    ),
     "member/positions Positions.flush: if slot.position is not None => every one": "who may start knows where",
     "member/reconciler Reconciler.reset: self.unconfirmed = frozenset() => nothing": (
         "nothing is owned by then; what is given again is new, and confirmed with the rest"
@@ -311,12 +299,61 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/offset_fetches _partition_error: min(result.failed.items()) => max(result.failed.items())": (
         "which of several that failed is named"
     ),
-    "member/reconciler Reconciler._learn: topic_id not in wanted or self._names.get(topic_id) == name => "
-    "topic_id not in wanted and self._names.get(topic_id) == name": "more names are kept than are needed",
     "member/reconciler Reconciler.advance: return => nothing": "outside of a group nothing is unknown, and nothing due",
     "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
+    "coordinator/timers Timers.arm: deadline_ms < queued => deadline_ms <= queued": (
+        "queued twice for one time: the second entry is thrown away"
+    ),
+    "coordinator/timers Timers.__init__: 0 => 1": "a number that has to grow, from whatever",
+    "coordinator/topics TopicsImage.changed_since: if self.by_name.get(name) != before.by_name.get(name) => every "
+    "one": "more groups look whether something changed for them",
+    "coordinator/target_assignment _rack_ids: replaced is None => replaced is not None": (
+        "assignors look up members that subscribe; the one that was replaced is none of them"
+    ),
+    "coordinator/heartbeat _Heartbeat._move_group: self._batch.soft.append(MetadataChecked(group.group_id)) => "
+    "nothing": "every heartbeat looks again, and finds the same",
+    "member/context Context.__init__: 0 => 1": "a clock that begins a millisecond later",
+    "member/context Context.__init__: 0 => 1 #3": "a number that has to be another one, whichever",
+    "member/context Context.__init__: 0 => 1 #4": "a number that has to grow, from whatever",
+    "member/context Context.__init__: 0 => 1 #5": "a number that has to grow, from whatever",
+    "member/context Context.__init__: self.subscription = Subscription() => nothing": (
+        "it is set before it is read: by subscribe(), or by a leave"
+    ),
+    "member/context Context.call_listener: 1 => 2": "a number that has to grow, by whatever",
+    "member/context Context.live_epoch: self.epoch > 0 => self.epoch >= 0": "in the group it is more than 0",
+    "member/commits Commits.deadline_ms: ready_ms < first_ms => ready_ms <= first_ms": "the same time",
+    "member/commits Commits.deadline_ms: ready_ms > now_ms => ready_ms >= now_ms": (
+        "what is ready now was sent in this step"
+    ),
+    "member/heartbeat Heartbeats.__init__: False => True": "joining sets it",
+    "member/heartbeat Heartbeats.__init__: False => True #2": "joining sets it",
+    "member/heartbeat Heartbeats.__init__: self._due_ms = 0 => nothing": "joining sets it",
+    "member/heartbeat Heartbeats.restart: False => True": (
+        "the next heartbeat is a join, which tells all, and sets it"
+    ),
+    "member/heartbeat Heartbeats.restart: False => True #2": (
+        "the next heartbeat is a join, which goes at once, and sets it"
+    ),
+    "member/leaving Leaving.left: 1 => 2": "a number that has to be another one, whichever",
+    "member/membership Membership._refused: self._heartbeats.failed() => nothing #3": (
+        "a member that stopped sends nothing"
+    ),
+    "member/membership Membership.deadline_ms: heartbeat_ms < first_ms => heartbeat_ms <= first_ms": "the same time",
+    "member/offset_fetches OffsetFetches.advance: return => nothing": _SHORT_CUT,
+    "member/offset_fetches OffsetFetches.deadline_ms: fetch.request_id is None and fetch.backoff.ready_ms > "
+    "now_ms => fetch.request_id is None or fetch.backoff.ready_ms > now_ms": (
+        "what is ready was sent, and what was sent was ready"
+    ),
+    "member/reconciler Reconciler.__init__: 0 => 1": "in the past as well, one millisecond after a clock began",
+    "member/reconciler Reconciler.claim_owned: self.current.local_epoch + 1 => self.current.local_epoch + 2": (
+        "a number that has to be another one, whichever"
+    ),
+    "member/reconciler Reconciler._prune_names: its body => pass": (
+        "a cache is never emptied: an id never gets another name"
+    ),
+    "member/release Release.__init__: False => True": "the beginning of a release sets it",
 }
 """Name of the mutant -> why it behaves as the original does."""
 
