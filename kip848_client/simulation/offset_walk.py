@@ -26,7 +26,6 @@ from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.walk import Walk
-from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -48,6 +47,8 @@ _GROUPS_VERSION: Final = 8
 _UNKNOWN: Final = UUID(int=0xD)
 _STRANGER: Final = "a stranger"
 _ELSEWHERE: Final = "a group of nobody"
+_ANOTHER: Final = "another group of nobody"
+_OFFSET: Final = OffsetCommitRequestPartition(0, 1, 1, "")
 _LONGEST: Final = 8
 _METADATA: Final = ("", None, "9" * _LONGEST, "9" * _LONGEST, "9" * (_LONGEST + 1))
 _NOTHING: Final = (-1, -1, "")
@@ -80,7 +81,7 @@ class _Walk:
 
     def __init__(self, cluster: Cluster, config: CoordinatorConfig, *, group_id: str, rng: random.Random) -> None:
         self._rng = rng
-        self._config = replace(config, offset_metadata_max_bytes=_LONGEST)
+        self._config = replace(config, offset_metadata_max_bytes=_LONGEST, groups_max=2)
         self._group_id = group_id
         self._image = cluster.topics.image
         self._coordinator = coordinator_reading(cluster.log, self._config, image=self._image)
@@ -318,20 +319,27 @@ class _Walk:
             self._coordinator.apply(replace(result, records=()))
 
     def forget(self) -> None:
-        """One offset after the other is forgotten: a group that has none, and no members, is no group."""
-        stored = sorted(self._stored[_ELSEWHERE])
-        for left, (topic, index) in reversed(list(enumerate(reversed(stored)))):
-            self._expect_listed(wanted=True)
+        """One offset after the other is forgotten: a group that has none, and no members, takes no room."""
+        if self._coordinator.group(self._group_id) is None or not self._image.topics:
+            return
+        for topic, index in sorted(self._stored[_ELSEWHERE]):
+            self._expect_room(for_another=False)
             self._coordinator.replay(offset_tombstone(_ELSEWHERE, topic=topic, partition=index))
-            if len(self._coordinator.committed(_ELSEWHERE)) > left:
-                fail("S11", f"offsets of {_ELSEWHERE} are left after all but {left} were forgotten")
-        self._expect_listed(wanted=False)
+        self._expect_room(for_another=True)
 
-    def _expect_listed(self, *, wanted: bool) -> None:
-        response, _ = self._ask(ListGroupsRequest(), 5)
-        assert isinstance(response, ListGroupsResponse)
-        if (_ELSEWHERE in {group.group_id for group in response.groups}) != wanted:
-            fail("S11", f"{_ELSEWHERE} is listed: {not wanted}, and has {self._coordinator.committed(_ELSEWHERE)}")
+    def _expect_room(self, *, for_another: bool) -> None:
+        """S12: there is room for two groups."""
+        commit = OffsetCommitRequest(
+            group_id=_ANOTHER,
+            member_id="",
+            topics=(OffsetCommitRequestTopic(self._image.topics[0].name, ZERO_UUID, (_OFFSET,)),),
+        )
+        request = ApiRequest(-1, _EPOCHS_VERSION, commit, 0, "walker", "/w")
+        response = self._coordinator.handle(request, now_ms=0).replies[0].response
+        assert isinstance(response, OffsetCommitResponse)
+        code = response.topics[0].partitions[0].error_code
+        if code != (0 if for_another else ErrorCode.POLICY_VIOLATION):
+            fail("S12", f"{_ELSEWHERE} has {self._coordinator.committed(_ELSEWHERE)}, and {_ANOTHER} is told {code}")
 
     def _ask(self, message: GroupMessage, version: int) -> tuple[object, CoordinatorResult]:
         request = ApiRequest(-1, version, message, 0, "walker", "/w")

@@ -86,7 +86,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, walk: type[Any]) -> Counter[tuple[s
                 for item in getattr(topic, "partitions", ()):
                     counts[type(message).__name__, int(item.error_code)] += 1
             for group in getattr(response, "groups", ()):
-                counts[type(message).__name__, int(getattr(group, "error_code", 0))] += 1
+                counts[type(message).__name__, int(group.error_code)] += 1
         return answer
 
     monkeypatch.setattr(walk, "_ask", ask_and_count)
