@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from kip848_client.errors import ClientAssignorError, ErrorCode
+from kip848_client.errors import AssignorTimeoutError, ClientAssignorError, ErrorCode
 from kip848_client.member.assignor_events import (
     AssignorFailed,
     AssignorsDescribed,
@@ -32,7 +32,7 @@ from kip848_client.member.events import (
     SurfaceError,
 )
 from kip848_client.member.states import IN_GROUP, Phase
-from kip848_client.simulation.twin_heartbeats import REASON, REMOVED, heartbeat_of, refuse
+from kip848_client.simulation.twin_heartbeats import REASON, REMOVED, calm_down, heartbeat_of, refuse
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -74,12 +74,41 @@ def ask_about_a_round(twin: Twin, rng: random.Random) -> bool:
     live = twin.is_in(*IN_GROUP) and twin.member.coordinator is not None
     if len(sent) != 1 or not live or twin.sent_on(sent[0].request_id) != twin.link or not _current(twin, sent[0]):
         return False
-    if rng.random() < 0.2:
+    beat, roll = heartbeat_of(twin), rng.random()
+    if beat is not None and twin.sent_on(beat.request_id) == twin.link and roll < 0.4:
+        (_is_of_before if roll < 0.2 else _comes_meanwhile)(twin, sent[0], beat, rng)
+    elif roll < 0.6:
         _falls_silent(twin, sent[0], rng.choice(list(FailureKind)))
     else:
         codes = rng.choice((_AWAITED, _AWAITED, _ELSEWHERE, _GIVEN_UP, _REPORTED))
         _is_refused(twin, sent[0], rng.choice(codes))
     return True
+
+
+def _is_of_before(twin: Twin, sent: SendRequest, beat: SendRequest, rng: random.Random) -> None:
+    """R167: it is removed meanwhile: what it asked for in an earlier life is of no use."""
+    refuse(twin, beat, rng.choice(REMOVED))
+    for lost in twin.did(LosePartitions):
+        twin.tell(ListenerDone(lost.token))
+    calling = twin.is_calling()
+    _answer(twin, sent, 0)
+    if twin.is_calling() != calling or any(twin.asked(kind) for kind in _ROUND):
+        twin.wrong("was removed, and goes on with a round of an earlier life")
+
+
+def _comes_meanwhile(twin: Twin, sent: SendRequest, beat: SendRequest, rng: random.Random) -> None:
+    """R164: the epoch that the coordinator wants to hear came with a heartbeat meanwhile: it is told at once."""
+    epoch = twin.member.view().member_epoch + 1
+    twin.tell(
+        ResponseReceived(
+            beat.request_id, ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=_INTERVAL_MS)
+        )
+    )
+    _answer(twin, sent, _AWAITED[0])
+    request = sent.request
+    assert isinstance(request, _ROUND)
+    if [one.request for kind in _ROUND for one in twin.asked(kind)] != [replace(request, member_epoch=epoch)]:
+        twin.wrong(f"must repeat {request} with epoch {epoch}")
 
 
 def _current(twin: Twin, sent: SendRequest) -> bool:
@@ -189,10 +218,19 @@ def ask_about_a_wish_for_another_target(twin: Twin, rng: random.Random) -> bool:
     if member.coordinator is None or twin.closing or heartbeat_of(twin) is not None or twin.wishes:
         return False
     reason = rng.randint(1, 100)
+    hangs = rng.random() < 0.4
+    if hangs:
+        twin.wait(max(twin.longest_backoff_ms, member.snapshot().heartbeat_interval_ms))
+        calm_down(twin, strictly=False)
+        if not twin.calm or twin.is_calling():
+            return True
     twin.tell(ReassignmentRequested(reason))
     calls = twin.did(DescribeAssignors)
     if len(calls) != 1 or twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wrong("must ask its assignors anew what they offer")
+    if hangs:
+        _expect_hurry(twin, reason)
+        return True
     described = tuple(replace(one, metadata_bytes=b"a twin's") for one in config.client_assignors)
     twin.tell(AssignorsDescribed(described, calls[0].call_id))
     if not twin.asked(ConsumerGroupHeartbeatRequest):
@@ -205,6 +243,18 @@ def ask_about_a_wish_for_another_target(twin: Twin, rng: random.Random) -> bool:
     twin.wait(_INTERVAL_MS)
     _expect_offers(twin, described)
     return True
+
+
+def _expect_hurry(twin: Twin, reason: int) -> None:
+    """R159, R169: metadata() does not return: that is told in time, and the wish goes out in the same step."""
+    twin.wait(twin.config.assignor_timeout_ms - 1)
+    if twin.did_any(AssignorFailed) or twin.asked(ConsumerGroupHeartbeatRequest):
+        twin.wrong("must wait for its assignors as long as they may take")
+    twin.wait(1)
+    failed = [effect.error for effect in twin.did(AssignorFailed)]
+    if len(failed) != 1 or not isinstance(failed[0], AssignorTimeoutError):
+        twin.wrong("must report that a call of its assignors takes too long")
+    _expect_offers(twin, tuple(replace(one, reason=reason) for one in twin.offered))
 
 
 def _expect_offers(twin: Twin, wanted: tuple[object, ...]) -> None:
@@ -249,8 +299,15 @@ def ask_about_a_told_target(twin: Twin, rng: random.Random) -> bool:
         if not asked or twin.did_any(CallOnAssignment):
             twin.wrong(f"must ask for the name of {topic_id} before it tells its assignors")
         if step == 0 and rng.random() < 0.4:
-            rng.choice((_waits_no_longer, _tells_nothing_of_before))(twin, asked[0], rng)
+            rng.choice((_waits_no_longer, _tells_nothing_of_before, _is_not_meant))(twin, asked[0], rng)
             return True
+        if step == 0 and rng.random() < 0.3:
+            if heartbeat_of(twin) is None:
+                twin.wait(_INTERVAL_MS)
+            if heartbeat_of(twin) is None:
+                return True
+            twin.tell(RequestFailed(asked[0].request_id, rng.choice(list(FailureKind)), REASON))
+            continue  # the next target is asked about at once
         for one in asked:
             twin.tell(MetadataUpdated({} if left_out else {topic_id: name}, one.request_id))
         if twin.is_calling(DescribeAssignors):
@@ -274,6 +331,13 @@ def _waits_no_longer(twin: Twin, asked: RequestMetadata, rng: random.Random) -> 
     twin.wait(1)
     if pending and twin.is_in(Phase.PENDING) and not twin.member.view().poll_wanted:
         twin.wrong("must not wait for its assignors any longer")
+
+
+def _is_not_meant(twin: Twin, asked: RequestMetadata, rng: random.Random) -> None:
+    """R174: what the cluster says to another question is no answer."""
+    twin.tell(MetadataUpdated({}, rng.choice((None, asked.request_id + 1_000))))
+    if twin.is_calling(CallOnAssignment):
+        twin.wrong("must wait for the names of its topics before it tells its assignors")
 
 
 def _tells_nothing_of_before(twin: Twin, asked: RequestMetadata, rng: random.Random) -> None:

@@ -41,6 +41,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 
 _LIMIT_MS: Final = 30_000
@@ -106,8 +107,12 @@ def _expect_nothing_new(twin: Twin) -> None:
     beat, epoch = heartbeat_of(twin), twin.member.view().member_epoch
     if beat is None or twin.sent_on(beat.request_id) != twin.link or twin.member.coordinator is None:
         return
-    answer = ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=_INTERVAL_MS)
-    twin.tell(ResponseReceived(beat.request_id, answer))
+    answered = ConsumerGroupHeartbeatResponse(
+        member_epoch=epoch, heartbeat_interval_ms=_INTERVAL_MS, should_compute_assignment=True
+    )
+    twin.tell(ResponseReceived(beat.request_id, answered))
+    if twin.asked(ConsumerGroupPrepareAssignmentRequest):
+        twin.wrong("leaves, and must compute for nobody")
     if not twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wait(_INTERVAL_MS)
     beats = [one.request for one in twin.asked(ConsumerGroupHeartbeatRequest)]

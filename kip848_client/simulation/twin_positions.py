@@ -150,6 +150,21 @@ def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng
     twin.wait(again_at_ms - twin.now_ms)
     if told and not twin.asked(OffsetFetchRequest) and twin.member.coordinator is not None:
         twin.wrong("must ask for offsets again")
+    again = [one for one in twin.asked(OffsetFetchRequest) if asked[0] in partitions_of(one)]
+    if again and live and twin.is_in(*IN_GROUP):
+        _fails_anew(twin, again[0], asked[0])
+
+
+def _fails_anew(twin: Twin, sent: SendRequest, partition: TopicPartition) -> None:
+    """R101: that its offset was asked for in vain does not make the look-up of the beginning or the end slower."""
+    answer_fetch(twin, sent, found=dict.fromkeys(partitions_of(sent)))
+    listed = [one for one in twin.did(ListOffsets) if partition in one.timestamps]
+    if not listed:
+        return
+    twin.tell(RequestFailed(listed[0].request_id, FailureKind.TIMED_OUT, REASON))
+    twin.wait(int(1.2 * twin.config.retry_backoff_ms) + 1)
+    if twin.is_in(*IN_GROUP) and not any(partition in one.timestamps for one in twin.did(ListOffsets)):
+        twin.wrong(f"must ask again for {partition}, after the shortest back-off")
 
 
 def _start_fails(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: random.Random) -> None:

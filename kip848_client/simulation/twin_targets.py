@@ -31,7 +31,7 @@ from kip848_client.member.member import MemberSnapshot
 from kip848_client.member.positions import LATEST_TIMESTAMP
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition
-from kip848_client.simulation.twin_commits import answer_commit
+from kip848_client.simulation.twin_commits import answer_commit, positions_of
 from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -361,6 +361,15 @@ def _returns(twin: Twin, *, had: _Tips, back: _Tips, epoch: int) -> None:
     twin.tell(ListenerDone(calls[0].token, None))
     if _looked_up(twin) != {(tip.topic_id, tip.partition) for tip in back} or twin.did_any(StartFetching):
         twin.wrong(f"must ask for the offsets of {sorted(map(str, back))}, which others had meanwhile")
+    interval_ms = twin.config.auto_commit_interval_ms
+    if interval_ms is None or twin.closing:
+        return
+    twin.wait(interval_ms + 1)
+    positions = {tip.topic_partition: OffsetAndMetadata(7_000 + tip.partition, 0) for tip in back}
+    twin.tell(AppPolled(positions))
+    said = {key: one for sent in twin.asked(OffsetCommitRequest) for key, one in positions_of(sent).items()}
+    if twin.member.coordinator is not None and not positions.items() <= said.items():
+        twin.wrong(f"must commit {positions} anew: others committed meanwhile")
 
 
 def ask_about_a_removal_in_a_run(twin: Twin, rng: random.Random) -> bool:

@@ -354,6 +354,20 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a cache is never emptied: an id never gets another name"
     ),
     "member/release Release.__init__: False => True": "the beginning of a release sets it",
+    "member/assignor_round AssignorRound.check_coordinator: self._checked_link = context.link => nothing": (
+        "every heartbeat looks again, and finds the same"
+    ),
+    "member/assignor_round AssignorRound._prepared: return => nothing #3": (
+        "the round is over: what is written into it is read by nobody"
+    ),
+    "member/assignor_round AssignorRound.watch: self._usable => not (self._usable)": (
+        "`advance` drops it in the same step"
+    ),
+    "member/membership Membership.check_poll_timer: context.surface(MaxPollExceededError(f'poll() was not called for "
+    "{silent_ms} ms, max.poll.interval.ms is {lim… => context.surface(MaxPollExceededError(f'poll() was not called "
+    "for {silent_ms} ms, max.poll.interval.ms is {lim…": "no two of them come within a millisecond",
+    "member/states MemberStateMachine.fire: _LOGGER.isEnabledFor(logging.DEBUG) => not "
+    "(_LOGGER.isEnabledFor(logging.DEBUG))": "the library makes the move, and it comes to the same",
 }
 """Name of the mutant -> why it behaves as the original does."""
 
