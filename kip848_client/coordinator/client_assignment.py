@@ -72,12 +72,18 @@ class RoundPlanner:
         flying, group = self.round, self._group
         if flying is None or flying.member_id == member.member_id:
             return False
-        if sum(group.client_assignors.get(flying.assignor_name, {}).values()) < len(group.members):
-            return False  # a prepared round is finished with an assignor that others have given up since
+        if not self.is_for_all():
+            return False
         chosen = group.members[flying.member_id]
         theirs = _versions(member, flying.assignor_name)
         own = _versions(chosen, flying.assignor_name)
         return theirs is not None and own is not None and own.reads(theirs.written, theirs.written)
+
+    def is_for_all(self) -> bool:
+        """Whether all offer the assignor of the round; what was prepared is finished though some gave that up."""
+        assert self.round is not None
+        offered = self._group.client_assignors.get(self.round.assignor_name, {})
+        return sum(offered.values()) == len(self._group.members)
 
     def go_on(self, choice: Choice, *, first: str | None, may_start: bool) -> None:
         """Keep the round if it is still as good as any; else start one, if *may_start* or one was in flight.
@@ -194,14 +200,17 @@ class RoundPlanner:
 def member_gone(
     state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str, group_epoch: int
 ) -> None:
-    """A member leaves the group for good: if it was to compute the target, another one does."""
+    """A member leaves the group for good: if it was to compute the target, another one does, or the coordinator."""
     if group.group_id not in state.rounds:
         return
     planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
-    if planner.round is None or planner.round.member_id != member_id:
+    if planner.round is None or (planner.round.member_id != member_id and planner.is_for_all()):
         return  # what all had in common they still have, and the chosen one reads it
     choice = client_assignor(state, group, gone=member_id)
-    planner.move_on(choice, failed=member_id, leaves=True, reason="member_left")
+    if choice is None:
+        planner.end()  # the one who left was the only one who read what the others have in common
+    else:
+        planner.move_on(choice, failed=member_id, leaves=True, reason="member_left")
 
 
 def member_away(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str) -> None:

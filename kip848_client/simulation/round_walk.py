@@ -115,7 +115,8 @@ class _Walk(RoundBench):
 
     def _away(self, group: ConsumerGroup) -> GroupMember | None:
         away = [group.members[member_id] for member_id in sorted(away_of(group))]
-        return self._rng.choice(away) if away and self._rng.random() < 0.7 else None
+        is_full = len(group.members) >= _MEMBERS_MAX  # then nobody new is let in
+        return self._rng.choice(away) if away and (is_full or self._rng.random() < 0.7) else None
 
     def _joins(self, former: GroupMember | None) -> None:
         """Somebody new, or a static member under another id."""
@@ -282,7 +283,8 @@ class _Walk(RoundBench):
         """Another one is asked if it was the one; for a while it may be asked again when all others failed, too."""
         was = self._before
         if was is None or was.member_id != failed:
-            self._compare({asked_by(was)}, "")
+            in_common = runners(offers_of(group)) is not None
+            self._compare({asked_by(was) if in_common else None}, "")
             return
         never = away_of(group) | ({failed} if for_good else set())
         wanted = ask(runners(offers_of(group)), first=None, tried=was.tried | {failed}, never=never)

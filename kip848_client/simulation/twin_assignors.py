@@ -115,7 +115,7 @@ def _current(twin: Twin, sent: SendRequest) -> bool:
     """Whether it belongs to this life of the member, as far as one can see."""
     request = sent.request
     assert isinstance(request, _ROUND)
-    return request.member_epoch > 0 and request.member_epoch == twin.member.view().member_epoch
+    return sent.request_id > twin.life_began and 0 < request.member_epoch == twin.member.view().member_epoch
 
 
 def _answer(twin: Twin, sent: SendRequest, code: int) -> None:

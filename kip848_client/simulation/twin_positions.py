@@ -114,7 +114,8 @@ def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng
     code = rng.choice((*PASSES, *REFUSED, ErrorCode.UNKNOWN_MEMBER_ID, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     whole = code is not None and code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
     heard = code in twin.codes
-    live, complained = asked[0] in twin.member.view().readable, twin.complained
+    waits = twin.asking.get(asked[0]) == sent.request_id > twin.life_began
+    live, complained = waits and asked[0] in twin.member.view().readable, twin.complained
     if whole:
         assert code is not None
         answer_fetch(twin, sent, code=code)

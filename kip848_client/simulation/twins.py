@@ -50,6 +50,7 @@ from kip848_client.member.events import (
     ResponseReceived,
     RevokePartitions,
     SendRequest,
+    StartFetching,
     SubscriptionChanged,
     SurfaceError,
     Tick,
@@ -57,10 +58,11 @@ from kip848_client.member.events import (
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import Phase
-from kip848_client.model import BrokerNode, Subscription, TopicIdPartition
+from kip848_client.model import BrokerNode, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.schema import Request, Response
 
 _PATIENCE_MS: Final = 5_000
@@ -158,6 +160,10 @@ class Twin:
         """close() was called."""
         self.complained = False
         """Its application was told of an error: the same one is not told again soon."""
+        self.asking: Final[dict[TopicPartition, int]] = {}
+        """Partitions -> the request that asked last for what was committed, unless they started since."""
+        self.life_began = 0
+        """Number of the last join: what was sent before it is of an earlier life."""
         self.calm = False
         """No heartbeat is due for long, unless something happens."""
         self.confirmed = False
@@ -241,6 +247,7 @@ class Twin:
         match effect:
             case SendRequest() | ConnectCoordinator() | RequestMetadata() | ListOffsets():
                 self._check_patience(effect)
+                self._note_request(effect)
                 self.under_way[effect.request_id] = (effect, self.link)
             case CommitDone(commit_id=number) | OffsetsFetched(fetch_id=number) | LeaveDone(leave_id=number):
                 self.calls.pop(number, None)
@@ -248,10 +255,27 @@ class Twin:
                 self.assigning = effect
             case AssignorFailed(error=AssignorTimeoutError()):
                 self.hangs = True
+            case StartFetching(positions=positions):
+                for tip in positions:
+                    self.asking.pop(tip.topic_partition, None)
             case SurfaceError():
                 self.complained = True
             case RevokePartitions() | AssignPartitions() | LosePartitions():
                 self.listener = effect
+            case _:
+                pass
+
+    def _note_request(self, effect: SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets) -> None:
+        match effect:
+            case SendRequest(request=ConsumerGroupHeartbeatRequest(member_epoch=0)):
+                self.life_began = effect.request_id
+            case SendRequest(request=OffsetFetchRequest(groups=groups)):
+                for topic in groups[0].topics or ():
+                    for index in topic.partition_indexes:
+                        self.asking[TopicPartition(topic.name, index)] = effect.request_id
+            case ListOffsets(timestamps=timestamps):
+                for partition in timestamps:
+                    self.asking.pop(partition, None)
             case _:
                 pass
 

@@ -50,6 +50,25 @@ def test_only_one_round_is_in_flight_while_the_group_moves_on_five_times() -> No
     h.verify_log()
 
 
+def test_a_round_ends_with_the_only_member_that_reads_what_is_left_in_common() -> None:
+    """m2 gave "b" up while it computes with that; "a" only A could run. Without A the coordinator assigns at once."""
+    h = AssignmentHarness()
+    h.enter("A", offer("b", versions=(0, 1)), offer("a", versions=(0, 1)))
+    h.enter("m2", offer("b", versions=(0, 1)), offer("a"))
+    h.enter("m3", offer("b", versions=(0, 1)), offer("a", versions=(1, 1), version=1))
+    h.compute()
+    h.settle()
+    again = [offer("b", versions=(0, 1), reason=1), offer("a")]
+    assert h.heartbeat("m2", h.member("m2").member_epoch, offers=again).should_compute_assignment
+    h.prepare("m2")
+    h.heartbeat("m2", h.member("m2").member_epoch, offers=[offer("a")])
+    assert h.chosen == "m2", "what it computes will be installed"
+    h.heartbeat("A", -1)
+    assert h.flying() is None
+    h.beat("m3")
+    assert (h.group.target_epoch, h.group.target_assignor) == (h.group.group_epoch, "")
+
+
 def test_a_target_for_an_older_epoch_is_installed_and_the_members_move_to_it() -> None:
     """KIP-848: a valid assignment is always installed, so that the group always makes progress."""
     h = _three()

@@ -80,9 +80,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a number that is compared with an earlier one"
     ),
     "member/membership Membership.__init__: 0 => 1": "poll() sets it before the member joins",
-    "coordinator/client_assignment RoundPlanner.suits: sum(group.client_assignors.get(flying.assignor_name, "
-    "{}).values()) < len(group.members) => sum(group.client_assignors.get(flying.assignor_name, {}).values()) <= "
-    "len(group.members)": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._updated_metadata: self._offers is None or self._offers == "
     "before.client_assignors => self._offers is None and self._offers == before.client_assignors": _SHORT_CUT,
     "member/reconciler Reconciler._let_go: self.in_doubt -= revoked => nothing": (
@@ -144,8 +141,9 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "not state.config.client_assignors and (not can_be_common(group))": _SHORT_CUT,
     "coordinator/client_assignment RoundPlanner.renew: flying is None or choice is None => "
     "flying is None and choice is None": "a round is over with the heartbeat that takes away what all had in common",
-    "coordinator/client_assignment member_gone: planner.round is None or planner.round.member_id != member_id => "
-    "planner.round is None and planner.round.member_id != member_id": _SHORT_CUT,
+    "coordinator/client_assignment member_gone: planner.round is None or (planner.round.member_id != member_id and "
+    "planner.is_for_all()) => planner.round is None and (planner.round.member_id != member_id and "
+    "planner.is_for_all())": _SHORT_CUT,
     "coordinator/client_assignment member_gone: return => nothing #2": _SHORT_CUT,
     "coordinator/client_assignment member_gone: planner.move_on(choice, failed=member_id, leaves=True, "
     "reason='member_left') => planner.move_on(choice, failed=member_id, leaves=False, reason='member_left')": (
