@@ -5,7 +5,7 @@ Does not own: whether a heartbeat is accepted (`fencing_checkers`), what members
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, ClientAssignor, GroupMember, MemberState
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
 from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.round_model import offers_of, runners
 from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -139,7 +140,7 @@ class AskedMembers(Observer):
         """Look who is asked after a request; the mirror shows the group before."""
         group = self._mirror.group
         before = self._round
-        flying = self._look()
+        flying = self._look({})
         if isinstance(response, ConsumerGroupInstallAssignmentResponse) and not response.error_code:
             is_behind = group is not None and group.group_epoch > group.target_epoch and not self._waits
             if before and group and is_behind and flying is None and _in_common(group, before.assignor_name):
@@ -180,7 +181,7 @@ class AskedMembers(Observer):
         """Look at offers that changed."""
         mirror = self._mirror
         loaded, moved = mirror.loads != self._loads, mirror.group_epoch != self._epoch
-        self._look()
+        self._look({member_id: before for member_id, before, after in changes if before is not None and after is None})
         self._epoch = mirror.group_epoch
         if loaded:
             return
@@ -208,16 +209,21 @@ class AskedMembers(Observer):
                     fail("S10", "the group moves for other assignors, and nobody offers any")
 
     @staticmethod
-    def _chosen(group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound) -> None:
+    def _chosen(
+        group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound, gone: Mapping[str, Seen]
+    ) -> None:
         """Whoever reads all that anybody may come to write goes before those that only read what there is.
 
-        And the assignor is the one that members put first, all together.
+        And the assignor is the one that members put first, all together; with those that are *gone*, if it was chosen
+        first and they went then.
         """
         if before is not None and before.member_id == flying.member_id:
             return
         versions = _Versions(group, flying.assignor_name)
-        wanted = _preferred(group)
-        if (before is None or before.assignor_name != flying.assignor_name) and flying.assignor_name != wanted:
+        offers = offers_of(group)
+        earlier = {**offers, **{member_id: seen.member.metadata.client_assignors for member_id, seen in gone.items()}}
+        wanted = {found.assignor_name for found in (runners(offers), runners(earlier)) if found is not None}
+        if (before is None or before.assignor_name != flying.assignor_name) and flying.assignor_name not in wanted:
             fail("S10", f"{flying.assignor_name} is asked for, and members prefer {wanted}")
         if versions.spans(flying.member_id):
             return
@@ -231,8 +237,8 @@ class AskedMembers(Observer):
         if better:
             fail("S10", f"{flying.member_id} is asked for the target, and {better} read more: {flying}")
 
-    def _look(self) -> AssignmentRound | None:
-        """Compare the member that is asked with the one before."""
+    def _look(self, gone: Mapping[str, Seen]) -> AssignmentRound | None:
+        """Compare the member that is asked with the one before; *gone* are those that left just now."""
         before, group = self._round, self._mirror.group
         self._round = flying = self._cluster.coordinator.round_in_flight(self._mirror.group_id)
         same_life = self._loads == self._cluster.loads
@@ -245,7 +251,7 @@ class AskedMembers(Observer):
                 raise InvariantViolation("S10", f"{flying.member_id} is asked for the target, and is no member")
             if asked.current.member_epoch == STATIC_LEAVE_EPOCH:
                 fail("S10", f"{flying.member_id} is asked for the target, and is away")
-            self._chosen(group, before, flying)
+            self._chosen(group, before, flying, gone)
             if flying.member_id in flying.tried:
                 fail("S10", f"{flying.member_id} failed, and is asked again before the others: {flying}")
             names = [set(_names(member.metadata.client_assignors)) for member in group.members.values()]
@@ -300,14 +306,6 @@ class _Versions:
         return own is not None and all(
             own.minimum <= other.minimum and other.maximum <= own.maximum for other in self._of.values()
         )
-
-
-def _preferred(group: ConsumerGroup) -> str | None:
-    """The assignor that all offer, some member can run for all, and whose places in their lists are the first."""
-    lists = [_names(member.metadata.client_assignors) for member in group.members.values()]
-    common = set.intersection(*map(set, lists))
-    able = [name for name in common if any(_Versions(group, name).reads_all(member_id) for member_id in group.members)]
-    return min(able, key=lambda name: (sum(names.index(name) for names in lists), name), default=None)
 
 
 def _asks(before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> bool:
