@@ -366,7 +366,7 @@ def _without_assignors(twin: Twin, connect: ConnectCoordinator, rng: random.Rand
     beat = heartbeat_of(twin)
     assert beat is not None
     twin.tell(ResponseReceived(beat.request_id, answer))
-    if twin.is_calling(RunAssignor) or twin.asked(ConsumerGroupPrepareAssignmentRequest):
+    if twin.did_any(RunAssignor) or twin.asked(ConsumerGroupPrepareAssignmentRequest):
         twin.wrong("must leave the assignment to the coordinator")
     # R161: a later coordinator that has it is told of them.
     twin.tell(CoordinatorDisconnected(connect.node.node_id))
