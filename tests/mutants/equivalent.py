@@ -49,9 +49,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/departure time_is_up: not batch.records => batch.records": (
         "a timer is cancelled with its reason: none fires for nothing, and to cancel one twice does nothing"
     ),
-    "coordinator/target_assignment _instance_ids: instance_ids.pop(replaced.member_id, None) => nothing": (
-        "assignors look up members that subscribe; the one that was replaced is none of them"
-    ),
     "coordinator/state CoordinatorState.topic_ids: remembered[0] is names => remembered[0] is not names": (
         "nothing is remembered any more; the key is the identity of both"
     ),
@@ -185,12 +182,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a short cut; whoever says another instance id than before joins, and says more than that"
     ),
     "coordinator/heartbeat _Heartbeat._subscribe: return => nothing": _SHORT_CUT,
-    "coordinator/heartbeat _Heartbeat._asks_for_other_client_assignor: counted is not None and "
-    "counted.client_assignors == offered => not (counted is not None and counted.client_assignors == offered)": (
-        _SHORT_CUT
-    ),
-    "coordinator/heartbeat _Heartbeat._asks_for_other_client_assignor: counted.client_assignors == offered => "
-    "counted.client_assignors != offered": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._move_member: start.assigned.keys() <= self._state.image.by_id.keys() => "
     "start.assigned.keys() < self._state.image.by_id.keys()": "nothing is gone then, and nothing is taken away",
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch < 1": "0 is a join, and was looked at",
@@ -287,10 +278,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/heartbeat Heartbeats.restart: self.expedite = False => nothing": (
         "the next heartbeat is a join, which goes at once"
     ),
-    "member/member Member.__init__: (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, "
-    "NO_EPOCH) => (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, True, config.member_id, NO_EPOCH)": (
-        "the first step makes another view, before anybody looks"
-    ),
     "member/member Member._next_view: self._view.version + 1 => self._view.version - 1": (
         "a number that has to be another one, whichever"
     ),
@@ -307,9 +294,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/timers Timers.__init__: 0 => 1": "a number that has to grow, from whatever",
     "coordinator/topics TopicsImage.changed_since: if self.by_name.get(name) != before.by_name.get(name) => every "
     "one": "more groups look whether something changed for them",
-    "coordinator/target_assignment _rack_ids: replaced is None => replaced is not None": (
-        "assignors look up members that subscribe; the one that was replaced is none of them"
-    ),
     "coordinator/heartbeat _Heartbeat._move_group: self._batch.soft.append(MetadataChecked(group.group_id)) => "
     "nothing": "every heartbeat looks again, and finds the same",
     "member/context Context.__init__: 0 => 1": "a clock that begins a millisecond later",
