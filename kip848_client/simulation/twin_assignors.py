@@ -255,6 +255,9 @@ def _expect_hurry(twin: Twin, reason: int) -> None:
     if len(failed) != 1 or not isinstance(failed[0], AssignorTimeoutError):
         twin.wrong("must report that a call of its assignors takes too long")
     _expect_offers(twin, tuple(replace(one, reason=reason) for one in twin.offered))
+    _accept(twin)
+    twin.tell(ReassignmentRequested(reason + 1))
+    _expect_offers(twin, tuple(replace(one, reason=reason + 1) for one in twin.offered))
 
 
 def _expect_offers(twin: Twin, wanted: tuple[object, ...]) -> None:

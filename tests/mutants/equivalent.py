@@ -350,6 +350,19 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "for {silent_ms} ms, max.poll.interval.ms is {lim…": "no two of them come within a millisecond",
     "member/states MemberStateMachine.fire: _LOGGER.isEnabledFor(logging.DEBUG) => not "
     "(_LOGGER.isEnabledFor(logging.DEBUG))": "the library makes the move, and it comes to the same",
+    "coordinator/topics TopicsImage.metadata_hash: topic.partition_count.to_bytes(4, 'big') => "
+    "topic.partition_count.to_bytes(5, 'big')": "a digest that is compared with others of its own",
+    "member/heartbeat Heartbeats._assignors_changed: told.get(assignor.name, 0) => told.get(assignor.name, 1)": (
+        "an assignor that was not told yet is news with either"
+    ),
+    "member/heartbeat Heartbeats.restart: self._expected_ms = None => nothing": "a join says None itself, and sets it",
+    "member/leaving Leaving.start: context.epoch > 0 => context.epoch >= 0": "whoever joins owns nothing yet",
+    "member/positions Positions.clear: self._listing.clear() => nothing": (
+        "the answer finds nobody who waits for it, and forgets it"
+    ),
+    "member/release Release._over: context.move('unsubscribed') => nothing": (
+        "the leave makes that move in the same step"
+    ),
 }
 """Name of the mutant -> why it behaves as the original does."""
 
