@@ -46,6 +46,8 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 _SOON: Final = UUID(int=0xA)
 _LATE: Final = UUID(int=0xB)
 _NAMES: Final = {_SOON: "a twin's", _LATE: "a twin's, later"}
+_ONLY_LESS: Final = 0.3
+"""Of the targets, those that give nothing new."""
 _INTERVAL_MS: Final = 100_000
 """So that no heartbeat is due meanwhile."""
 
@@ -67,6 +69,8 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
     kept = frozenset(tip for tip in sorted(owned) if rng.random() < 0.5)
     soon = frozenset(TopicIdPartition(_NAMES[_SOON], index, _SOON) for index in range(2) if rng.random() < 0.8)
     late = frozenset(TopicIdPartition(_NAMES[_LATE], index, _LATE) for index in range(1) if rng.random() < 0.4)
+    if rng.random() < _ONLY_LESS:
+        soon = late = frozenset()
     if kept | soon | late == owned:
         return False
     epoch, before, began_ms = view.member_epoch + 1, member.snapshot(), twin.now_ms
