@@ -30,8 +30,8 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from tests.spec.arrange import INTERVAL_MS, ONE, TWO, answer_heartbeats, fence, fetches, looking_up
-from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness
+from tests.spec.arrange import ONE, TWO, answer_heartbeats, fence, fetches, looking_up
+from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, MemberHarness
 
 T0 = TopicPartition("t", 0)
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
