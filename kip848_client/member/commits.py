@@ -110,7 +110,7 @@ class Commits:
 
     def start_before_revocation(self, on_done: Callable[[], None]) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
-        if self._context.config.auto_commit_interval_ms is None or not self._to_commit():
+        if self._context.config.auto_commit_interval_ms is None or not self._has_news():
             return False
         deadline_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
         commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
@@ -164,7 +164,7 @@ class Commits:
             return
         if self._interval_allowed():
             self._start_interval()
-            if self._to_commit():
+            if self._has_news():
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
     def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -172,12 +172,10 @@ class Commits:
         if consumed and self._context.config.auto_commit_interval_ms is not None:
             self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
 
-    def _to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        consumed = self._context.consumed
+    def _has_news(self) -> bool:
+        """Whether to commit what was consumed: part of it is not confirmed, or another commit may follow."""
         others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
-        if not others_queued and all(self._committed.get(key) == value for key, value in consumed.items()):
-            return {}
-        return dict(consumed)
+        return any(others_queued or self._committed.get(key) != value for key, value in self._context.consumed.items())
 
     # ----------------------------------------------------------------------------------------------------- sending
 

@@ -272,6 +272,8 @@ class AskedMembers(Observer):
             return flying
         if failed in flying.tried or flying.assignor_name != before.assignor_name:
             return flying
+        if group.group_epoch != self._epoch:
+            return flying  # the others may be others than when it failed, a moment ago
         versions = _Versions(group, flying.assignor_name)
         if versions.reads_all(failed) and any(
             member_id != failed

@@ -156,7 +156,7 @@ class _Walk(ManualModel):
             self.wrong(f"must commit {consumed}")
 
     def _poll(self) -> None:
-        """R117, R119: what was consumed is committed once the interval is over, and not before."""
+        """R117, R119: what was consumed is committed once the interval is over, or anew after other commits; not before."""
         twin, rng = self.twin, self.rng
         started = self.owned - self.waiting.keys()
         fresh = {
@@ -180,7 +180,7 @@ class _Walk(ManualModel):
         news = any(self.confirmed.get(key) != value for key, value in self.consumed.items())
         if quiet and due and not news and not others and sent:
             self.wrong("commits again what is committed")
-        if quiet and due and news:
+        if quiet and due and (news or (others and self.consumed)):
             if self.known() and not sent:
                 self.wrong(f"must commit {self.consumed}")
             if not self.known():

@@ -271,7 +271,9 @@ def ask_about_a_connection(twin: Twin, rng: random.Random) -> bool:
     if rng.random() < 0.4:
         _fail(twin, connects[-1].request_id, rng.choice(list(FailureKind)), rng, final=_FINAL)
     else:
-        rng.choice((_without_heartbeats, _with_the_first_version, _without_assignors))(twin, connects[-1], rng)
+        kinds = (_without_heartbeats, _with_the_first_version)
+        more = (_without_assignors,) * (2 if twin.config.client_assignors else 0)
+        rng.choice((*kinds, *more))(twin, connects[-1], rng)
     return True
 
 
@@ -344,7 +346,8 @@ def _without_assignors(twin: Twin, connect: ConnectCoordinator, rng: random.Rand
     if not twin.is_in(*_MEMBER) or heartbeat_of(twin) is not None or not twin.config.client_assignors:
         return
     missing = rng.choice((ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT))
-    _connect(twin, connect, {key: value for key, value in VERSIONS.items() if key != missing})
+    less = {key: value for key, value in VERSIONS.items() if key != missing}
+    _connect(twin, connect, less)
     if not twin.config.assignor_fallback:
         failed = twin.did(Fail)
         error: Kip848Error | None = failed[0].error if failed else None
@@ -363,16 +366,19 @@ def _without_assignors(twin: Twin, connect: ConnectCoordinator, rng: random.Rand
         heartbeat_interval_ms=1_000,
         should_compute_assignment=True,
     )
-    beat = heartbeat_of(twin)
-    assert beat is not None
-    twin.tell(ResponseReceived(beat.request_id, answer))
-    if twin.did_any(RunAssignor) or twin.asked(ConsumerGroupPrepareAssignmentRequest):
-        twin.wrong("must leave the assignment to the coordinator")
+    for node, versions in ((connect.node, less), (NODE, VERSIONS)):
+        beat = heartbeat_of(twin)
+        assert beat is not None
+        twin.tell(ResponseReceived(beat.request_id, answer))
+        if twin.did_any(RunAssignor) or twin.asked(ConsumerGroupPrepareAssignmentRequest):
+            twin.wrong("must leave the assignment to the coordinator")
+        twin.tell(CoordinatorDisconnected(node.node_id))
+        find_again(twin, versions=versions)
+        if not twin.asked(ConsumerGroupHeartbeatRequest):
+            twin.wait(1_000)
+        if twin.did_any(AssignorsUnsupported):
+            twin.wrong(f"told already that {missing} is missing")
     # R161: a later coordinator that has it is told of them.
-    twin.tell(CoordinatorDisconnected(connect.node.node_id))
-    find_again(twin)
-    if not twin.asked(ConsumerGroupHeartbeatRequest):
-        twin.wait(1_000)
     beats = [effect.request for effect in twin.asked(ConsumerGroupHeartbeatRequest)]
     if not beats or not all(beat.client_assignors for beat in beats):  # type: ignore[attr-defined]
         twin.wrong("must tell of its assignors where they can be used")

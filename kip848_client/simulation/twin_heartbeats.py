@@ -6,7 +6,7 @@ The classes of error codes are told here a second time. Asked of twins; see `twi
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kip848_client.errors import (
@@ -188,8 +188,8 @@ def _moves(twin: Twin, beat: SendRequest, rng: random.Random) -> None:
     _expect_full(twin, epoch=max(0, twin.member.view().member_epoch))
 
 
-def find_again(twin: Twin) -> None:
-    """Let it find a coordinator, if it looks for one within the longest back-off."""
+def find_again(twin: Twin, *, versions: Mapping[int, tuple[int, int]] = VERSIONS) -> None:
+    """Let it find a coordinator that has *versions*, if it looks for one within the longest back-off."""
     if not twin.waits_for_answer(FindCoordinatorRequest):
         twin.wait(int(1.2 * twin.config.retry_backoff_ms) + 1)
     if not twin.waits_for_answer(FindCoordinatorRequest):
@@ -200,7 +200,7 @@ def find_again(twin: Twin) -> None:
     connects = twin.waits_for(ConnectCoordinator)
     if not connects:
         twin.wrong(f"must connect to {NODE}")
-    twin.tell(CoordinatorConnected(connects[-1].request_id, VERSIONS))
+    twin.tell(CoordinatorConnected(connects[-1].request_id, versions))
     if twin.member.coordinator != NODE:
         twin.wrong(f"is connected to {NODE}, and says {twin.member.coordinator}")
 

@@ -151,6 +151,8 @@ def _leaves_inside(twin: Twin, token: int, rng: random.Random) -> None:
     twin.tell(LeaveRequested(number, twin.now_ms + _LIMIT_MS, closing=rng.random() < 0.5))
     if [effect.leave_id for effect in twin.did(LeaveDone)] != [number] or twin.member.view().assigned:
         twin.wrong("left already: it must return at once, with nothing")
+    if twin.did_any(LosePartitions):
+        twin.wrong("loses already what it had, and must not lose it once more")
     twin.tell(ListenerDone(token, None))
     twin.tell(AppPolled())
     if not twin.is_in(Phase.IDLE) or twin.asked(ConsumerGroupHeartbeatRequest):
@@ -270,6 +272,9 @@ def ask_about_a_lapse_in_a_call(twin: Twin, rng: random.Random) -> bool:
         twin.wrong(f"must lose {sorted(map(str, rest))}")
     if leaves and ([one.leave_id for one in twin.did(LeaveDone)] != [number] or member.view().assigned):
         twin.wrong("left already: it must return at once, with nothing")
+    if calls and not leaves and rng.random() < 0.5:
+        _leaves_inside(twin, calls[0].token, rng)
+        return True
     for token in (*([call.token] if leaves else []), *(one.token for one in calls)):
         twin.tell(ListenerDone(token, None))
     if not twin.is_in(Phase.IDLE if leaves else Phase.AWAITING_POLL):

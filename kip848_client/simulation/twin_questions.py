@@ -23,7 +23,7 @@ from kip848_client.simulation.twin_assignors import (
 from kip848_client.simulation.twin_calls import ask_about_a_leave, ask_about_a_wish
 from kip848_client.simulation.twin_commits import ask_about_a_commit, ask_about_an_automatic_commit
 from kip848_client.simulation.twin_coordinators import ask_about_a_connection, ask_about_a_lookup
-from kip848_client.simulation.twin_detours import ask_about_a_detour
+from kip848_client.simulation.twin_detours import ask_about_a_detour, ask_about_a_short_stay
 from kip848_client.simulation.twin_heartbeats import (
     ask_about_a_strange_answer,
     ask_about_an_error,
@@ -77,6 +77,7 @@ OF_THE_MOMENT: Final[Sequence[Question]] = (
     ask_about_a_leave_in_a_call,
     ask_about_a_lost_call,
     ask_about_a_detour,
+    ask_about_a_short_stay,
     ask_about_removals,
     ask_about_an_own_instance,
     ask_about_a_lapse_in_a_call,

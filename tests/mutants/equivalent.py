@@ -251,6 +251,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a timer is cancelled with its reason: none fires for nothing, and asking another member cancels it as well"
     ),
     "coordinator/subscriptions _compile: options.log_errors = False => nothing": "what a library logs",
+    "coordinator/subscriptions _compile: False => True": "what a library logs",
     "member/assignor_round AssignorRound.answered: self._drop_stale() => nothing": "every step before dropped it",
     "member/assignor_values _target: index < topic.partition_count => index <= topic.partition_count": (
         "a topic never has fewer partitions than were given of it"
@@ -333,6 +334,9 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a number that has to be another one, whichever"
     ),
     "member/reconciler Reconciler._prune_names: its body => pass": (
+        "a cache is never emptied: an id never gets another name"
+    ),
+    "member/reconciler Reconciler._assignment_ended: self._prune_names() => nothing": (
         "a cache is never emptied: an id never gets another name"
     ),
     "member/release Release.__init__: False => True": "the beginning of a release sets it",
