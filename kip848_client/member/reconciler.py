@@ -123,7 +123,6 @@ class Reconciler:
         self._resolve()
         self._context.orphan(self._metadata_request)
         self._metadata_request = None
-        self._metadata_backoff.reset()
 
     # ------------------------------------------------------------------------------------------------------- names
 

@@ -156,7 +156,7 @@ class _Walk(ManualModel):
             self.wrong(f"must commit {consumed}")
 
     def _poll(self) -> None:
-        """R117, R119: what was consumed is committed once the interval is over, or anew after other commits; not before."""
+        """R117, R119: what was consumed is committed once the interval is over, not before; anew after others."""
         twin, rng = self.twin, self.rng
         started = self.owned - self.waiting.keys()
         fresh = {

@@ -120,6 +120,23 @@ def _is_refused(twin: Twin, rng: random.Random) -> None:
         asked = [partition for sent in twin.asked(OffsetFetchRequest) for partition in partitions_of(sent)]
         if _ASKED in asked or twin.did_any(OffsetsFetched, CommitDone):
             twin.wrong("must not ask any more for those who were refused, nor tell them twice")
+        _spares_what_was_sent(twin, code)
+
+
+def _spares_what_was_sent(twin: Twin, code: int) -> None:
+    """R22: only who waits for the coordinator is refused, and not who waits for an answer of the one before."""
+    number = twin.next_number()
+    offsets = {_ASKED: OffsetAndMetadata(4, 0)}
+    twin.tell(CommitRequested(number, offsets, CommitKind.SYNC, twin.now_ms + _LONG_MS))
+    if not twin.asked(OffsetCommitRequest):
+        return
+    twin.tell(CoordinatorDisconnected(NODE.node_id))
+    if not twin.waits_for_answer(FindCoordinatorRequest):
+        twin.wait(twin.longest_backoff_ms)
+    if twin.waits_for_answer(FindCoordinatorRequest):
+        answer_lookup(twin, code=code)
+        if number not in twin.calls:
+            twin.wrong("must wait for the answer to a commit that was sent, whoever is found, or nobody")
 
 
 def _names(error: BaseException | None, code: int) -> bool:

@@ -370,35 +370,15 @@ EQUIVALENT: Final[Mapping[str, str]] = {
 }
 """Name of the mutant -> why it behaves as the original does."""
 
-_SELDOM: Final = "checked, and hardly ever played"
-
 SURVIVORS: Final[Mapping[str, str]] = {
-    "coordinator/consumer_group ConsumerGroup._remove_member: member.current.member_epoch != -1 or "
-    "member_id in self.target => member.current.member_epoch != -1 and member_id in self.target": (
-        "a damaged log is never played"
+    "member/positions Positions._retry: max((slot.backoff for slot in slots), key=attrgetter('failures')) => "
+    "min((slot.backoff for slot in slots), key=attrgetter('failures'))": (
+        "partitions that failed differently often, looked up together, are looked up again sooner: no rule says when"
     ),
-    "coordinator/state CoordinatorState.image: image.by_id.keys() <= self._image.by_id.keys() => "
-    "image.by_id.keys() < self._image.by_id.keys()": (
-        "patterns would be matched again when a topic only grew: S6 does not look at that"
-    ),
-    "coordinator/subscriptions resolve: if is_visible(topic.name) => every one": (
-        "topics that are hidden from somebody are never played"
-    ),
-    "member/commits Commits.coordinator_wanted: any((commit.request_id is None and (not commit.ended) "
-    "for commit in self._queue)) => all((commit.request_id is None and (not commit.ended) for commit in "
-    "self._queue))": "a consumer that assigns partitions itself is never played",
-    "member/commits Commits.coordinator_wanted: not commit.ended => commit.ended": (
-        "a commit of a consumer that assigns partitions itself, which is never played: tests/member"
-    ),
-    "member/membership Membership.check_poll_timer: self._discovery.known and self._leaving.can_be_named() => "
-    "self._discovery.known or self._leaving.can_be_named()": (
-        "a late member that a coordinator of version 0 has not named yet: tests/member"
-    ),
-    "member/membership Membership.leave: self._release.hurry() => nothing": (
-        "close() inside a listener of a member that was removed meanwhile (R62): tests/spec"
-    ),
-    "member/membership Membership._free_own_instance: True => False": (
-        "a coordinator that refuses a freed instance id again and again (R145): tests/spec"
+    "member/reconciler Reconciler._prune_names: {topic_id for topic_id, _ in self.target.partitions} | "
+    "{item.topic_id for item in self._context.owned} => {topic_id for topic_id, _ in self.target.partitions} & "
+    "{item.topic_id for item in self._context.owned}": (
+        "a name that is not in use yet is forgotten, and asked for once more: no rule says that it must be kept"
     ),
 }
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
