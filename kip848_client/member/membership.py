@@ -242,7 +242,6 @@ class Membership:
                 self._heartbeats.failed(at_once=True)
                 self._context.lose_link(link)
             case HeartbeatErrorClass.FENCED:
-                self._heartbeats.failed(at_once=True)
                 self._fenced()
             case HeartbeatErrorClass.SURFACE:
                 self._heartbeats.failed()

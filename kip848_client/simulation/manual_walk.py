@@ -52,7 +52,7 @@ from kip848_client.simulation.manual_model import (
 from kip848_client.simulation.twin_commits import answer_commit, positions_of
 from kip848_client.simulation.twin_coordinators import ask_about_a_lookup
 from kip848_client.simulation.twin_heartbeats import NODE, REASON, answer_lookup
-from kip848_client.simulation.twin_offsets import answer_fetch, ask_about_committed, partitions_of
+from kip848_client.simulation.twin_offsets import RESETS, answer_fetch, ask_about_committed, partitions_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.simulation.walk import Walk
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -68,7 +68,6 @@ _STEPS: Final = 60
 _PARTITIONS: Final = tuple(TopicPartition(topic, index) for topic in ("by hand", "by hand, too") for index in range(2))
 _ASKED: Final = TopicPartition("somebody asks", 0)
 _FAR_MS: Final = 10_000_000
-_POLICIES: Final = {ResetPolicy.EARLIEST: EARLIEST_TIMESTAMP, ResetPolicy.LATEST: LATEST_TIMESTAMP}
 
 
 class ManualWalk(Walk):
@@ -318,7 +317,7 @@ class _Walk(ManualModel):
         }
         answer_fetch(twin, sent, found=found, by_name=True)
         begun = {tip.topic_partition for effect in twin.did(StartFetching) for tip in effect.positions}
-        policy = _POLICIES.get(twin.config.auto_offset_reset)
+        policy = RESETS.get(twin.config.auto_offset_reset)
         for one in served.keys() & others:  # it may wait for either
             if one not in begun and not self._is_listed(one, policy):
                 del served[one]

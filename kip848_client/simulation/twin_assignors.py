@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorError, ErrorCode
 from kip848_client.member.assignor_events import (
+    AssignorDone,
     AssignorFailed,
     AssignorsDescribed,
     CallOnAssignment,
@@ -32,10 +33,11 @@ from kip848_client.member.events import (
     SurfaceError,
 )
 from kip848_client.member.states import IN_GROUP, Phase
-from kip848_client.simulation.twin_heartbeats import REASON, REMOVED, calm_down, heartbeat_of, refuse
+from kip848_client.simulation.twin_heartbeats import REASON, REMOVED, heartbeat_of, refuse
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
+    Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -66,6 +68,9 @@ _REPORTED: Final = (
 _ROUND: Final = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
 _TOPICS: Final = {UUID(int=0xA): "a twin's", UUID(int=0xB): "a twin's other"}
 _INTERVAL_MS: Final = 1_000
+_LONG_MS: Final = 1_000_000
+_STRANGE: Final = 1_000_000
+"""Number of a call that no twin makes."""
 
 
 def ask_about_a_round(twin: Twin, rng: random.Random) -> bool:
@@ -218,34 +223,43 @@ def ask_about_a_wish_for_another_target(twin: Twin, rng: random.Random) -> bool:
     if member.coordinator is None or twin.closing or heartbeat_of(twin) is not None or twin.wishes:
         return False
     reason = rng.randint(1, 100)
-    hangs = rng.random() < 0.4
-    if hangs:
-        twin.wait(max(twin.longest_backoff_ms, member.snapshot().heartbeat_interval_ms))
-        calm_down(twin, strictly=False)
-        if not twin.calm or twin.is_calling():
-            return True
     twin.tell(ReassignmentRequested(reason))
     calls = twin.did(DescribeAssignors)
     if len(calls) != 1 or twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wrong("must ask its assignors anew what they offer")
-    if hangs:
-        _expect_hurry(twin, reason)
-        return True
+    _minds_no_stranger(twin)
     described = tuple(replace(one, metadata_bytes=b"a twin's") for one in config.client_assignors)
     twin.tell(AssignorsDescribed(described, calls[0].call_id))
     if not twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wait(twin.longest_backoff_ms)
     wanted = tuple(replace(one, reason=reason) for one in described)
     _expect_offers(twin, wanted)
-    _accept(twin)
+    hangs = rng.random() < 0.5
+    _accept(twin, interval_ms=_LONG_MS if hangs else _INTERVAL_MS)
     if twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wrong("was heard, and may wait for its interval")
+    _minds_no_stranger(twin)
+    if hangs and twin.is_calling():
+        return True
+    if hangs:
+        twin.tell(ReassignmentRequested(reason + 1))
+        if not twin.did_any(DescribeAssignors):
+            twin.wrong("must ask its assignors anew what they offer")
+        _expect_hurry(twin, described, reason=reason + 1)
+        return True
     twin.wait(_INTERVAL_MS)
     _expect_offers(twin, described)
     return True
 
 
-def _expect_hurry(twin: Twin, reason: int) -> None:
+def _minds_no_stranger(twin: Twin) -> None:
+    """A call returns that nobody made, or that is over."""
+    for event in (AssignorDone(_STRANGE), OnAssignmentDone(_STRANGE), AssignorsDescribed((), _STRANGE)):
+        if twin.tell(event):
+            twin.wrong("must not mind what a call returns that it did not make")
+
+
+def _expect_hurry(twin: Twin, described: tuple[Assignor, ...], *, reason: int) -> None:
     """R159, R169: metadata() does not return: that is told in time, and the wish goes out in the same step."""
     twin.wait(twin.config.assignor_timeout_ms - 1)
     if twin.did_any(AssignorFailed) or twin.asked(ConsumerGroupHeartbeatRequest):
@@ -254,10 +268,10 @@ def _expect_hurry(twin: Twin, reason: int) -> None:
     failed = [effect.error for effect in twin.did(AssignorFailed)]
     if len(failed) != 1 or not isinstance(failed[0], AssignorTimeoutError):
         twin.wrong("must report that a call of its assignors takes too long")
-    _expect_offers(twin, tuple(replace(one, reason=reason) for one in twin.offered))
+    _expect_offers(twin, tuple(replace(one, reason=reason) for one in described))
     _accept(twin)
     twin.tell(ReassignmentRequested(reason + 1))
-    _expect_offers(twin, tuple(replace(one, reason=reason + 1) for one in twin.offered))
+    _expect_offers(twin, tuple(replace(one, reason=reason + 1) for one in described))
 
 
 def _expect_offers(twin: Twin, wanted: tuple[object, ...]) -> None:
@@ -266,12 +280,14 @@ def _expect_offers(twin: Twin, wanted: tuple[object, ...]) -> None:
         twin.wrong(f"must tell of {wanted}")
 
 
-def _accept(twin: Twin, *, epoch: int | None = None, assignment: Assignment | None = None) -> None:
+def _accept(
+    twin: Twin, *, epoch: int | None = None, assignment: Assignment | None = None, interval_ms: int = _INTERVAL_MS
+) -> None:
     beat = heartbeat_of(twin)
     assert beat is not None
     counted = twin.member.view().member_epoch if epoch is None else epoch
     answer = ConsumerGroupHeartbeatResponse(
-        member_epoch=counted, heartbeat_interval_ms=_INTERVAL_MS, assignment=assignment
+        member_epoch=counted, heartbeat_interval_ms=interval_ms, assignment=assignment
     )
     twin.tell(ResponseReceived(beat.request_id, answer))
 

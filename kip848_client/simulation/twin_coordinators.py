@@ -45,7 +45,7 @@ from kip848_client.simulation.twin_heartbeats import (
     find_again,
     heartbeat_of,
 )
-from kip848_client.simulation.twin_offsets import partitions_of
+from kip848_client.simulation.twin_offsets import answer_fetch, partitions_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -399,3 +399,23 @@ def _without_assignors(twin: Twin, connect: ConnectCoordinator, rng: random.Rand
     beats = [effect.request for effect in twin.asked(ConsumerGroupHeartbeatRequest)]
     if not beats or not all(beat.client_assignors for beat in beats):  # type: ignore[attr-defined]
         twin.wrong("must tell of its assignors where they can be used")
+
+
+def ask_about_a_word_of_before(twin: Twin, rng: random.Random) -> bool:
+    """R20: that the coordinator of before is none any more says nothing of the one that was found since."""
+    node = twin.member.coordinator
+    if not twin.is_in(*HEARTBEATING) or node is None or twin.closing or twin.calls:
+        return False
+    number = twin.next_number()
+    twin.tell(FetchOffsetsRequested(number, frozenset({_ASKED}), twin.now_ms + _LONG_MS))
+    sent = twin.asked(OffsetFetchRequest)
+    if len(sent) != 1:
+        return True
+    twin.tell(CoordinatorDisconnected(node.node_id))
+    find_again(twin)
+    answer_fetch(twin, sent[0], code=rng.choice(ELSEWHERE))
+    if twin.member.coordinator != NODE:
+        twin.wrong(f"must keep {NODE}: another one is no coordinator any more")
+    if number not in twin.calls:
+        twin.wrong("must ask again where its coordinator is now")
+    return True

@@ -86,16 +86,15 @@ def expect_heartbeat(twin: Twin) -> None:
         twin.wrong("must ask by a heartbeat what it is")
 
 
-def calm_down(twin: Twin, *, strictly: bool = True) -> None:
+def calm_down(twin: Twin) -> None:
     """Accept the heartbeat that is under way, if one is: so that the next one is due because of what happens only.
 
-    Args:
-        strictly: not a member with client-side assignors, which are asked now and then what they offer.
+    Not of a member with client-side assignors, which are asked now and then what they offer.
     """
     beat, member = heartbeat_of(twin), twin.member
     if beat is None or not twin.is_in(Phase.IN_SYNC) or twin.sent_on(beat.request_id) != twin.link:
         return
-    if member.coordinator is None or (strictly and twin.config.client_assignors):
+    if member.coordinator is None or twin.config.client_assignors:
         return
     answer = ConsumerGroupHeartbeatResponse(member_epoch=member.view().member_epoch, heartbeat_interval_ms=_FOREVER_MS)
     twin.tell(ResponseReceived(beat.request_id, answer))

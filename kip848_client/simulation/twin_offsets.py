@@ -27,6 +27,8 @@ from kip848_client.member.events import (
     SendRequest,
     SurfaceError,
 )
+from kip848_client.member.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from kip848_client.member.settings import ResetPolicy
 from kip848_client.member.states import FATAL, IN_GROUP
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.simulation.twin_heartbeats import REASON, calm_down, expect_heartbeat, heartbeat_of
@@ -43,6 +45,8 @@ from kip848_client.wire.messages.offset_fetch import (
 PASSES: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS)
 _ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 REFUSED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
+RESETS: Final = {ResetPolicy.EARLIEST: EARLIEST_TIMESTAMP, ResetPolicy.LATEST: LATEST_TIMESTAMP}
+"""Policy -> the timestamp that finds what it wants."""
 _LIMIT_MS: Final = 60_000
 _UNASKED: Final = 99
 

@@ -6,7 +6,6 @@ Asked of twins; see `twins`. Does not own: committed() of the application (`twin
 from __future__ import annotations
 
 import random
-from typing import Final
 
 from kip848_client.errors import (
     BrokerError,
@@ -28,15 +27,12 @@ from kip848_client.member.events import (
     SurfaceError,
 )
 from kip848_client.member.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kip848_client.member.settings import ResetPolicy
 from kip848_client.member.states import IN_GROUP
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.twin_heartbeats import REASON
-from kip848_client.simulation.twin_offsets import PASSES, REFUSED, answer_fetch, group_of, partitions_of
+from kip848_client.simulation.twin_offsets import PASSES, REFUSED, RESETS, answer_fetch, group_of, partitions_of
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
-
-_POLICIES: Final = {ResetPolicy.EARLIEST: EARLIEST_TIMESTAMP, ResetPolicy.LATEST: LATEST_TIMESTAMP}
 
 
 def ask_about_a_start(twin: Twin, rng: random.Random) -> bool:
@@ -71,7 +67,7 @@ def _starts(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng: ran
         twin.wrong(f"must start at {found}")
     readable = twin.member.view().readable
     unset = [partition for partition, value in found.items() if value is None and partition in readable]
-    policy = _POLICIES.get(twin.config.auto_offset_reset)
+    policy = RESETS.get(twin.config.auto_offset_reset)
     listed = [dict(effect.timestamps) for effect in twin.did(ListOffsets)]
     if policy is not None:
         for timestamps in listed:
@@ -146,7 +142,7 @@ def _is_withheld(twin: Twin, sent: SendRequest, asked: list[TopicPartition], rng
         return
     again_at_ms = twin.now_ms + twin.longest_backoff_ms
     twin.wait(twin.least_backoff_ms - 1)
-    if any(asked[0] in partitions_of(one) for one in twin.asked(OffsetFetchRequest)):
+    if any(partitions_of(one) == asked for one in twin.asked(OffsetFetchRequest)):  # an older one may have more
         twin.wrong("asks for offsets before its back-off is over")
     twin.wait(again_at_ms - twin.now_ms)
     if told and not twin.asked(OffsetFetchRequest) and twin.member.coordinator is not None:
@@ -256,7 +252,7 @@ def ask_about_a_seek(twin: Twin, rng: random.Random) -> bool:
             twin.wrong(f"must start {tip} at {position}")
         lost_at = OffsetAndMetadata(99, 1)
         twin.tell(PositionLost(partition, lost_at))
-        policy = _POLICIES.get(twin.config.auto_offset_reset)
+        policy = RESETS.get(twin.config.auto_offset_reset)
         if policy is None:
             told = [effect.error for effect in twin.did(SurfaceError)]
             known = len(told) == 1 and isinstance(told[0], BrokerError)

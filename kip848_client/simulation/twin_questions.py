@@ -22,7 +22,11 @@ from kip848_client.simulation.twin_assignors import (
 )
 from kip848_client.simulation.twin_calls import ask_about_a_leave, ask_about_a_wish
 from kip848_client.simulation.twin_commits import ask_about_a_commit, ask_about_an_automatic_commit
-from kip848_client.simulation.twin_coordinators import ask_about_a_connection, ask_about_a_lookup
+from kip848_client.simulation.twin_coordinators import (
+    ask_about_a_connection,
+    ask_about_a_lookup,
+    ask_about_a_word_of_before,
+)
 from kip848_client.simulation.twin_detours import ask_about_a_detour, ask_about_a_short_stay
 from kip848_client.simulation.twin_heartbeats import (
     ask_about_a_strange_answer,
@@ -104,6 +108,7 @@ OF_CALLS: Final[Sequence[Question]] = (
     ask_about_a_leave,
     ask_about_a_wish,
     ask_about_a_lapse,
+    ask_about_a_word_of_before,
 )
 """What an application may do at any time."""
 

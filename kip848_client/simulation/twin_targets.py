@@ -21,6 +21,7 @@ from kip848_client.member.events import (
     LosePartitions,
     MetadataUpdated,
     PausePartitions,
+    PositionLost,
     PositionSet,
     RequestMetadata,
     ResponseReceived,
@@ -33,6 +34,7 @@ from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition
 from kip848_client.simulation.twin_commits import answer_commit, positions_of
 from kip848_client.simulation.twin_heartbeats import REASON, heartbeat_of
+from kip848_client.simulation.twin_offsets import RESETS
 from kip848_client.simulation.twins import Twin
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -46,7 +48,7 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 _SOON: Final = UUID(int=0xA)
 _LATE: Final = UUID(int=0xB)
 _NAMES: Final = {_SOON: "a twin's", _LATE: "a twin's, later"}
-_ONLY_LESS: Final = 0.3
+_ONLY_LESS: Final = 0.4
 """Of the targets, those that give nothing new."""
 _INTERVAL_MS: Final = 100_000
 """So that no heartbeat is due meanwhile."""
@@ -79,10 +81,10 @@ def ask_about_a_target(twin: Twin, rng: random.Random) -> bool:
         twin.wrong("must be RECONCILING, and read on until poll()")
     if twin.asked(ConsumerGroupHeartbeatRequest):
         return True  # another one was waiting for the answer
-    if not soon and not late and rng.random() < 0.7:
+    if not soon and not late and rng.random() < 0.4:
         _comes_back(twin, owned, epoch=epoch)
         return True
-    if not soon and not late and rng.random() < 0.5:
+    if not soon and not late and rng.random() < 0.8:
         _stays(twin, owned, revoked=owned - kept, epoch=epoch, rng=rng)
         return True
     if soon or late:
@@ -118,19 +120,41 @@ def _comes_back(twin: Twin, owned: _Tips, *, epoch: int) -> None:
 
 
 def _stays(twin: Twin, owned: _Tips, *, revoked: _Tips, epoch: int, rng: random.Random) -> None:
-    """R84: its listener raised when it was to give something up, and then it may keep that: it is read again."""
-    sought = min(revoked)
-    seeks = rng.random() < 0.5
-    if seeks:
-        twin.tell(PositionSet(sought.topic_partition, OffsetAndMetadata(LATEST_TIMESTAMP)))
+    """R84: its listener raised when it was to give something up, and then it may keep that: it is read on."""
+    sought, place = min(revoked).topic_partition, rng.randrange(3)
+    looks_for = None
+    if place == 1:
+        looks_for = LATEST_TIMESTAMP
+        twin.tell(PositionSet(sought, OffsetAndMetadata(looks_for)))
+    elif place == 2 and twin.config.auto_offset_reset in RESETS:
+        looks_for = RESETS[twin.config.auto_offset_reset]
+        twin.tell(PositionSet(sought, OffsetAndMetadata(12)))
+        twin.tell(PositionLost(sought, OffsetAndMetadata(12)))
     _poll(twin, owned=owned, revoked=revoked, rng=rng)
     calls = twin.did(RevokePartitions)
     if [one.partitions for one in calls] != [revoked]:
         twin.wrong(f"must revoke {sorted(map(str, revoked))}")
-    twin.tell(ListenerDone(calls[0].token, ValueError(REASON)))
+    if not may_keep(twin, calls[0], owned, epoch=epoch):
+        return
+    if twin.member.view().readable != {tip.topic_partition for tip in owned}:
+        twin.wrong("must read again what it keeps")
+    begun = {tip: position for effect in twin.did(StartFetching) for tip, position in effect.positions.items()}
+    for tip in revoked & begun.keys():
+        if tip.topic_partition == sought and looks_for is not None:
+            twin.wrong(f"must not start {tip} before it knows where that begins or ends")
+        if begun[tip] != OffsetAndMetadata(7_000 + tip.partition, 0):
+            twin.wrong(f"must read {tip} on from where its application is")
+    listed = {key for one in twin.did(ListOffsets) for key, stamp in one.timestamps.items() if stamp == looks_for}
+    if looks_for is not None and sought not in listed:
+        twin.wrong(f"must look for {looks_for} of {sought}")
+
+
+def may_keep(twin: Twin, call: RevokePartitions, owned: _Tips, *, epoch: int) -> bool:
+    """The listener raises, and what it was to give up is the member's own again. False without a coordinator."""
+    twin.tell(ListenerDone(call.token, ValueError(REASON)))
     twin.wait(_INTERVAL_MS)
     if heartbeat_of(twin) is None or twin.member.coordinator is None:
-        return
+        return False
     answer(twin, epoch=epoch, target=owned)
     twin.tell(AppPolled())
     for commit in twin.asked(OffsetCommitRequest):
@@ -139,11 +163,7 @@ def _stays(twin: Twin, owned: _Tips, *, revoked: _Tips, epoch: int, rng: random.
     if [one.partitions for one in assigned] != [frozenset()] or twin.did_any(RevokePartitions):
         twin.wrong("must call on_partitions_assigned, with nothing new")
     twin.tell(ListenerDone(assigned[0].token, None))
-    if twin.member.view().readable != {tip.topic_partition for tip in owned}:
-        twin.wrong("must read again what it keeps")
-    ends = {key for one in twin.did(ListOffsets) for key, stamp in one.timestamps.items() if stamp == LATEST_TIMESTAMP}
-    if seeks and sought.topic_partition not in ends:
-        twin.wrong(f"must look for the end of {sought}, where its application wanted to be")
+    return True
 
 
 def answer(twin: Twin, *, epoch: int, target: _Tips | None = None) -> None:

@@ -227,12 +227,12 @@ class Twin:
                 self.closing = self.closing or closing
             case CallAbandoned(call_id=number):
                 self.calls.pop(number, None)
-            case AssignorsDescribed(call_id=number, assignors=offered):
+            case AssignorsDescribed(call_id=number, assignors=offered) if number is None or self._calls(number):
                 if not self.hangs:
                     self.offered = offered
                 if number is not None:
                     self.assigning, self.hangs = None, False
-            case AssignorDone() | OnAssignmentDone():
+            case AssignorDone(call_id=number) | OnAssignmentDone(call_id=number) if self._calls(number):
                 self.assigning = None
                 self.hangs = False
             case ReassignmentRequested():
@@ -300,6 +300,9 @@ class Twin:
     def is_calling(self, *kinds: type[object]) -> bool:
         """Whether a call of its assignor, of one of these kinds if any are named, has not returned."""
         return self.assigning is not None and (not kinds or isinstance(self.assigning, kinds))
+
+    def _calls(self, call_id: int) -> bool:
+        return self.assigning is not None and getattr(self.assigning, "call_id", None) == call_id
 
     def knows(self) -> BrokerNode | None:
         """The coordinator, while it is connected to it."""

@@ -17,7 +17,7 @@ from tests.mutants.reach import reach
 from tests.mutants.runner import Mutant, Outcome, generated_mutants, known_mutants, try_all
 
 _SAMPLE: Final = 200
-_SEED: Final = 13
+_SEED: Final = 14
 _WANTED_PERCENT: Final = 95.0
 _BAR: Final = 30
 

@@ -258,9 +258,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     ),
     "member/backoff Backoff.__init__: 0 => 1 #2": "in the past as well, one millisecond after a clock began",
     "member/leaving Leaving.over: self._mode = LeaveMode.DEFAULT => nothing": "the next leave sets it",
-    "member/membership Membership._refused: self._heartbeats.failed(at_once=True) => nothing #3": (
-        "being removed forgets all that was said"
-    ),
     "member/positions Positions.flush: if slot.position is not None => every one": "who may start knows where",
     "member/reconciler Reconciler.reset: self.unconfirmed = frozenset() => nothing": (
         "nothing is owned by then; what is given again is new, and confirmed with the rest"
@@ -338,6 +335,12 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     ),
     "member/reconciler Reconciler._assignment_ended: self._prune_names() => nothing": (
         "a cache is never emptied: an id never gets another name"
+    ),
+    "member/leaving Leaving.left: self._heartbeats.restart(removals=0) => self._heartbeats.restart(removals=1)": (
+        "only the second removal in a row makes a join wait"
+    ),
+    "coordinator/state CoordinatorState.forget_group: self._subscriptions.pop(group_id, None) => nothing": (
+        "memory only: what was kept of another group of that name is thrown away when it is found"
     ),
     "member/release Release.__init__: False => True": "the beginning of a release sets it",
     "member/assignor_round AssignorRound.check_coordinator: self._checked_link = context.link => nothing": (
