@@ -55,9 +55,9 @@ simulation is at what nobody thought of: of seed 2, 158 of 200 were caught befor
 seed 4, after that, 171 of 200; of seed 6, since members have twins (C10), 56 of the 60 that were tried; of seed 7, 169
 of 200; of seed 8, since others walk through the groups of runs, 183 of 200; of seed 9, 182 of 200; of seed 10, since
 somebody assigns partitions by hand, 193 of 200, and of the 112 of these that were in no sample before 105; of seed 11,
-194 of 200; of seed 12, 196 of 200; of seed 13, 190 of 200. Many that survive change nothing that a member or coordinator
-does (of the seven of seed 10, six). Such changes are left out of later samples, each with its reason (below); now and
-then they are tried all the same, and what is caught is no exclusion any more.
+194 of 200; of seed 12, 196 of 200; of seed 13, 190 of 200. Many that survive change nothing that a member or
+coordinator does (of the seven of seed 10, six). Such changes are left out of later samples, each with its reason
+(below); now and then they are tried all the same, and what is caught is no exclusion any more.
 """
 
 

