@@ -58,6 +58,9 @@ somebody assigns partitions by hand, 193 of 200, and of the 112 of these that we
 194 of 200; of seed 12, 196 of 200; of seed 13, 190 of 200. Many that survive change nothing that a member or
 coordinator does (of the seven of seed 10, six). Such changes are left out of later samples, each with its reason
 (below); now and then they are tried all the same, and what is caught is no exclusion any more.
+
+Samples overlap. Of the 311 of seeds 11 to 14 that were in none before them, at least 287 were caught (92 %), those that
+change nothing counted as survivors.
 """
 
 
