@@ -310,6 +310,7 @@ class _Walk(ManualModel):
         found = {one: self.rng.choice((OffsetAndMetadata(31, 4), None)) for one in partitions_of(sent)}
         under_way = [other for other in twin.waits_for_answer(OffsetFetchRequest) if other is not sent]
         others = {one for other in under_way for one in partitions_of(other)}
+        others |= {one for one in found if twin.asking.get(one) != sent.request_id}  # failed, and is to be repeated
         served = {
             one: value
             for one, value in found.items()

@@ -239,9 +239,9 @@ def ask_about_a_wish_for_another_target(twin: Twin, rng: random.Random) -> bool:
     if twin.asked(ConsumerGroupHeartbeatRequest):
         twin.wrong("was heard, and may wait for its interval")
     _minds_no_stranger(twin)
-    if hangs and twin.is_calling():
-        return True
     if hangs:
+        if twin.is_calling():
+            return True
         twin.tell(ReassignmentRequested(reason + 1))
         if not twin.did_any(DescribeAssignors):
             twin.wrong("must ask its assignors anew what they offer")

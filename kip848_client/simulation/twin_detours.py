@@ -83,12 +83,18 @@ def _is_in_doubt(twin: Twin, beat: SendRequest, call: AssignPartitions) -> None:
     find_again(twin)
     if heartbeat_of(twin) is None:
         twin.wait(twin.longest_backoff_ms)
-    if heartbeat_of(twin) is None or not twin.is_in(Phase.ASSIGNING):
+    full = heartbeat_of(twin)
+    if full is None or not twin.is_in(Phase.ASSIGNING):
         return
+    assert isinstance(full.request, ConsumerGroupHeartbeatRequest)
+    said = full.request.topic_partitions
+    if said is None or any(tip.topic_id == topic.topic_id for tip in call.partitions for topic in said):
+        return  # it may have said that it has them
     twin.tell(ListenerDone(call.token))
-    doubted = {tip.topic_partition for tip in call.partitions}
-    if heartbeat_of(twin) is None or twin.member.view().readable & doubted:
-        return  # it said that it has them, or what it said before that was the same
+    if twin.member.view().readable & {tip.topic_partition for tip in call.partitions}:
+        twin.wrong("must not read what it said that it does not have, before it hears whether it still has it")
+    if heartbeat_of(twin) is None:
+        return
     given_away = min(call.partitions)
     answer(twin, epoch=epoch, target=owned - {given_away})
     wanted = {tip.topic_partition for tip in owned} - {given_away.topic_partition}
