@@ -7,6 +7,7 @@
 #   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow; the same digests twice
 #   make mutants  put bugs into member and coordinator, to see whether the simulation finds them
 #   make docs     draw the parts of the documents anew that are made from the code
+#   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make bench    speed, as ratios against peers
 #   make package  build the wheel, install it into a clean environment, run the demo from it
@@ -27,7 +28,7 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv simulate mutants demo demo-spark test check format docs interop bench package clean
+.PHONY: help venv simulate mutants demo demo-spark test check format docs transcripts interop bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +86,9 @@ mutants: venv
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document
 	@$(PYTHON) -m tests.support.observability_document
+
+transcripts: venv
+	@$(PYTHON) -m tests.transcripts
 
 interop: venv
 	$(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile

@@ -28,6 +28,7 @@ from kip848_client.member.error_tables import (
     partition_fetch_error_class,
 )
 from tests.support.state_diagram import docstrings, phase_diagram, phase_table, state_diagram, state_table
+from tests.transcripts.diagram import sequence_diagram
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 
@@ -149,6 +150,12 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "commit codes": commit_codes,
     "fetch codes": fetch_codes,
     "round codes": round_codes,
+    "a join": lambda: sequence_diagram("join"),
+    "a revocation": lambda: sequence_diagram("revocation", first_command="b subscribes to orders"),
+    "a fencing": lambda: sequence_diagram("session_expires", first_command="a is cut off"),
+    "a client side round": lambda: sequence_diagram(
+        "client_side_round", first_command="b subscribes to orders with a client-side assignor"
+    ),
 }
 
 

@@ -1,0 +1,184 @@
+"""How a transcript writes messages and facts: one short line each, in the same words everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from kip848_client.coordinator.events import GroupEvent
+from kip848_client.errors import error_name
+from kip848_client.model import TopicIdPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+_EPOCHS: Final = {0: "epoch 0 (join)", -1: "epoch -1 (leave)", -2: "epoch -2 (leave, keep the instance's place)"}
+
+_LEFT: Final = {
+    "leave": "left the group",
+    "session_timeout": "is removed: its session timed out",
+    "rebalance_timeout": "is removed: it did not give up its partitions in time",
+    "replaced": "is replaced by another process with its instance id",
+    "static_leave": "left; its partitions wait for its instance to come back",
+}
+"""Reason of ``member_left`` -> how it reads."""
+
+
+def is_steady(request: object, response: object) -> bool:
+    """Whether a heartbeat told nothing new and was told nothing new."""
+    return (
+        isinstance(request, ConsumerGroupHeartbeatRequest)
+        and isinstance(response, ConsumerGroupHeartbeatResponse)
+        and request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.member_epoch == response.member_epoch > 0
+        and response.error_code == 0
+        and response.assignment is None
+        and not response.should_compute_assignment
+    )
+
+
+def partitions_text(partitions: Iterable[TopicIdPartition]) -> str:
+    """Partitions by name, sorted, without spaces at the ends."""
+    return ", ".join(f"{item.topic}-{item.partition}" for item in sorted(partitions))
+
+
+class Wording:
+    """Texts for messages and facts.
+
+    Args:
+        topic_names: topic id -> name of every topic that ever existed.
+    """
+
+    def __init__(self, topic_names: Mapping[UUID, str]) -> None:
+        self._names: Final = topic_names
+
+    def message(self, message: object) -> str:
+        """One line for a request or an answer."""
+        match message:
+            case ConsumerGroupHeartbeatRequest():
+                return self._heartbeat(message)
+            case ConsumerGroupHeartbeatResponse():
+                return self._heartbeat_answer(message)
+            case OffsetCommitRequest():
+                offsets = [
+                    f"{self._topic(topic)}-{item.partition_index} at {item.committed_offset}"
+                    for topic in message.topics
+                    for item in topic.partitions
+                ]
+                return f"OffsetCommit: epoch {message.generation_id_or_member_epoch}, {', '.join(sorted(offsets))}"
+            case OffsetCommitResponse():
+                codes = {item.error_code for topic in message.topics for item in topic.partitions}
+                return "offsets committed" if codes == {0} else ", ".join(sorted(map(error_name, codes)))
+            case OffsetFetchRequest():
+                (group,) = message.groups
+                wanted = [
+                    f"{self._topic(topic)}-{index}" for topic in group.topics or () for index in topic.partition_indexes
+                ]
+                return f"OffsetFetch: epoch {group.member_epoch}, {', '.join(sorted(wanted))}"
+            case OffsetFetchResponse():
+                return self._fetched(message)
+            case ConsumerGroupPrepareAssignmentRequest():
+                return f"PrepareAssignment: epoch {message.member_epoch}"
+            case ConsumerGroupPrepareAssignmentResponse():
+                if message.error_code:
+                    return error_name(message.error_code)
+                members = ", ".join(sorted(member.member_id for member in message.members))
+                return f"group epoch {message.group_epoch}, members {members}, assignor {message.assignor_name}"
+            case ConsumerGroupInstallAssignmentRequest():
+                if message.error:
+                    return f"InstallAssignment: group epoch {message.group_epoch}, error {message.error}"
+                targets = [f"{member.member_id} gets {self._held(member.partitions)}" for member in message.members]
+                return f"InstallAssignment: group epoch {message.group_epoch}, {'; '.join(sorted(targets))}"
+            case ConsumerGroupInstallAssignmentResponse():
+                return error_name(message.error_code) if message.error_code else "installed"
+            case _:
+                return type(message).__name__.removesuffix("Request").removesuffix("Response")
+
+    def fact(self, event: GroupEvent) -> str | None:
+        """One line for what the coordinator did; None for what messages show anyway."""
+        fields = event.fields
+        match event.event:
+            case "group_epoch_bumped":
+                return f"group epoch {event.group_epoch} ({str(fields['reason']).partition(' ')[0].replace('_', ' ')})"
+            case "target_assignment_computed":
+                members: Mapping[str, Mapping[UUID, Iterable[int]]] = fields["members"]  # type: ignore[assignment]
+                targets = [f"{name} gets {self._mapped(held)}" for name, held in sorted(members.items())]
+                return f"target of epoch {event.group_epoch}: {'; '.join(targets) or 'for no member'}"
+            case "member_left":
+                return f"{event.member_id} {_LEFT[str(fields['reason'])]}"
+            case "member_fenced":
+                return f"refuses {event.member_id}'s epoch {fields['sent_epoch']}"
+            case "assignment_requested":
+                return f"asks {event.member_id} to compute the target with {fields['assignor']} ({fields['reason']})"
+            case "assignment_refused":
+                return f"does not install the target ({fields['reason']})"
+            case "assignor_failed":
+                return f"assignor {fields['assignor']} gave up with error {fields['error']}"
+            case _:
+                return None
+
+    # ---------------------------------------------------------------------------------------------------- heartbeats
+
+    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> str:
+        epoch = request.member_epoch
+        parts = [_EPOCHS.get(epoch, f"epoch {epoch}")]
+        if request.instance_id is not None and epoch <= 0:
+            parts.append(f"instance {request.instance_id}")
+        if request.subscribed_topic_names:
+            parts.append(f"subscribed to {', '.join(sorted(request.subscribed_topic_names))}")
+        if request.subscribed_topic_regex:
+            parts.append(f"pattern {request.subscribed_topic_regex}")
+        if request.client_assignors:
+            parts.append(f"assignors {', '.join(assignor.name for assignor in request.client_assignors)}")
+        if request.topic_partitions is not None:
+            parts.append(f"owns {self._held(request.topic_partitions)}")
+        return f"heartbeat: {', '.join(parts)}"
+
+    def _heartbeat_answer(self, response: ConsumerGroupHeartbeatResponse) -> str:
+        if response.error_code:
+            return error_name(response.error_code)
+        parts = [f"epoch {response.member_epoch}"]
+        if response.assignment is not None:
+            parts.append(f"assignment {self._held(response.assignment.topic_partitions)}")
+            if response.assignment.pending_topic_partitions:
+                parts.append(f"later {self._held(response.assignment.pending_topic_partitions)}")
+        if response.should_compute_assignment:
+            parts.append("compute the target")
+        return ", ".join(parts)
+
+    def _fetched(self, response: OffsetFetchResponse) -> str:
+        (group,) = response.groups
+        if group.error_code:
+            return error_name(group.error_code)
+        offsets = []
+        for topic in group.topics:
+            for item in topic.partitions:
+                found = f"at {item.committed_offset}" if item.committed_offset >= 0 else "none"
+                outcome = error_name(item.error_code) if item.error_code else found
+                offsets.append(f"{self._topic(topic)}-{item.partition_index} {outcome}")
+        return f"committed offsets: {', '.join(sorted(offsets))}"
+
+    # ---------------------------------------------------------------------------------------------------- partitions
+
+    def _held(self, topics: Iterable[Any]) -> str:
+        return self._mapped({topic.topic_id: topic.partitions for topic in topics})
+
+    def _mapped(self, partitions: Mapping[UUID, Iterable[int]]) -> str:
+        names = [f"{self._names[topic_id]}-{index}" for topic_id, held in partitions.items() for index in held]
+        return ", ".join(sorted(names)) or "nothing"
+
+    def _topic(self, topic: Any) -> str:
+        return topic.name or self._names.get(topic.topic_id, str(topic.topic_id))
