@@ -52,7 +52,6 @@ from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.scenario import Behaviour
-from kip848_client.simulation.twin_questions import TwinQuestions
 from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.wakeups import Wakeups
@@ -103,10 +102,7 @@ class SimulatedConsumer:
         self._clock_ms: Final = clock_ms
         self._clock_rate: Final = clock_rate
         self._close_ms: Final = close_ms
-        self.twins: Final = (
-            TwinQuestions(name, config, source=self._rng, rng=world.random(f"twins {name}")) if probing else None
-        )
-        self.member: Final = Member(config, rng=self._rng if self.twins is None else self.twins.jitter)
+        self.member: Final = Member(config, rng=self._rng)
         self.view = self.member.view()
         """What its application sees of the member, as of the last step."""
         self.subscription = Subscription()
@@ -277,8 +273,6 @@ class SimulatedConsumer:
         now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
         if self._wakeups is not None:
             self._wakeups.told(event)
-        if self.twins is not None:
-            self.twins.told(event, now_ms=now_ms)
         effects = member.step(event, now_ms=now_ms)
         if self._wakeups is not None:
             self._wakeups.asked(effects)
@@ -295,8 +289,6 @@ class SimulatedConsumer:
             self._observer.view_changed(self)
         if self._wakeups is not None:
             self._wakeups.stepped()
-        if self.twins is not None and not self.closed:
-            self.twins.stepped(member, now_ms=now_ms)
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
         if self.application.polling:
             self.application.pump()

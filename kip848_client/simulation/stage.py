@@ -38,7 +38,6 @@ from kip848_client.simulation.group_checkers import (
 from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
 from kip848_client.simulation.input_checkers import AssignorInputs, Limits, WatchedAssignors
 from kip848_client.simulation.install_questions import InstallQuestions
-from kip848_client.simulation.manual_walk import ManualWalk
 from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat, ToldOwnership
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
@@ -211,7 +210,6 @@ class Stage:
             RoundWalk(self.world, self.cluster, self.mirror, self._config),
             OffsetWalk(self.world, self.cluster, self.mirror, self._config),
             ForeignWalk(self.world, self.cluster, self.mirror, self._config),
-            ManualWalk(self.world, self.cluster, self.mirror, self._config),
         ]
 
     # -------------------------------------------------------------------------------------------------------- consumers

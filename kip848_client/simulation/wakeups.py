@@ -94,10 +94,7 @@ class Wakeups:
         if consumer.closed or (deadline_ms is not None and deadline_ms <= now_ms):
             return  # the shell is about to wake it
         before = member.view()
-        tick = Tick(consumer.app_polled_ms)
-        if consumer.twins is not None:
-            consumer.twins.told(tick, now_ms=now_ms)
-        effects = member.step(tick, now_ms=now_ms)
+        effects = member.step(Tick(consumer.app_polled_ms), now_ms=now_ms)
         after_ms = member.deadline_ms()
         if effects or member.view() is not before:
             fail("C9", f"{consumer.name} has nothing to do until {deadline_ms}, and asked {when} does {effects}")

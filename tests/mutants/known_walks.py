@@ -8,7 +8,6 @@ from kip848_client.coordinator import client_assignors, current_assignment, inst
 from kip848_client.coordinator.client_assignors import Choice
 from kip848_client.coordinator.membership import FoundMember
 from kip848_client.member.assignor_calls import AssignorCalls
-from kip848_client.member.release import Release
 from tests.mutants.registry import Patch, mutant
 
 
@@ -57,8 +56,3 @@ def _(patch: Patch) -> None:
         honest(self, make)
 
     patch.setattr(AssignorCalls, "start", start)
-
-
-@mutant("a member that was polled too late does not ask for the next poll()", "C10")
-def _(patch: Patch) -> None:
-    patch.setattr(Release, "poll_wanted", False)

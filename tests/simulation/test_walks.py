@@ -9,21 +9,11 @@ import pytest
 
 from kip848_client.coordinator.group_member import ClientAssignor
 from kip848_client.errors import ErrorCode
-from kip848_client.member.events import (
-    CommitDone,
-    ListOffsets,
-    ManuallyAssigned,
-    OffsetsFetched,
-    OffsetsListed,
-    StartFetching,
-    StopFetching,
-)
 from kip848_client.simulation import run, scenario_of
 from kip848_client.simulation.foreign_walk import _Walk as Foreign
 from kip848_client.simulation.offset_walk import _Walk as Offsets
 from kip848_client.simulation.round_model import Asked, ask, runners
 from kip848_client.simulation.round_walk import _Walk as Rounds
-from kip848_client.simulation.twins import Twin
 
 SEEDS: Final = range(8)
 
@@ -52,24 +42,6 @@ def test_the_order_of_all_members_decides_about_the_assignor() -> None:
     assert one_sided is not None
     assert even is not None
     assert (one_sided.assignor_name, even.assignor_name, none) == ("b", "a", None)
-
-
-def test_a_walk_by_hand_does_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is never answered, or never begins, proves nothing."""
-    done: Counter[str] = Counter()
-    honest = Twin.tell
-
-    def tell(self: Twin, event: Any, **options: Any) -> Any:
-        effects = honest(self, event, **options)
-        if self.name == "somebody by hand":
-            done.update(type(one).__name__ for one in (event, *effects))
-        return effects
-
-    monkeypatch.setattr(Twin, "tell", tell)
-    for seed in SEEDS:
-        assert run(scenario_of("mixed", seed=seed, changes=["probes=1"]), seed=seed).violation is None
-    wanted = (ManuallyAssigned, StartFetching, StopFetching, ListOffsets, OffsetsListed, CommitDone, OffsetsFetched)
-    assert {kind.__name__ for kind in wanted} <= done.keys()
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, walk: type[Any]) -> Counter[tuple[str, int]]:

@@ -484,6 +484,19 @@ def test_r167_a_flag_in_the_new_life_begins_a_round_although_the_old_call_has_no
     assert member.take_call(RunAssignor).snapshot.group_epoch == 11
 
 
+def test_r167_the_answer_to_a_prepare_of_an_earlier_life_is_ignored() -> None:
+    """It describes the group that removed this member, and the new round asks for the group of now."""
+    member = chosen()
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.answer_round(epoch=5, assignment={}, flag=True)
+    assert len(member.prepares) == 2
+    member.answer_prepare(group_epoch=7)
+    assert not member.user_calls
+    member.answer_prepare(group_epoch=11)
+    assert member.take_call(RunAssignor).snapshot.group_epoch == 11
+
+
 def test_r167_a_member_that_leaves_installs_nothing() -> None:
     """Its part of the target would go to nobody."""
     member = computing()
@@ -694,6 +707,23 @@ def test_r172_a_call_of_an_earlier_life_does_not_count_for_the_new_one() -> None
     assert not member.user_calls
     member.step(OnAssignmentDone(old.call_id))
     assert [str(partition) for partition in member.take_call(CallOnAssignment).partitions] == ["t-1"]
+
+
+@pytest.mark.parametrize("owned", [["t-0"], []])
+def test_r172_a_target_of_an_earlier_life_is_not_told_any_more(owned: list[str]) -> None:
+    """The assignor would prepare for partitions that the coordinator has given to others by now."""
+    member = AssigningHarness()
+    member.become_stable({"t": [0]} if owned else {})
+    member.metadata_answered = False
+    next_heartbeat(member)
+    member.answer_round(epoch=2, pending={"u": [0]}, assignment={"t": [0]} if owned else {})
+    asked = member.take_waiting(RequestMetadata)
+    member.forget_history()
+    fence(member)
+    member.step(MetadataUpdated({TOPIC_IDS["u"]: "u"}, asked.request_id))
+    if owned:
+        member.finish_call("lost", "t-0")
+    assert not member.emitted(CallOnAssignment)
 
 
 def test_r173_the_listener_waits_for_it() -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.member.events import MetadataUpdated, RequestMetadata
+from kip848_client.member.events import AssignPartitions, MetadataUpdated, RequestMetadata, RevokePartitions
 from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import (
@@ -198,6 +198,26 @@ def test_r74_others_do_not_wait_for_a_topic_that_only_we_miss() -> None:
     assert member.reported(member.expect_heartbeat()) == {}
 
 
+def test_r74_a_name_that_belongs_to_another_topic_now_is_taken_from_the_old_one() -> None:
+    """The old topic is gone: to go on under its name would read the new topic with the offsets of the old one."""
+    member = stable()
+    old, new = member.topic_ids["t"], UUID(int=77)
+    member.metadata_answered = False
+    member.step(MetadataUpdated({new: "t"}))  # says nothing about what the member was given
+    assert not member.waiting
+    member.topic_ids |= {"new t": new, "u": UUID(int=2)}
+    member.assign_more({"t": [0], "new t": [0], "u": [0]})
+    asked = member.take_waiting(RequestMetadata)
+    assert asked.topic_ids == {new, UUID(int=2)}
+    member.step(MetadataUpdated({new: "t", UUID(int=2): "u"}, asked.request_id))
+    member.poll()
+    (revoked,) = member.emitted(RevokePartitions)
+    assert {tip.topic_id for tip in revoked.partitions} == {old}
+    member.finish_call("revoked", "t-0")
+    (added,) = [call for call in member.emitted(AssignPartitions) if call.partitions][-1:]
+    assert {(tip.topic, tip.topic_id) for tip in added.partitions} == {("t", new), ("u", UUID(int=2))}
+
+
 def test_r75_unknown_ids_are_asked_for_once_per_backoff() -> None:
     """Metadata requests in a loop bring down brokers."""
     member = unresolved({"t": [0], "u": [0]})
@@ -220,6 +240,16 @@ def test_r75_withdrawn_ids_are_not_asked_for() -> None:
     assert not member.waiting
     assert not member.calls
     assert member.state() is MemberState.STABLE
+
+
+def test_r75_names_are_asked_for_again_after_a_removal() -> None:
+    """A topic may have been deleted meanwhile, and its name given to another one."""
+    member = stable()
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.metadata_answered = False
+    member.answer_heartbeat(epoch=5, assignment=ONE)
+    assert member.take_waiting(RequestMetadata).topic_ids == {member.topic_ids["t"]}
 
 
 def test_r76_a_target_waits_for_the_first_answer_about_its_names() -> None:
