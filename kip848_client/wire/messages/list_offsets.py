@@ -74,7 +74,7 @@ class ListOffsetsPartitionResponse:
     error_code: int = wire(INT16, "1+")
     timestamp: int = wire(INT64, "1+", default=-1)
     offset: int = wire(INT64, "1+", default=-1)
-    leader_epoch: int = wire(INT32, "4+", default=-1)
+    leader_epoch: int = wire(INT32, "4+", default=-1, ignorable=True)
 
 
 @value
