@@ -25,10 +25,62 @@ if TYPE_CHECKING:
     from kip848_client.assignors.plan import AssignmentPlan
     from kip848_client.assignors.spread import keep_held, spread_by_weight, spread_evenly
     from kip848_client.broker.broker import EmbeddedBroker
-    from kip848_client.client.data_plane import Message
+    from kip848_client.client.data_plane import (
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        OFFSET_INVALID,
+        OFFSET_STORED,
+        TIMESTAMP_CREATE_TIME,
+        TIMESTAMP_LOG_APPEND_TIME,
+        TIMESTAMP_NOT_AVAILABLE,
+        KafkaError,
+        KafkaException,
+        Message,
+    )
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
+    from kip848_client.client.kafka_errors import ErrorDetails
     from kip848_client.consumer import Consumer
-    from kip848_client.errors import BrokerError, ConfigError, IllegalStateError, Kip848Error
+    from kip848_client.error_codes import ErrorCode
+    from kip848_client.errors import (
+        AssignorTimeoutError,
+        AuthenticationError,
+        BrokerError,
+        ClientAssignorError,
+        ClientAssignorsUnsupportedError,
+        CommitFailedError,
+        ConfigError,
+        ConnectionLostError,
+        DataDirCorruptError,
+        DataDirError,
+        DataDirLockedError,
+        FatalGroupError,
+        FencedError,
+        FencedInstanceIdError,
+        FencedMemberEpochError,
+        ForkedProcessError,
+        GroupAuthorizationError,
+        GroupIdNotFoundError,
+        GroupMaxSizeReachedError,
+        IllegalStateError,
+        InvalidAssignmentError,
+        InvalidGroupRequestError,
+        InvalidRegularExpressionError,
+        Kip848Error,
+        ListenerError,
+        MaxPollExceededError,
+        MessageValueError,
+        NoOffsetForPartitionError,
+        ProtocolError,
+        RequestTimeoutError,
+        RetriableCommitFailedError,
+        StaleMemberEpochError,
+        TopicAuthorizationError,
+        UnknownMemberIdError,
+        UnreleasedInstanceIdError,
+        UnsupportedAssignorError,
+        UnsupportedGroupProtocolError,
+        UnsupportedVersionError,
+    )
     from kip848_client.listener import ConsumerRebalanceListener
     from kip848_client.member.events import LeaveMode
     from kip848_client.member.states import MemberState
@@ -48,6 +100,51 @@ __all__ = [
     "BrokerError",
     "ConfigError",
     "IllegalStateError",
+    "AssignorTimeoutError",
+    "AuthenticationError",
+    "ClientAssignorError",
+    "ClientAssignorsUnsupportedError",
+    "CommitFailedError",
+    "ConnectionLostError",
+    "DataDirCorruptError",
+    "DataDirError",
+    "DataDirLockedError",
+    "FatalGroupError",
+    "FencedError",
+    "FencedInstanceIdError",
+    "FencedMemberEpochError",
+    "ForkedProcessError",
+    "GroupAuthorizationError",
+    "GroupIdNotFoundError",
+    "GroupMaxSizeReachedError",
+    "InvalidAssignmentError",
+    "InvalidGroupRequestError",
+    "InvalidRegularExpressionError",
+    "ListenerError",
+    "MaxPollExceededError",
+    "MessageValueError",
+    "NoOffsetForPartitionError",
+    "ProtocolError",
+    "RequestTimeoutError",
+    "RetriableCommitFailedError",
+    "StaleMemberEpochError",
+    "TopicAuthorizationError",
+    "UnknownMemberIdError",
+    "UnreleasedInstanceIdError",
+    "UnsupportedAssignorError",
+    "UnsupportedGroupProtocolError",
+    "UnsupportedVersionError",
+    "ErrorCode",
+    "ErrorDetails",
+    "KafkaError",
+    "KafkaException",
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
     "EmbeddedBroker",
     "PartitionAssignor",
     "AssignorMetadata",
@@ -73,10 +170,28 @@ _HOMES = {
     "Message": ("kip848_client.client.data_plane", "Message"),
     "MemberState": ("kip848_client.member.states", "MemberState"),
     "LeaveMode": ("kip848_client.member.events", "LeaveMode"),
-    "Kip848Error": ("kip848_client.errors", "Kip848Error"),
-    "BrokerError": ("kip848_client.errors", "BrokerError"),
-    "ConfigError": ("kip848_client.errors", "ConfigError"),
-    "IllegalStateError": ("kip848_client.errors", "IllegalStateError"),
+    **dict.fromkeys(
+        """
+        AssignorTimeoutError AuthenticationError BrokerError ClientAssignorError ClientAssignorsUnsupportedError
+        CommitFailedError ConfigError ConnectionLostError DataDirCorruptError DataDirError
+        DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError
+        ForkedProcessError GroupAuthorizationError GroupIdNotFoundError GroupMaxSizeReachedError IllegalStateError
+        InvalidAssignmentError InvalidGroupRequestError InvalidRegularExpressionError Kip848Error ListenerError
+        MaxPollExceededError MessageValueError NoOffsetForPartitionError ProtocolError RequestTimeoutError
+        RetriableCommitFailedError StaleMemberEpochError TopicAuthorizationError UnknownMemberIdError
+        UnreleasedInstanceIdError UnsupportedAssignorError UnsupportedGroupProtocolError UnsupportedVersionError
+        """.split(),
+        ("kip848_client.errors", ""),
+    ),
+    "ErrorCode": ("kip848_client.error_codes", "ErrorCode"),
+    "ErrorDetails": ("kip848_client.client.kafka_errors", "ErrorDetails"),
+    **dict.fromkeys(
+        """
+        KafkaError KafkaException OFFSET_BEGINNING OFFSET_END OFFSET_INVALID OFFSET_STORED TIMESTAMP_CREATE_TIME
+        TIMESTAMP_LOG_APPEND_TIME TIMESTAMP_NOT_AVAILABLE
+        """.split(),
+        ("kip848_client.client.data_plane", ""),
+    ),
     "EmbeddedBroker": ("kip848_client.broker", "EmbeddedBroker"),
     "PartitionAssignor": ("kip848_client.assignors.interface", "PartitionAssignor"),
     "AssignorMetadata": ("kip848_client.assignors.interface", "AssignorMetadata"),
@@ -91,7 +206,7 @@ _HOMES = {
     "spread_by_weight": ("kip848_client.assignors.spread", "spread_by_weight"),
     "keep_held": ("kip848_client.assignors.spread", "keep_held"),
 }
-"""Public name -> (module, name there)."""
+"""Public name -> (module, name there; the same if empty)."""
 
 
 def __getattr__(name: str) -> object:
@@ -100,7 +215,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'kip848_client' has no attribute {name!r}")
     import importlib  # with the first name that is used, for the same reason
 
-    value = getattr(importlib.import_module(home[0]), home[1])
+    value = getattr(importlib.import_module(home[0]), home[1] or name)
     globals()[name] = value
     return value
 

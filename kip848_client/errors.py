@@ -42,14 +42,26 @@
             └── UnsupportedGroupProtocolError
 
 Messages say what was seen and what to do. Foreign exceptions are mapped where they enter, with ``from``.
+
+Once confluent_kafka is loaded, which importing `Consumer` does, every `Kip848Error` is also a
+``confluent_kafka.KafkaException`` (`client/kafka_errors.py`), so that existing handlers go on working. Importing this
+file alone loads nothing of librdkafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException as _KafkaExceptionLater
+else:
+
+    class _KafkaExceptionLater(Exception):
+        """Holds the place of confluent_kafka's KafkaException, whose memory layout it shares."""
+
 
 __all__ = [
     "AssignorTimeoutError",
@@ -96,16 +108,44 @@ __all__ = [
 ]
 
 
-class Kip848Error(Exception):
-    """Base of every exception that this library raises on purpose."""
+class Kip848Error(_KafkaExceptionLater):
+    """Base of every exception that this library raises on purpose.
+
+    Attributes:
+        librdkafka_code: what ``error.args[0].code()`` tells, unless a broker sent a code of its own; negative, one of
+            librdkafka's ``ERR__...`` numbers.
+        args: with confluent_kafka loaded, a single `confluent_kafka.KafkaError`, as in confluent-kafka; the text is
+            ``str(error)``.
+    """
+
+    librdkafka_code: ClassVar[int] = -196  # _FAIL
+    describe: ClassVar[Callable[[Kip848Error], object] | None] = None
+    """Makes ``args[0]``; set by `client/kafka_errors.py`."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """As confluent_kafka's exceptions have them."""
+        describe = Kip848Error.describe
+        if describe is None:
+            given: tuple[Any, ...] = BaseException.args.__get__(self)  # type: ignore[attr-defined]
+            return given
+        return (describe(self),)
+
+    @args.setter
+    def args(self, given: tuple[Any, ...]) -> None:
+        BaseException.args.__set__(self, given)  # type: ignore[attr-defined]
 
 
 class ConfigError(Kip848Error, ValueError):
     """A configuration key or value is wrong. The message names the key, what was given and what is allowed."""
 
+    librdkafka_code = -186  # _INVALID_ARG
+
 
 class IllegalStateError(Kip848Error, RuntimeError):
     """The call does not fit the state of the object, for example poll() on a closed consumer."""
+
+    librdkafka_code = -172  # _STATE
 
 
 class ForkedProcessError(IllegalStateError):
@@ -115,21 +155,31 @@ class ForkedProcessError(IllegalStateError):
 class RequestTimeoutError(Kip848Error, TimeoutError):
     """A request or a whole call did not finish in time. The cause, if one is known, is attached."""
 
+    librdkafka_code = -185  # _TIMED_OUT
+
 
 class ConnectionLostError(Kip848Error, ConnectionError):
     """A connection could not be opened, or broke while a request was outstanding."""
+
+    librdkafka_code = -195  # _TRANSPORT
 
 
 class AuthenticationError(ConnectionLostError):
     """The peer refused our credentials, or its certificate was refused. No retry cures it."""
 
+    librdkafka_code = -169  # _AUTHENTICATION
+
 
 class ProtocolError(Kip848Error):
     """Bytes or a message that the protocol does not allow. Nothing of it was applied."""
 
+    librdkafka_code = -199  # _BAD_MSG
+
 
 class MessageValueError(Kip848Error, ValueError):
     """A value does not fit its field on the wire: out of range, too long, None or of another type. Names the field."""
+
+    librdkafka_code = -186  # _INVALID_ARG
 
 
 class DataDirError(Kip848Error):
@@ -157,9 +207,13 @@ class DataDirCorruptError(DataDirError):
 class UnsupportedVersionError(Kip848Error):
     """No version of a request is common to both sides, or the common version cannot carry a field that is set."""
 
+    librdkafka_code = -165  # _UNSUPPORTED_FEATURE
+
 
 class ListenerError(Kip848Error):
     """A rebalance listener raised. ``__cause__`` is what it raised; the step is retried by a later poll()."""
+
+    librdkafka_code = -143  # _APPLICATION
 
 
 class ClientAssignorError(Kip848Error):
@@ -197,13 +251,19 @@ class AssignorTimeoutError(ClientAssignorError):
 class MaxPollExceededError(Kip848Error):
     """poll() was not called for max.poll.interval.ms: the member left the group and rejoins with this poll()."""
 
+    librdkafka_code = -147  # _MAX_POLL_EXCEEDED
+
 
 class CommitFailedError(Kip848Error):
     """Offsets were not committed. The partitions may have moved to another member."""
 
+    librdkafka_code = -142  # _ASSIGNMENT_LOST
+
 
 class RetriableCommitFailedError(CommitFailedError):
     """An asynchronous commit failed for a passing reason; a new commit may succeed."""
+
+    librdkafka_code = -153  # _RETRY
 
 
 class NoOffsetForPartitionError(Kip848Error):
@@ -212,6 +272,8 @@ class NoOffsetForPartitionError(Kip848Error):
     Args:
         partitions: ``topic-partition`` names, sorted.
     """
+
+    librdkafka_code = -140  # _AUTO_OFFSET_RESET
 
     def __init__(self, partitions: Iterable[str]) -> None:
         self.partitions: Final = tuple(sorted(partitions))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kip848_client.aio.listener import AsyncCommitCallback
 from kip848_client.aio.owner_thread import OwnerThread
-from kip848_client.client.data_plane import Message, PublicTopicPartition
+from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.translation import PublicCommitCallback
 
@@ -108,7 +108,7 @@ class AsyncCalls:
     def _in_loop(self, callback: Callable[..., object]) -> PublicCommitCallback:
         call_out = self._thread.call_out  # and not self, which would keep the consumer from being dropped
 
-        def called_out(error: Exception | None, partitions: list[PublicTopicPartition]) -> None:
+        def called_out(error: ErrorDetails | None, partitions: list[PublicTopicPartition]) -> None:
             call_out(lambda: callback(error, partitions))
 
         return called_out

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from kip848_client.client.data_plane import PublicTopicPartition
-from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.client.data_plane import ErrorDetails, PublicTopicPartition
+from kip848_client.errors import ConfigError
 from kip848_client.listener import ConsumerRebalanceListener, ListeningConsumer
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[PublicTopicPartition]], object]"
 """``callback(consumer, partitions)``; what it returns is awaited if it can be."""
 
-AsyncCommitCallback: TypeAlias = Callable[[Kip848Error | None, list[PublicTopicPartition]], object]
+AsyncCommitCallback: TypeAlias = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
 """``callback(error or None, partitions)``; what it returns is awaited if it can be."""
 
 CallOut: TypeAlias = Callable[[Callable[[], object]], None]

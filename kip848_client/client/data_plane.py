@@ -17,6 +17,9 @@ from confluent_kafka import (
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
     Message,
@@ -27,6 +30,7 @@ from confluent_kafka import TopicPartition as PublicTopicPartition
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata  # noqa: PLC0414  for annotations
 
+from kip848_client.client.kafka_errors import ErrorDetails, describe_error
 from kip848_client.client.librdkafka_log import LIBRDKAFKA_LOGGER
 from kip848_client.config import ConfigValue, nearest_key
 from kip848_client.errors import (
@@ -47,6 +51,10 @@ __all__ = [
     "OFFSET_END",
     "OFFSET_INVALID",
     "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "ErrorDetails",
     "KafkaError",
     "KafkaException",
     "Message",
@@ -54,6 +62,7 @@ __all__ = [
     "RecordConsumer",
     "check_group_metadata_layout",
     "create_record_consumer",
+    "describe_error",
     "group_metadata_bytes",
     "internal",
     "is_own_lookup",
@@ -103,6 +112,8 @@ def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:
     Args:
         what: what was tried, for the message.
     """
+    if isinstance(error, Kip848Error):  # raised by a callback of ours that librdkafka called
+        return error
     kafka_error = error.args[0] if isinstance(error, KafkaException) and error.args else error
     if not isinstance(kafka_error, KafkaError):
         return Kip848Error(f"{what}: {error}")

@@ -224,6 +224,8 @@ class LogOffsets:
             longest_s = _ATTEMPT_S if self._reached else _FIRST_ATTEMPT_S * 2 ** min(next(numbers), 10)
             try:
                 answer = ask(max(0.001, min(longest_s, deadline_s - time.monotonic())))
+            except Kip848Error:
+                raise
             except (KafkaException, TimeoutError) as error:
                 raise self._failure(error, what, waited_s=time.monotonic() - began_s) from error
             self._reached = True

@@ -14,8 +14,10 @@ from kip848_client.client.data_plane import (
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
+    ErrorDetails,
     Message,
     PublicTopicPartition,
+    describe_error,
     internal,
     leader_epoch,
     public,
@@ -28,7 +30,8 @@ EARLIEST: Final = OffsetAndMetadata(-2)
 LATEST: Final = OffsetAndMetadata(-1)
 """Positions that the member resolves by asking the partition's leader."""
 
-PublicCommitCallback = Callable[[Kip848Error | None, list[PublicTopicPartition]], object]
+PublicCommitCallback = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
+"""``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
 
 
 def read_subscription(
@@ -145,6 +148,6 @@ def public_callback(callback: PublicCommitCallback) -> CommitCallback:
     """A commit callback of the application, for our values."""
 
     def call(error: Kip848Error | None, offsets: Offsets) -> None:
-        callback(error, public_offsets(offsets))
+        callback(None if error is None else describe_error(error), public_offsets(offsets))
 
     return call

@@ -14,10 +14,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, MemberState, TopicPartition
+from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, KafkaError, MemberState, TopicPartition
 from kip848_client.aio import AsyncConsumer
 from kip848_client.config import ConfigValue
-from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error, ListenerError
+from kip848_client.errors import ConfigError, IllegalStateError, ListenerError
 from kip848_client.listener import ListeningConsumer
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.conftest import QUIET
@@ -245,7 +245,7 @@ async def test_commit_callbacks_run_in_the_event_loop_and_are_awaited(broker: Em
     produce("orders", 1)
     heard: list[str] = []
 
-    async def on_commit(error: Kip848Error | None, partitions: list[TopicPartition]) -> None:
+    async def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         await anyio.lowlevel.checkpoint()
         heard.append(f"{error} {len(partitions)} {threading.get_ident() == me}")
 

@@ -344,7 +344,7 @@ def test_a_commit_of_a_message_is_the_offset_after_it() -> None:
 
 def test_commit_callbacks_get_confluent_kafkas_partitions() -> None:
     """The callback of an application was written for them."""
-    heard: list[tuple[Kip848Error | None, list[Public]]] = []
+    heard: list[tuple[KafkaError | None, list[Public]]] = []
 
     public_callback(lambda error, offsets: heard.append((error, offsets)))(None, AT_5)
 

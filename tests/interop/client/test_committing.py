@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer
 
-from kip848_client import EmbeddedBroker, IllegalStateError, TopicPartition
+from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
 from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
 from tests.interop.client.conftest import MakeConsumer
@@ -117,7 +117,7 @@ def test_an_asynchronous_commit_reports_to_its_callback(make_consumer: MakeConsu
     produce("orders", 10)
     consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) >= 40)
-    heard: list[tuple[Kip848Error | None, list[int]]] = []
+    heard: list[tuple[KafkaError | None, list[int]]] = []
 
     answer = consumer.raw.commit(on_commit=lambda error, offsets: heard.append((error, [o.offset for o in offsets])))
     assert answer is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client import MemberState, TopicPartition
+from kip848_client import ErrorDetails, MemberState, TopicPartition
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     BrokerError,
@@ -168,9 +168,9 @@ def asynchronous(member: Watched) -> list[Exception | None]:
     told: list[Exception | None] = []
     main = threading.get_ident()
 
-    def on_commit(error: Kip848Error | None, _: object) -> None:
+    def on_commit(error: ErrorDetails | None, _: object) -> None:
         assert threading.get_ident() == main
-        told.append(error)
+        told.append(error.exception if error is not None else None)
 
     member.consumer.commit(offsets=P0, on_commit=on_commit)
     member.drive(lambda: told)
@@ -360,11 +360,11 @@ def test_a_synchronous_commit_ends_after_the_asynchronous_one_before_it(
 ) -> None:
     told: list[str] = []
     scripted.script(COMMIT, LOADING)
-    member.consumer.commit(offsets=P0, on_commit=lambda error, _: told.append(type(error).__name__))
+    member.consumer.commit(offsets=P0, on_commit=lambda error, _: told.append(type(error and error.exception).__name__))
     commit(member)
     assert told == ["RetriableCommitFailedError"]
     scripted.script(COMMIT, LOADING)
-    member.consumer.commit(offsets=P0, on_commit=lambda error, _: told.append(type(error).__name__))
+    member.consumer.commit(offsets=P0, on_commit=lambda error, _: told.append(type(error and error.exception).__name__))
     member.consumer.commit(offsets=[], asynchronous=False)
     assert len(told) == 2
 

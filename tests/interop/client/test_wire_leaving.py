@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kip848_client import LeaveMode, MemberState
+from kip848_client import KafkaError, LeaveMode, MemberState
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.errors import IllegalStateError
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
@@ -208,7 +208,7 @@ def test_close_with_asynchronous_commits_and_no_coordinator(scripted: ScriptedCo
         )
     assert seconds(lambda: member.consumer.close(timeout_s=60)) < SOON_S
     assert len(told) == 3
-    assert all(isinstance(error, Kip848Error) for error in told)
+    assert all(isinstance(error, KafkaError) for error in told)
 
 
 def test_close_twice_is_once(scripted: ScriptedCoordinator, member: Watched) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kip848_client import Kip848Error, MemberState
+from kip848_client import KafkaError, MemberState
 from kip848_client.errors import RequestTimeoutError
 from tests.interop.conftest import create_topic, require_kafka, unique_name
 from tests.interop.kafka_broker import KafkaBroker
@@ -128,7 +128,7 @@ def test_while_no_broker_is_there_calls_end_in_time_and_say_why(
     member = ours("a", at=broker.bootstrap_servers, enable_auto_commit=False).subscribe(topic)
     feed.write(topic, 10, partitions=PARTITIONS)
     take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-    heard: list[Kip848Error | None] = []
+    heard: list[KafkaError | None] = []
     broker.stop()
 
     assert member.consumer.poll(0.2) is None

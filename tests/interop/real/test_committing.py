@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from kip848_client import KafkaError
 from kip848_client import TopicPartition as PublicPartition
-from kip848_client.errors import BrokerError, Kip848Error
+from kip848_client.errors import BrokerError
 from kip848_client.model import TopicPartition
 from tests.interop.conftest import CreateTopic
 from tests.interop.real.administrator import Administrator
@@ -51,9 +52,9 @@ def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(
     topic = kafka_topic(partitions=1)
     feed.write(topic, 60, partitions=1)
     consumer = ours("a", enable_auto_commit=False).subscribe(topic)
-    heard: list[tuple[Kip848Error | None, int]] = []
+    heard: list[tuple[KafkaError | None, int]] = []
 
-    def on_commit(error: Kip848Error | None, partitions: Sequence[PublicPartition]) -> None:
+    def on_commit(error: KafkaError | None, partitions: Sequence[PublicPartition]) -> None:
         heard.append((error, partitions[0].offset))
 
     take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
