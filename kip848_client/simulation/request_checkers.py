@@ -40,6 +40,13 @@ class _Pace:
 
     lookup_ms: int = 0
     fetches: dict[_Asked, int] = field(default_factory=dict)
+    under_way: dict[_Asked, OffsetFetchRequest] = field(default_factory=dict)
+    """The request for each set of partitions that was sent last, and not before partitions came or went."""
+
+    def forget(self) -> None:
+        """Partitions came or went: failures of the requests sent before are not those of the next owner."""
+        self.fetches.clear()
+        self.under_way.clear()
 
 
 class RetryPace(Observer):
@@ -63,6 +70,7 @@ class RetryPace(Observer):
             if any(name == NOBODYS.topic for name, _, _ in asked):
                 return  # its application asks, each time anew
             allowed_ms, what = pace.fetches.get(asked, 0), "asks for offsets"
+            pace.under_way[asked] = request
         if now_ms < allowed_ms:
             fail("C8", f"{consumer.name} {what} {allowed_ms - now_ms} ms before its back-off is over")
 
@@ -77,14 +85,17 @@ class RetryPace(Observer):
                 pace.lookup_ms = consumer.now_ms + least_backoff_ms(consumer, 0)
             case OffsetFetchResponse():
                 assert isinstance(request, OffsetFetchRequest)
+                asked = _asked(request)
+                if pace.under_way.get(asked) is not request:
+                    return
                 failed = response.error_code or any(
                     group.error_code or any(item.error_code for topic in group.topics for item in topic.partitions)
                     for group in response.groups
                 )
                 if failed:
-                    pace.fetches[_asked(request)] = consumer.now_ms + least_backoff_ms(consumer, 0)
+                    pace.fetches[asked] = consumer.now_ms + least_backoff_ms(consumer, 0)
                 else:
-                    pace.fetches.pop(_asked(request), None)
+                    pace.fetches.pop(asked, None)
             case _:
                 pass
 
@@ -94,9 +105,10 @@ class RetryPace(Observer):
         pace, until_ms = self._paces[consumer.name], consumer.now_ms + least_backoff_ms(consumer, 0)
         if isinstance(request, FindCoordinatorRequest):
             pace.lookup_ms = until_ms
-        else:
-            assert isinstance(request, OffsetFetchRequest)
-            pace.fetches[_asked(request)] = until_ms
+            return
+        assert isinstance(request, OffsetFetchRequest)
+        if pace.under_way.get(asked := _asked(request)) is request:
+            pace.fetches[asked] = until_ms
 
     def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
         """Look when the member wants to be woken."""
@@ -109,17 +121,17 @@ class RetryPace(Observer):
 
     def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """Partitions come or go: whoever has them next knows nothing of earlier failures."""
-        self._paces[consumer.name].fetches.clear()
+        self._paces[consumer.name].forget()
 
     def listener_ended(
         self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """As when it began: those that wait for it start afresh."""
-        self._paces[consumer.name].fetches.clear()
+        self._paces[consumer.name].forget()
 
     def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
         """As above."""
-        self._paces[consumer.name].fetches.clear()
+        self._paces[consumer.name].forget()
 
 
 def _asked(request: OffsetFetchRequest) -> _Asked:

@@ -67,8 +67,11 @@ class Trials:
                 stage.join(rng)
                 self._demand("L1", settle_ms, epochs=2)
             case Trial.CLOSE:
-                stage.end(rng, rng.choice(others), SimulatedConsumer.close)
-                self._demand("L1", settle_ms, epochs=2)
+                leaver = rng.choice(others)
+                stage.end(rng, leaver, SimulatedConsumer.close)
+                # The coordinator keeps the place of a static member for a session.
+                away_ms = session_ms if leaver.config.instance_id is not None else 0
+                self._demand("L1", away_ms + settle_ms, epochs=2)
             case Trial.CRASH:
                 stage.end(rng, rng.choice(others), SimulatedConsumer.crash)
                 self._demand("L2", session_ms + settle_ms, epochs=2)
