@@ -109,10 +109,14 @@ def kip848_simulation() -> Callable[..., Report]:
         rules: Iterable[Rule] = (),
     ) -> Report:
         chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
+        rules = tuple(rules)
         report = run(chosen, seed=seed, application=application, rules=rules)
         if report.violation is not None:
             last = "\n".join(report.lines[-20:])
-            pytest.fail(f"{report.violation}\n{last}\nplay it again: {report.replay_command}", pytrace=False)
+            again = f"play it again: {report.replay_command}"
+            if application is not None or rules:
+                again = f"play it again: this test with seed {seed}; without its own code: {report.replay_command}"
+            pytest.fail(f"{report.violation}\n{last}\n{again}", pytrace=False)
         return report
 
     return play

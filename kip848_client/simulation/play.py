@@ -7,6 +7,7 @@ change at a time, each with a time limit of its own (`trials`).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.coverage import Cell
 from kip848_client.simulation.history import History
 from kip848_client.simulation.plan import plan_of
-from kip848_client.simulation.scenario import SCENARIOS, Behaviour, Scenario, differences
+from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.trials import Trials
 from kip848_client.simulation.variety import settled
@@ -65,10 +66,10 @@ class Report:
 
     @property
     def replay_command(self) -> str:
-        """What plays this run again."""
-        name = self.scenario.name
-        base = settled(SCENARIOS.get(name, Scenario()), seed=self.seed)
-        changes = "".join(f" --set {change}" for change in differences(self.scenario, base))
+        """What plays this run again, but for an application and fault rules that were handed to `run`."""
+        name = self.scenario.name if self.scenario.name in SCENARIOS else CHURN.name
+        base = settled(SCENARIOS[name], seed=self.seed)
+        changes = "".join(f" --set {shlex.quote(change)}" for change in differences(self.scenario, base))
         return f"kip848 simulate --scenario {name} --seed {self.seed}{changes}"
 
 

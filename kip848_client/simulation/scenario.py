@@ -6,12 +6,16 @@ playing (`play`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kip848_client.errors import ConfigError
 from kip848_client.simulation.faults import HEALTHY, NetworkFaults
+
+Number: TypeAlias = int | float | tuple[int, int]
+"""A number of a scenario; or a range, least and most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +240,12 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 
 
 def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
-    """Change numbers by name, such as ``members=2``, ``faults.loss=0.1``, ``behaviour.stall=0`` or ``skip=1,4``.
+    """Change numbers by name, such as ``members=2``, ``faults.loss=0.1`` or ``skip=1,4``.
+
+    A range is least and most, ``behaviour.think_ms=10,200``; topics are given all at once, ``topics=orders:6,audit:3``.
 
     Raises:
-        ConfigError: there is no such number, or the value is none.
+        ConfigError: there is no such number, or the value does not fit it.
     """
     for assignment in assignments:
         path, _, text = assignment.partition("=")
@@ -248,42 +254,82 @@ def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
 
 
 def differences(scenario: Scenario, base: Scenario) -> list[str]:
-    """What to give to `change` to make *scenario* of *base*."""
+    """What to give to `change` to make exactly *scenario* of *base*, but for the name."""
     before = dict(numbers(base))
-    changes = [f"{path}={value}" for path, value in numbers(scenario) if before[path] != value]
+    changes = [f"{path}={_written(value)}" for path, value in numbers(scenario) if before[path] != value]
+    if list(scenario.topics.items()) != list(base.topics.items()):  # in the order in which they are created
+        changes.append("topics=" + ",".join(f"{name}:{partitions}" for name, partitions in scenario.topics.items()))
     if scenario.skip != base.skip:
         changes.append(f"skip={','.join(map(str, sorted(scenario.skip)))}")
     return changes
 
 
-def numbers(scenario: Scenario) -> list[tuple[str, int | float]]:
-    """Every number that `change` can change, by its path."""
+def numbers(scenario: Scenario) -> list[tuple[str, Number]]:
+    """Every number and every range (least, most) that `change` can change, by its path."""
     return list(_numbers(scenario, ""))
 
 
-def _numbers(owner: Any, prefix: str) -> Iterable[tuple[str, int | float]]:
+def _numbers(owner: Any, prefix: str) -> Iterable[tuple[str, Number]]:
     for item in fields(owner):
         value = getattr(owner, item.name)
         if is_dataclass(value):
             yield from _numbers(value, f"{prefix}{item.name}.")
-        elif isinstance(value, int | float):
+        elif isinstance(value, int | float | tuple):
             yield f"{prefix}{item.name}", value
+
+
+def _written(value: Number) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _change(owner: Any, path: list[str], text: str, assignment: str) -> Any:
     before = getattr(owner, path[0], None) if path[0] in {item.name for item in fields(owner)} else None
     if len(path) > 1 and is_dataclass(before):
         return replace(owner, **{path[0]: _change(before, path[1:], text, assignment)})
-    value: object
+    read = _READERS.get(path[0]) or _READERS.get(type(before)) if len(path) == 1 else None
+    if read is None:
+        raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
+    what, parse = read
     try:
-        if path == ["skip"]:
-            value = frozenset(int(number) for number in text.split(",") if number)
-        elif len(path) == 1 and isinstance(before, int | float):
-            value = type(before)(text)
-        else:
-            raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
+        value = parse(text)
     except ValueError:
-        raise ConfigError(f"{assignment!r}: {text!r} is no {type(before).__name__}") from None
-    if isinstance(value, int | float) and value < 0:
-        raise ConfigError(f"{assignment!r}: must not be negative")
+        raise ConfigError(f"{assignment!r}: {text!r} is not {what}") from None
     return replace(owner, **{path[0]: value})
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def _part(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(text)
+    return value
+
+
+def _range(text: str) -> tuple[int, int]:
+    least, most = map(_whole, text.split(","))
+    if least > most:
+        raise ValueError(text)
+    return least, most
+
+
+def _topics(text: str) -> dict[str, int]:
+    pairs = (pair.split(":") for pair in text.split(","))
+    return {name: _whole(partitions) for name, partitions in pairs}
+
+
+_READERS: Final[Mapping[object, tuple[str, Callable[[str], object]]]] = {
+    int: ("a whole number, 0 or greater", _whole),
+    float: ("a number, 0 or greater", _part),
+    tuple: ("the least and the most, such as 0,60", _range),
+    "topics": ("names with a number of partitions, such as orders:6,audit:3", _topics),
+    "skip": (
+        "numbers of planned events, such as 1000,3001",
+        lambda text: frozenset(map(_whole, filter(None, text.split(",")))),
+    ),
+}
+"""Field name or type of a value -> what may be written there, and how it is read; `ValueError` if it is not that."""

@@ -30,6 +30,7 @@ _NEVER: Final = frozenset(
         "deposed",
         "behaviour.rows_per_poll",
         "behaviour.poll_ms",
+        "behaviour.think_ms",
     }
 )
 """Numbers that are no cause of trouble by being there."""
@@ -75,8 +76,9 @@ def _smaller(scenario: Scenario, seed: int) -> Iterator[Scenario]:
         yield change(scenario, [f"duration_ms={scenario.duration_ms // 2}"])
         yield change(scenario, [f"duration_ms={scenario.duration_ms * 4 // 5}"])
     for path, value in numbers(scenario):
-        if value and path not in _NEVER:
-            yield change(scenario, [f"{path}=0"])
-    for path in ("members_max", "members"):
-        if (value := int(dict(numbers(scenario))[path])) > 1:
-            yield change(scenario, [f"{path}={value - 1}"])
+        if path in _NEVER or value in {0, (0, 0)}:
+            continue
+        yield change(scenario, [f"{path}=0,0" if isinstance(value, tuple) else f"{path}=0"])
+    for path, count in (("members_max", scenario.members_max), ("members", scenario.members)):
+        if count > 1:
+            yield change(scenario, [f"{path}={count - 1}"])
