@@ -4,7 +4,8 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
 #   make check    lint, format, types, import contracts
-#   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow; the same digests twice
+#   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow; some thousands that no other
+#                  commit has played; the same digests twice
 #   make mutants  put bugs into member and coordinator, to see whether the simulation finds them
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
@@ -69,10 +70,20 @@ SIMULATED_SEEDS ?= 50000
 SIMULATED_WITHIN_S ?= 420
 # Of each scenario of a minute: some bugs need a group that has lived for a while.
 SIMULATED_LONG_WITHIN_S ?= 30
+# Seeds that begin at a number of the commit, or of the day where there is no git: what breaks is named with its command.
+SIMULATED_FRESH_SEEDS ?= 4000
+SIMULATED_FRESH_WITHIN_S ?= 15
+FRESH_SCENARIOS := mixed churn zombies static patterns topics failover refusals assignors storm
 simulate: venv
 	@$(VENV)/bin/kip848 simulate --scenario brief --seeds 0:$(SIMULATED_SEEDS) --within $(SIMULATED_WITHIN_S)
 	@for scenario in assignors storm; do \
 		$(VENV)/bin/kip848 simulate --scenario $$scenario --seeds 0:1000 --within $(SIMULATED_LONG_WITHIN_S) || exit 1; \
+	done
+	@fresh=$$((0x$$({ git rev-parse HEAD 2>/dev/null || date +%Y%m%d; } | head -c 7)00)); \
+	echo "seeds of this commit begin at $$fresh"; \
+	for scenario in brief $(FRESH_SCENARIOS); do \
+		$(VENV)/bin/kip848 simulate --scenario $$scenario --seeds $$fresh:$$((fresh + $(SIMULATED_FRESH_SEEDS))) \
+			--within $$([ $$scenario = brief ] && echo $$((4 * $(SIMULATED_FRESH_WITHIN_S))) || echo $(SIMULATED_FRESH_WITHIN_S)) || exit 1; \
 	done
 	@for shuffle in 1 2; do \
 		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:600 --digest --json \
