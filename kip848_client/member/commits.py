@@ -90,16 +90,17 @@ class Commits:
         self._queue: list[_Commit] = []
         self._due_ms: int | None = None
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What the coordinator confirmed since the last run; consumed positions equal to it need no commit."""
+        """What the coordinator confirmed since the last run; consumed positions equal to it need no commit (R119)."""
 
     # ---------------------------------------------------------------------------------------------------- requests
 
     def request(self, event: CommitRequested) -> None:
-        """Queue a commit of the application; without offsets it succeeds without a request."""
+        """Queue a commit of the application, or of close(); without (new) offsets it succeeds without a request."""
+        needed = self._is_news(event.offsets) if event.kind is CommitKind.AUTO_CLOSE else bool(event.offsets)
         commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
         commit.commit_id = event.commit_id
         self._queue.append(commit)
-        if not event.offsets:
+        if not needed:
             self._end(commit, None)
 
     def abandon(self, commit_id: int) -> None:
@@ -110,7 +111,7 @@ class Commits:
 
     def start_before_revocation(self, on_done: Callable[[], None]) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
-        if self._context.config.auto_commit_interval_ms is None or not self._has_news():
+        if self._context.config.auto_commit_interval_ms is None or not self._is_news(self._context.consumed):
             return False
         deadline_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
         commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
@@ -164,7 +165,7 @@ class Commits:
             return
         if self._interval_allowed():
             self._start_interval()
-            if self._has_news():
+            if self._is_news(self._context.consumed):
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
     def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -172,10 +173,10 @@ class Commits:
         if consumed and self._context.config.auto_commit_interval_ms is not None:
             self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
 
-    def _has_news(self) -> bool:
-        """Whether to commit what was consumed: part of it is not confirmed, or another commit may follow."""
+    def _is_news(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether to commit *consumed*: part of it is not confirmed, or a queued commit may say something else."""
         others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
-        return any(others_queued or self._committed.get(key) != value for key, value in self._context.consumed.items())
+        return any(others_queued or self._committed.get(key) != value for key, value in consumed.items())
 
     # ----------------------------------------------------------------------------------------------------- sending
 

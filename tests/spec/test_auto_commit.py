@@ -6,7 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.error_tables import CommitErrorClass, commit_error_class
-from kip848_client.member.events import CommitKind
+from kip848_client.member.events import CommitDone, CommitKind
 from kip848_client.member.states import Phase
 from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
@@ -74,6 +74,17 @@ def test_r119_without_new_positions_there_is_no_request() -> None:
         assert len(commits(member)) == sent
         if sent:
             member.answer_commit()
+
+
+def test_r119_close_commits_only_what_is_not_confirmed() -> None:
+    """A consumer that is closed while it is idle leaves without a request that says what the coordinator knows."""
+    member = auto_committing(**LONG)
+    for offset, sent in ((5, 1), (5, 0), (6, 1)):
+        call = member.commit(positions(t_0=offset), kind=CommitKind.AUTO_CLOSE)
+        assert len(commits(member)) == sent
+        if sent:
+            member.answer_commit()
+        assert [done.error for done in member.emitted(CommitDone) if done.commit_id == call] == [None]
 
 
 def test_r119_a_commit_under_way_may_say_something_older() -> None:

@@ -56,6 +56,17 @@ def test_r145_a_member_that_was_fenced_does_so_too(code: int) -> None:
     assert heartbeat_epochs(member) == [-2, 0]
 
 
+def test_r145_a_member_that_left_before_does_so_too() -> None:
+    """A copy of its join that came after the leave would keep it out for a session."""
+    member = stable({}, instance_id="host-1")
+    member.leave()
+    member.answer_heartbeat(epoch=-2)
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(error=UNRELEASED)
+    assert heartbeat_epochs(member) == [-2, 0]
+
+
 def test_r145_it_is_tried_once() -> None:
     """If somebody else holds the slot, the second refusal is final."""
     member = stable({}, instance_id="host-1")
