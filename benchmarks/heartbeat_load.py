@@ -9,9 +9,9 @@ import select
 import socket
 import struct
 import time
-from dataclasses import replace
 
 from broker_process import cpu_clock
+from msgspec.structs import replace
 
 from kip848_client.wire.codec import decode_response, encode_request, frame
 from kip848_client.wire.messages.consumer_group_heartbeat import (

@@ -11,7 +11,7 @@ from kip848_client.error_codes import error_name
 from kip848_client.journal import JsonValue
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import Request, Response, fields_of
+from kip848_client.wire.schema import Request, Response, WireStruct, fields_of
 
 __all__ = ["LoggedRequest", "Outcome", "api_title", "to_jsonable"]
 
@@ -121,11 +121,10 @@ def to_jsonable(value: object) -> JsonValue:
         case tuple() | list():
             return [to_jsonable(element) for element in value]
         case _:
-            cls: type = type(value)
-            if not hasattr(cls, "__dataclass_fields__"):
-                return cls.__name__
+            if not isinstance(value, WireStruct):
+                return type(value).__name__
             return {
                 field.name: to_jsonable(getattr(value, field.name))
-                for field in fields_of(cls)
+                for field in fields_of(type(value))
                 if getattr(value, field.name) != field.default
             }

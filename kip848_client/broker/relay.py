@@ -40,10 +40,8 @@ _INT32: Final = struct.Struct(">i")
 _UNKNOWN_NODE: Final = -1
 
 
-class _OpaqueResponse(Response):
+class _OpaqueResponse(Response, frozen=True):
     """An answer that we have no class for."""
-
-    __slots__ = ()
 
 
 class Relay:

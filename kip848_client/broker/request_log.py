@@ -5,13 +5,14 @@ The broker's thread writes, any thread reads. Of records only the size is kept, 
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.logged_request import LoggedRequest, Outcome, api_title
@@ -361,12 +362,13 @@ def _logged(entry: _Entry, subject: Subject) -> LoggedRequest:
 
 def _without_payload(request: ProduceRequest | SaslAuthenticateRequest) -> Request[Response]:
     if isinstance(request, SaslAuthenticateRequest):
-        return dataclasses.replace(request, auth_bytes=b"")
-    return dataclasses.replace(
+        return replace(request, auth_bytes=b"")
+    return replace(
         request,
         topic_data=tuple(
-            dataclasses.replace(
-                topic, partition_data=tuple(dataclasses.replace(item, records=None) for item in topic.partition_data)
+            replace(
+                topic,
+                partition_data=tuple(replace(item, records=None) for item in topic.partition_data),
             )
             for topic in request.topic_data
         ),
@@ -377,12 +379,10 @@ def _without_records(response: FetchResponse) -> tuple[FetchResponse, int]:
     size = sum(len(item.records or b"") for topic in response.responses for item in topic.partitions)
     if not size:
         return response, 0
-    return dataclasses.replace(
+    return replace(
         response,
         responses=tuple(
-            dataclasses.replace(
-                topic, partitions=tuple(dataclasses.replace(item, records=None) for item in topic.partitions)
-            )
+            replace(topic, partitions=tuple(replace(item, records=None) for item in topic.partitions))
             for topic in response.responses
         ),
     ), size

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
@@ -31,19 +32,19 @@ def behind_proxy(response: Response, stand_in: StandIn) -> Response:
     """*response* as a client of the proxy may see it; the same object if there is nothing to change."""
     match response:
         case MetadataResponse():
-            return dataclasses.replace(response, brokers=_moved(response.brokers, stand_in))
+            return replace(response, brokers=_moved(response.brokers, stand_in))
         case DescribeClusterResponse():
-            return dataclasses.replace(response, brokers=_moved(response.brokers, stand_in))
+            return replace(response, brokers=_moved(response.brokers, stand_in))
         case FindCoordinatorResponse():
             coordinators = _moved(response.coordinators, stand_in)
             (whole,) = _moved((response,), stand_in)  # versions 0-3 have it in the answer itself
-            return dataclasses.replace(whole, coordinators=coordinators)
+            return replace(whole, coordinators=coordinators)
         case ProduceResponse() if response.node_endpoints:
-            return dataclasses.replace(response, node_endpoints=_moved(response.node_endpoints, stand_in))
+            return replace(response, node_endpoints=_moved(response.node_endpoints, stand_in))
         case FetchResponse() if response.node_endpoints:
-            return dataclasses.replace(response, node_endpoints=_moved(response.node_endpoints, stand_in))
+            return replace(response, node_endpoints=_moved(response.node_endpoints, stand_in))
         case ApiVersionsResponse(error_code=0, api_keys=api_keys):
-            return dataclasses.replace(response, api_keys=tuple(_readable(api_keys)))
+            return replace(response, api_keys=tuple(_readable(api_keys)))
         case _:
             return response
 
@@ -58,7 +59,7 @@ def _moved_one(broker: Any, stand_in: StandIn) -> Any:
         return broker
     node_id = broker.broker_id if hasattr(broker, "broker_id") else broker.node_id
     host, port = stand_in(node_id, broker.host, broker.port)
-    return dataclasses.replace(broker, host=host, port=port)
+    return replace(broker, host=host, port=port)
 
 
 def _readable(offered: tuple[ApiVersion, ...]) -> Iterator[ApiVersion]:
@@ -70,5 +71,5 @@ def _readable(offered: tuple[ApiVersion, ...]) -> Iterator[ApiVersion]:
             pair = message_pair(api.api_key)
             newest = min(api.max_version, pair.request.WIRE.versions.last, pair.response.WIRE.versions.last)
             if newest >= api.min_version:
-                api = dataclasses.replace(api, max_version=newest)
+                api = replace(api, max_version=newest)
         yield api

@@ -7,9 +7,10 @@ by manual assignments.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -38,7 +39,7 @@ def spoken(request: Request[Response], api_versions: Mapping[int, tuple[int, int
     match request:
         case FindCoordinatorRequest(coordinator_keys=(key,)):
             if api_versions.get(ApiKey.FIND_COORDINATOR, (0, 0))[1] < _COORDINATOR_KEYS_VERSION:
-                return dataclasses.replace(request, key=key, coordinator_keys=())
+                return replace(request, key=key, coordinator_keys=())
         case OffsetFetchRequest(groups=(group,)):
             highest = api_versions.get(ApiKey.OFFSET_FETCH, (0, 0))[1]
             if highest < _GROUPS_VERSION:

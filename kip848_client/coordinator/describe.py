@@ -7,9 +7,10 @@ is a classic group that is empty.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.client_assignment import client_assignor
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState

@@ -294,7 +294,7 @@ def rewrite(function: Callable[[Any], Response]) -> Action:
     """Apply the request and send ``function(response)``.
 
     Args:
-        function: called with the broker's own answer, on the broker's thread; usually ``dataclasses.replace``.
+        function: called with the broker's own answer, on the broker's thread; usually ``msgspec.structs.replace``.
     """
     return RewriteReply(function)
 

@@ -6,9 +6,10 @@ the actions is here, once.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Final, Protocol, assert_never
+
+from msgspec.structs import replace
 
 from kip848_client.errors import IllegalStateError
 from kip848_client.faults.actions import (
@@ -235,7 +236,7 @@ class _Performance:
 
 def _without_waiting(request: Request[Response]) -> Request[Response]:
     """A Fetch of which a part is refused is answered at once, as a broker does."""
-    return dataclasses.replace(request, max_wait_ms=0) if isinstance(request, FetchRequest) else request
+    return replace(request, max_wait_ms=0) if isinstance(request, FetchRequest) else request
 
 
 def _name(request: object) -> str:

@@ -10,19 +10,20 @@ Source:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.faults.subject import Item, TopicNames, item_of
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
-from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, fields_of
+from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, WireStruct, fields_of
 
 __all__ = ["ErrorPlacer", "Wanted", "answers_by_element", "merge", "split"]
 
-MessageT = TypeVar("MessageT")
+MessageT = TypeVar("MessageT", bound=WireStruct)
 
 Wanted = Callable[[Item], bool]
 """Whether an element of a request or answer is meant; an element is one of its parents' business too."""
@@ -177,7 +178,7 @@ class ErrorPlacer:
 
     def _blank(self, asked: object, cls: type[MessageT], *, is_element: bool) -> MessageT:
         values: dict[str, Any] = {}
-        for field in _fields_of(cls):
+        for field in fields_of(cls):
             if not field.versions.includes(self._version):
                 continue
             if isinstance(field.kind, ArrayOf):
@@ -208,7 +209,7 @@ class ErrorPlacer:
         fields = {field.name: field for field in _fields(holder) if field.versions.includes(self._version)}
         own = next((name for name in _CODES if name in fields), None)
         if wanted and own is not None and not self._deepest:
-            return dataclasses.replace(holder, **self._refused(fields, own)), True  # type: ignore[type-var]
+            return replace(holder, **self._refused(fields, own)), True
         changes: dict[str, Any] = {}
         for name in self._answered_by.values():
             elements = getattr(holder, name, None) if name in fields else None
@@ -217,9 +218,9 @@ class ErrorPlacer:
                 if any(placed for _, placed in marked):
                     changes[name] = tuple(element for element, _ in marked)
         if changes:
-            return dataclasses.replace(holder, **changes), True  # type: ignore[type-var]
+            return replace(holder, **changes), True
         if wanted and own is not None:
-            return dataclasses.replace(holder, **self._refused(fields, own)), True  # type: ignore[type-var]
+            return replace(holder, **self._refused(fields, own)), True
         return holder, False
 
     def _mark_element(self, element: MessageT, array: str, *, inside: Item, wanted: bool) -> tuple[MessageT, bool]:
@@ -273,8 +274,8 @@ def _split(
     if not hit:
         return None, holder
     return (
-        dataclasses.replace(holder, **hit) if any(hit.values()) else None,  # type: ignore[type-var]
-        dataclasses.replace(holder, **rest) if any(rest.values()) else None,  # type: ignore[type-var]
+        replace(holder, **hit) if any(hit.values()) else None,
+        replace(holder, **rest) if any(rest.values()) else None,
     )
 
 
@@ -290,10 +291,10 @@ def merge(first: MessageT, second: MessageT) -> MessageT:
             changes[field.name] = _merged_elements(mine or (), other or ())
         elif mine == field.default:
             changes[field.name] = other
-    return dataclasses.replace(first, **changes)  # type: ignore[type-var]
+    return replace(first, **changes)
 
 
-def _merged_elements(mine: tuple[object, ...], other: tuple[object, ...]) -> tuple[object, ...]:
+def _merged_elements(mine: tuple[WireStruct, ...], other: tuple[WireStruct, ...]) -> tuple[WireStruct, ...]:
     by_identity = {_identity_of(element): element for element in other}
     merged = []
     for element in mine:
@@ -302,7 +303,7 @@ def _merged_elements(mine: tuple[object, ...], other: tuple[object, ...]) -> tup
     return (*merged, *by_identity.values())
 
 
-def _identity_of(element: object) -> tuple[object, ...]:
+def _identity_of(element: WireStruct) -> tuple[object, ...]:
     return tuple(
         getattr(element, field.name)
         for field in _fields(element)
@@ -310,12 +311,8 @@ def _identity_of(element: object) -> tuple[object, ...]:
     )
 
 
-def _fields(holder: object) -> tuple[FieldSpec, ...]:
-    return _fields_of(type(holder))
-
-
-def _fields_of(cls: type) -> tuple[FieldSpec, ...]:
-    return fields_of(cls)
+def _fields(holder: WireStruct) -> tuple[FieldSpec, ...]:
+    return fields_of(holder.__class__)
 
 
 def _identity(asked: object, field: FieldSpec) -> dict[str, object]:

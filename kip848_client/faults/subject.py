@@ -64,13 +64,10 @@ class ResourceKind(enum.IntEnum):
     GROUP = 32
 
 
-class OpaqueRequest(Request[Response]):
+class OpaqueRequest(Request[Response], frozen=True):
     """A request of an API or version that we have no classes for, as a proxy passes it on."""
 
-    __slots__ = ("payload",)
-
-    def __init__(self, payload: bytes) -> None:
-        self.payload: Final = payload
+    payload: bytes
 
 
 class Item(NamedTuple):

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.error_codes import error_name
 from kip848_client.errors import ClientAssignorError, ClientAssignorsUnsupportedError, Kip848Error

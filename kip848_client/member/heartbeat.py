@@ -18,7 +18,8 @@ Rules: R27 to R46 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kip848_client.member.assignment import LocalAssignment, partitions_to_wire
 from kip848_client.member.context import Context

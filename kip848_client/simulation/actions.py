@@ -5,10 +5,11 @@ Does not own: what is planned (`plan`), the phases of a run (`play`).
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
+
+from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import Action, Rule, error, rewrite
@@ -180,7 +181,7 @@ class Actions:
         self._rule(
             consumer,
             _HEARTBEAT,
-            rewrite(lambda response: dataclasses.replace(response, throttle_time_ms=wait_ms)),
+            rewrite(lambda response: replace(response, throttle_time_ms=wait_ms)),
             times=3,
         )
 

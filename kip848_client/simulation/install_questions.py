@@ -6,10 +6,12 @@ only decides. Does not own: what members of a simulation do hand in (`assignor_c
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata
@@ -158,7 +160,7 @@ class InstallQuestions(Observer):
         kept = group.target_metadata_of(member_id)
         if kept.assignor not in ("", assignor_name):
             kept = NO_METADATA
-        return replace(kept, error=_ERROR, assignor=assignor_name)
+        return dataclasses.replace(kept, error=_ERROR, assignor=assignor_name)
 
     def _bad(
         self, legal: tuple[Member, ...], response: ConsumerGroupPrepareAssignmentResponse
@@ -167,7 +169,10 @@ class InstallQuestions(Observer):
         yield "a stranger", (*legal, Member("nobody", (), 0, b""))
         yield "a member twice", (*legal, Member(first.member_id, (), 0, b""))
         yield "too much to tell", (replace(first, metadata_bytes=bytes(self._bytes_max + 1)), *rest)
-        yield "a topic of nobody", (replace(first, partitions=(*first.partitions, _some(_NOBODYS, 0))), *rest)
+        yield (
+            "a topic of nobody",
+            (replace(first, partitions=(*first.partitions, _some(_NOBODYS, 0))), *rest),
+        )
         for topic in response.topics:
             topic_id, count = topic.topic_id, topic.num_partitions
             for index in (-1, count):

@@ -5,8 +5,9 @@ Does not own: what heartbeats say (`heartbeat_checkers`), the back-off of other 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kip848_client.member.events import StateChanged
 from kip848_client.member.states import IN_GROUP

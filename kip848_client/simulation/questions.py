@@ -8,10 +8,12 @@ Does not own: what the answers of members must be (`answer_checkers`, `fencing_c
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -177,7 +179,7 @@ def join(group: str, **changes: object) -> ConsumerGroupHeartbeatRequest:
         subscribed_topic_names=("orders",),
         topic_partitions=(),
     )
-    return replace(request, **changes)  # type: ignore[arg-type]
+    return replace(request, **changes)
 
 
 def _malformed(mirror: Mirror) -> Iterator[Question]:
@@ -204,7 +206,10 @@ def _malformed(mirror: Mirror) -> Iterator[Question]:
             {"client_assignors": (Assignor(_ASSIGNOR.name, -1, -1, 0, -1, b""),)},
         ),
         ("no version at all", {"client_assignors": (replace(_ASSIGNOR, minimum_version=2),)}),
-        ("metadata too old", {"client_assignors": (replace(_ASSIGNOR, minimum_version=1, metadata_version=0),)}),
+        (
+            "metadata too old",
+            {"client_assignors": (replace(_ASSIGNOR, minimum_version=1, metadata_version=0),)},
+        ),
         ("metadata too new", {"client_assignors": (replace(_ASSIGNOR, metadata_version=2),)}),
         ("assignors of both kinds", {"client_assignors": (_ASSIGNOR,), "server_assignor": "uniform"}),
         ("endless metadata", {"client_assignors": (replace(_ASSIGNOR, metadata_bytes=bytes(2**21)),)}),
@@ -232,7 +237,11 @@ def _newcomers(mirror: Mirror) -> Iterator[Question]:
         ("a join with the shortest time", {"rebalance_timeout_ms": 1}, 1),
         ("a static join", {"instance_id": "a stranger's"}, 1),
         ("a join with as much to tell as may be", {"client_assignors": (_LONGEST,)}, 1),
-        ("a join with the lowest versions", {"client_assignors": (replace(_ASSIGNOR, minimum_version=-1),)}, 1),
+        (
+            "a join with the lowest versions",
+            {"client_assignors": (replace(_ASSIGNOR, minimum_version=-1),)},
+            1,
+        ),
     ):
         yield Question(what, join(group_id, **changes), version, 0, accepted)
     yield Question("another group", join(_ELSEWHERE), 1, 0, accepted)
@@ -272,7 +281,7 @@ def _commit(
         topics=(OffsetCommitRequestTopic(topic, topic_id, (partition,)),),
         member_id="",
     )
-    return replace(request, **changes)  # type: ignore[arg-type]
+    return replace(request, **changes)
 
 
 def _commits_of_nobody(cluster: Cluster, mirror: Mirror, *, wall_ms: int) -> Iterator[Question]:
@@ -387,11 +396,11 @@ def _wishes(mirror: Mirror, member_id: str, seen: Seen) -> Iterator[Question]:
         ("rebalance_timeout_ms", metadata.rebalance_timeout_ms + 1),
         ("rack_id", "another"),
     ):
-        after = replace(metadata, **{name: value})  # type: ignore[arg-type]
+        after = dataclasses.replace(metadata, **{name: value})  # type: ignore[arg-type]
         wanted = member_metadata_record(mirror.group_id, member_id=member_id, metadata=after)
         yield Question(
             f"only {name}",
-            replace(beat, **{name: value}),  # type: ignore[arg-type]
+            replace(beat, **{name: value}),
             1,
             ErrorCode.NONE,
             _writes(wanted),

@@ -7,10 +7,12 @@ a second time, for the whole group. Does not own: what is refused (`questions`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import MemberMetadata
@@ -114,13 +116,13 @@ class WishQuestions(Observer):
             wishes += [("server_assignor", name) for name in self._assignors]
         for name, value in wishes:
             stored = None if value == "" else value
-            after = replace(metadata, **{name: stored})  # type: ignore[arg-type]
+            after = dataclasses.replace(metadata, **{name: stored})  # type: ignore[arg-type]
             moves = self._moves(group, member_id, metadata, after)
             moved = self._moved(group, {**self._metadata(), member_id: after})
             check = moved if moves else _stays
             if not moves and name == "subscribed_topic_regex":
                 check = _either(moved)  # if topics changed since, it accounts for what nobody wants any more, too
-            yield self._question(f"only {name}", replace(beat, **{name: value}), metadata, check)  # type: ignore[arg-type]
+            yield self._question(f"only {name}", replace(beat, **{name: value}), metadata, check)
 
     def _of_settled(self, group: ConsumerGroup, member_id: str, seen: Seen) -> Iterator[Question]:
         """One that has all that it shall have is told so if it asks, by saying everything; and else not."""
@@ -153,7 +155,7 @@ class WishQuestions(Observer):
         nobodys = replace(beat, instance_id="nobody's")
         yield Question("an instance id of nobody", nobodys, 1, ErrorCode.UNKNOWN_MEMBER_ID, _nothing, sender)
         for place, (client_id, client_host) in enumerate((("another", sender[1]), (sender[0], "/elsewhere"))):
-            moved = replace(metadata, client_id=client_id, client_host=client_host)
+            moved = dataclasses.replace(metadata, client_id=client_id, client_host=client_host)
             wanted = member_metadata_record(group.group_id, member_id=member_id, metadata=moved)
             what = ("client id", "host")[place]
             yield Question(f"another {what}", beat, 1, 0, _writes_only(wanted), (client_id, client_host))

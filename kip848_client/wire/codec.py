@@ -13,8 +13,9 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
-from kip848_client.values import mutable_twin, value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages import message_pair
@@ -42,8 +43,7 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@value
-class RequestHeader:
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     """What stands before the body of a request."""
 
     api_key: int
@@ -51,9 +51,6 @@ class RequestHeader:
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-_HEADER_TWIN: Final[Any] = mutable_twin(RequestHeader)
 
 
 def frame(payload: bytes) -> bytes:
@@ -203,7 +200,7 @@ def _decode_api_versions(cls: type[ResponseT], data: bytes, api_version: int) ->
             return decode_body(cls, api_version, data, 4)
         except ProtocolError:
             # ... and librdkafka's mock cluster mixes both; the code is all that is needed to ask again in version 0.
-            return cls(error_code=_UNSUPPORTED_VERSION)  # type: ignore[call-arg]  # it is an ApiVersionsResponse
+            return cls(error_code=_UNSUPPORTED_VERSION)
     return decode_body(cls, api_version, data, 4)
 
 
@@ -222,20 +219,13 @@ def _read_request_header(data: bytes) -> tuple[RequestHeader, int]:
     stop = 10 + length
     if length < -1 or stop > len(data):
         raise ProtocolError(f"request header: a client id of {length} bytes in a request of {len(data)} bytes")
-    made = _HEADER_TWIN()
-    made.api_key = api_key
-    made.api_version = api_version
-    made.correlation_id = correlation_id
     if length == -1:
-        made.client_id = None
-        stop = 10
-    else:
-        try:
-            made.client_id = data[10:stop].decode()
-        except UnicodeDecodeError as failure:
-            raise ProtocolError(f"request header: the client id is not UTF-8: {failure}") from failure
-    made.__class__ = RequestHeader
-    return made, stop
+        return RequestHeader(api_key, api_version, correlation_id, None), 10
+    try:
+        client_id = data[10:stop].decode()
+    except UnicodeDecodeError as failure:
+        raise ProtocolError(f"request header: the client id is not UTF-8: {failure}") from failure
+    return RequestHeader(api_key, api_version, correlation_id, client_id), stop
 
 
 def _skip_header_tags(data: bytes, position: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.values import mutable_twin
 from kip848_client.wire.schema import (
     BYTES,
     RECORDS,
@@ -19,6 +18,7 @@ from kip848_client.wire.schema import (
     FieldSpec,
     Scalar,
     Versions,
+    WireStruct,
     WireType,
     fields_of,
 )
@@ -36,7 +36,7 @@ class DecoderSource:
         flexible: versions with compact lengths and tags.
     """
 
-    def __init__(self, cls: type, version: int, flexible: Versions) -> None:
+    def __init__(self, cls: type[WireStruct], version: int, flexible: Versions) -> None:
         self.version: Final = version
         self.compact: Final = flexible.includes(version)
         self.names: Final = Source()
@@ -70,28 +70,28 @@ class DecoderSource:
 
     # Structure: each reader returns the source of its value, valid after the next flush.
 
-    def _struct(self, cls: type) -> str:
-        values: list[tuple[str, str]] = []
+    def _struct(self, cls: type[WireStruct]) -> str:
+        values: list[str] = []
+        given = 0
         tagged: list[tuple[FieldSpec, str]] = []
         for field in fields_of(cls):
             if self.compact and field.versions.includes(self.version) and field.is_tagged(self.version):
                 local = self.names.fresh("g")
                 tagged.append((field, local))
-                values.append((field.name, local))
+                values.append(local)
+                given = len(values)
             elif field.versions.includes(self.version):
                 nullable = field.nullable.includes(self.version)
-                values.append((field.name, self._value(field.kind, nullable=nullable)))
+                values.append(self._value(field.kind, nullable=nullable))
+                given = len(values)
             else:
-                values.append((field.name, self._default(field)))
+                values.append(self._default(field))
         if self.compact:
             self._tags(tagged)
         self._flush()
         made = self.names.fresh("x")
-        twin, final = self.names.constant(_twin_of(cls)), self.names.constant(cls)
-        self._emit(f"{made} = {twin}()")
-        for name, value in values:
-            self._emit(f"{made}.{name} = {value}")
-        self._emit(f"{made}.__class__ = {final}")
+        # Fields behind the last one of this version keep their defaults.
+        self._emit(f"{made} = {self.names.constant(cls)}({', '.join(values[:given])})")
         return made
 
     def _default(self, field: FieldSpec) -> str:
@@ -145,7 +145,7 @@ class DecoderSource:
             return f"(UUIDS.get({local}) or uuid_of({local}))"
         return local
 
-    def _nested(self, cls: type, *, nullable: bool) -> str:
+    def _nested(self, cls: type[WireStruct], *, nullable: bool) -> str:
         if not nullable:
             return self._struct(cls)
         marker, result = self.names.fresh("n"), self.names.fresh("v")
@@ -193,7 +193,7 @@ class DecoderSource:
             self._indent -= 1
         return result
 
-    def _array(self, element: Scalar | type, *, nullable: bool) -> str:
+    def _array(self, element: Scalar | type[WireStruct], *, nullable: bool) -> str:
         count, result = self.names.fresh("n"), self.names.fresh("a")
         self._fixed("B" if self.compact else "i", count)
         self._flush()
@@ -212,7 +212,7 @@ class DecoderSource:
             self._indent -= 1
         return result
 
-    def _elements(self, element: Scalar | type, count: str, result: str) -> None:
+    def _elements(self, element: Scalar | type[WireStruct], count: str, result: str) -> None:
         if isinstance(element, Scalar) and element.code and element is not UUID:
             long = f'unpack_from(">%d{element.code}" % {count}, b, p)'
             short = f"UNPACK_INT32S[{count}](b, p) if {count} < 32 else " if element.code == "i" else ""
@@ -241,13 +241,6 @@ class DecoderSource:
             optional_struct = isinstance(field.kind, type) and field.nullable.includes(self.version)
             total += 1 if optional_struct else self._least_size(field.kind)
         return max(total, 1)
-
-
-_TWINS: Final[dict[type, type]] = {}
-
-
-def _twin_of(cls: type) -> type:
-    return _TWINS.setdefault(cls, mutable_twin(cls))
 
 
 def _size_of(codes: str) -> int:

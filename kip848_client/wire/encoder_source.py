@@ -19,6 +19,7 @@ from kip848_client.wire.schema import (
     FieldSpec,
     Scalar,
     Versions,
+    WireStruct,
     WireType,
     fields_of,
 )
@@ -38,7 +39,7 @@ class EncoderSource:
         flexible: versions with compact lengths and tags.
     """
 
-    def __init__(self, cls: type, version: int, flexible: Versions) -> None:
+    def __init__(self, cls: type[WireStruct], version: int, flexible: Versions) -> None:
         self.version: Final = version
         self.compact: Final = flexible.includes(version)
         self.names: Final = Source()
@@ -89,7 +90,7 @@ class EncoderSource:
 
     # Structure
 
-    def _struct(self, cls: type, source: str) -> None:
+    def _struct(self, cls: type[WireStruct], source: str) -> None:
         tagged = []
         for field in fields_of(cls):
             value = f"{source}.{field.name}"
@@ -161,7 +162,7 @@ class EncoderSource:
             # struct takes any object as a bool; an int in disguise is what Kafka would have read
             self._fixed(kind.code, f"bool({value})" if kind is BOOL else value)
 
-    def _nested(self, cls: type, value: str, *, nullable: bool) -> None:
+    def _nested(self, cls: type[WireStruct], value: str, *, nullable: bool) -> None:
         local = self.names.fresh("v")
         self._emit(f"{local} = {value}")
         if not nullable:
@@ -218,7 +219,7 @@ class EncoderSource:
             self._emit(line)
         self._indent -= 1
 
-    def _array(self, element: Scalar | type, value: str, *, nullable: bool) -> None:
+    def _array(self, element: Scalar | type[WireStruct], value: str, *, nullable: bool) -> None:
         items, count = self.names.fresh("a"), self.names.fresh("n")
         self._emit(f"{items} = {value}")
         if self.compact:
@@ -251,7 +252,7 @@ class EncoderSource:
         else:
             self._bytes(long)
 
-    def _loop(self, element: Scalar | type, items: str) -> None:
+    def _loop(self, element: Scalar | type[WireStruct], items: str) -> None:
         self._flush()
         local = self.names.fresh("e")
         self._emit(f"for {local} in {items}:")

@@ -6,20 +6,31 @@ import uuid
 
 from kip848_client.errors import MessageValueError
 from kip848_client.wire.primitives import STRING_LENGTH_MAX
-from kip848_client.wire.schema import BOOL, FLOAT64, RECORDS, STRING, UUID, ArrayOf, Scalar, WireType, fields_of
+from kip848_client.wire.schema import (
+    BOOL,
+    FLOAT64,
+    RECORDS,
+    STRING,
+    UUID,
+    ArrayOf,
+    Scalar,
+    WireStruct,
+    WireType,
+    fields_of,
+)
 
 __all__ = ["explain_value"]
 
 
-def explain_value(message: object, version: int) -> MessageValueError:
+def explain_value(message: WireStruct, version: int) -> MessageValueError:
     """The error that names the first field of *message* whose value *version* cannot carry."""
     name = type(message).__name__
-    for path, problem in _problems(type(message), message, version, name):
+    for path, problem in _problems(message.__class__, message, version, name):
         return MessageValueError(f"{name} version {version}: {path} {problem}")
     return MessageValueError(f"{name} version {version}: a value does not fit its field")
 
 
-def _problems(cls: type, value: object, version: int, path: str) -> list[tuple[str, str]]:
+def _problems(cls: type[WireStruct], value: object, version: int, path: str) -> list[tuple[str, str]]:
     if not isinstance(value, cls):
         return [(path, f"is {value!r}, not a {cls.__name__}")]
     found: list[tuple[str, str]] = []

@@ -13,10 +13,11 @@ import enum
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from kip848_client.errors import AuthenticationError
-from kip848_client.values import value
 from kip848_client.wire.sasl import SaslRefusal, without_secret
 
 __all__ = ["ITERATIONS_MIN", "SCRAM_MECHANISMS", "ScramClient", "ScramCredential", "ScramServer", "make_credential"]
@@ -34,8 +35,7 @@ _NONCE_CHARACTERS: Final = frozenset(range(0x21, 0x7F)) - {ord(",")}
 _TOLD_MAX: Final = 100
 
 
-@value
-class ScramCredential:
+class ScramCredential(msgspec.Struct, frozen=True):
     """What a server keeps of a password; the password cannot be read from it, but passwords can be tried against it."""
 
     salt: bytes
@@ -45,6 +45,9 @@ class ScramCredential:
 
     def __repr__(self) -> str:
         return f"ScramCredential(iterations={self.iterations})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("iterations", self.iterations)]
 
 
 def make_credential(mechanism: str, password: str, *, salt: bytes, iterations: int = ITERATIONS_MIN) -> ScramCredential:

@@ -1,29 +1,35 @@
 """How a Kafka message is declared: wire types, versions of each field, and the base classes of messages.
 
-Owns the vocabulary that `messages/` is written in (`wire`, `array`, `request`, `response`, the scalar types) and the
-reading of it (`fields_of`). Does not encode or decode anything: that is `compiler`.
+Owns the vocabulary that `messages/` is written in (`wire`, `request`, `response`, the integer types) and the reading of
+it (`fields_of`). Does not encode or decode anything: that is `compiler`.
 
-A message is one ordinary frozen dataclass that holds the union of all versions' fields; each field says on which
-versions it travels, as Kafka's message definitions do. Every field has a default, so construction is by keyword and
-names only what matters.
+A message is a frozen `msgspec.Struct` that holds the union of all versions' fields. The annotation of a field gives its
+wire type and the versions on which it travels, as Kafka's message definitions do::
+
+    partitions: Annotated[tuple[Int32, ...] | None, wire("0+", nullable="2+")] = ()
+
+Annotations are evaluated when a codec of the message is first compiled; importing a message evaluates none. Every field
+has a default, so construction is by keyword and names only what matters.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import types
+import typing
 import uuid
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Final, Generic, NamedTuple, TypeVar
 
-from kip848_client.values import value
+import msgspec
+
 from kip848_client.wire.api_keys import ApiKey
 
 __all__ = [
     "wire",
-    "array",
     "request",
     "response",
     "record",
+    "WireStruct",
     "Message",
     "Request",
     "Response",
@@ -33,7 +39,14 @@ __all__ = [
     "Versions",
     "Scalar",
     "ArrayOf",
+    "WireType",
     "fields_of",
+    "Int8",
+    "Int16",
+    "UInt16",
+    "Int32",
+    "Int64",
+    "Records",
     "BOOL",
     "INT8",
     "INT16",
@@ -84,43 +97,52 @@ class Versions(NamedTuple):
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
-@value
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """A type without parts. `code` is its `struct` format, or empty if its length varies."""
 
     name: str
     code: str
     size: int
     """Bytes on the wire; for a varying length the least a non-flexible version needs."""
-    default: object
     bounds: tuple[int, int] | None = None
     """Least and greatest value, for integers."""
 
 
-@value
-class ArrayOf:
+class ArrayOf(msgspec.Struct, frozen=True):
     """An array of scalars or of structs; in Python a tuple."""
 
-    element: Scalar | type
+    element: Scalar | type[WireStruct]
 
 
-BOOL: Final = Scalar("bool", "?", 1, False)
-INT8: Final = Scalar("int8", "b", 1, 0, (-(2**7), 2**7 - 1))
-INT16: Final = Scalar("int16", "h", 2, 0, (-(2**15), 2**15 - 1))
-UINT16: Final = Scalar("uint16", "H", 2, 0, (0, 2**16 - 1))
-INT32: Final = Scalar("int32", "i", 4, 0, (-(2**31), 2**31 - 1))
-INT64: Final = Scalar("int64", "q", 8, 0, (-(2**63), 2**63 - 1))
-FLOAT64: Final = Scalar("float64", "d", 8, 0.0)
-UUID: Final = Scalar("uuid", "16s", 16, ZERO_UUID)
-STRING: Final = Scalar("string", "", 2, "")
-BYTES: Final = Scalar("bytes", "", 4, b"")
-RECORDS: Final = Scalar("records", "", 4, None)
-
-WireType = Scalar | ArrayOf | type
+BOOL: Final = Scalar("bool", "?", 1)
+INT8: Final = Scalar("int8", "b", 1, (-(2**7), 2**7 - 1))
+INT16: Final = Scalar("int16", "h", 2, (-(2**15), 2**15 - 1))
+UINT16: Final = Scalar("uint16", "H", 2, (0, 2**16 - 1))
+INT32: Final = Scalar("int32", "i", 4, (-(2**31), 2**31 - 1))
+INT64: Final = Scalar("int64", "q", 8, (-(2**63), 2**63 - 1))
+FLOAT64: Final = Scalar("float64", "d", 8)
+UUID: Final = Scalar("uuid", "16s", 16)
+STRING: Final = Scalar("string", "", 2)
+BYTES: Final = Scalar("bytes", "", 4)
+RECORDS: Final = Scalar("records", "", 4)
 
 
-@value
-class FieldSpec:
+Int8 = Annotated[int, INT8]
+Int16 = Annotated[int, INT16]
+UInt16 = Annotated[int, UINT16]
+Int32 = Annotated[int, INT32]
+Int64 = Annotated[int, INT64]
+Records = Annotated[bytes, RECORDS]
+"""Record batches, whose null is spelled as that of bytes but allowed in every version."""
+
+_SCALARS: Final[dict[object, Scalar]] = {bool: BOOL, float: FLOAT64, uuid.UUID: UUID, str: STRING, bytes: BYTES}
+"""Python types that have one wire type; an int has to say its width."""
+
+
+WireType = Scalar | ArrayOf | type["WireStruct"]
+
+
+class FieldSpec(msgspec.Struct, frozen=True):
     """One field of a message or struct: its type and on which versions it travels."""
 
     name: str
@@ -138,9 +160,7 @@ class FieldSpec:
         return self.tag is not None and self.tagged.includes(version)
 
 
-@value
-class _Declared:
-    kind: WireType
+class _Declared(msgspec.Struct, frozen=True):
     versions: Versions
     nullable: Versions
     tag: int | None
@@ -148,58 +168,28 @@ class _Declared:
     ignorable: bool
 
 
-_FROM_TYPE: Final = object()
-
-
 def wire(
-    kind: WireType,
-    versions: str,
-    *,
-    nullable: str = "none",
-    default: object = _FROM_TYPE,
-    tag: int | None = None,
-    tagged: str = "none",
-    ignorable: bool = False,
-) -> Any:
-    """Declare one field of a message dataclass.
+    versions: str, *, nullable: str = "none", tag: int | None = None, tagged: str = "none", ignorable: bool = False
+) -> _Declared:
+    """Declare on which versions a field travels, inside the `Annotated` of the field.
 
     Args:
-        kind: a scalar type, `array(...)`, or the class of a struct.
         versions: on which versions the field travels, in Kafka's notation (``"0+"``, ``"2-4"``, ``"1"``).
         nullable: on which of them it may be None.
-        default: the value when it is not given or not on the wire; else the zero of the type.
         tag: number of the tagged field, if it is one.
         tagged: on which versions it is a tagged field; all of *versions* if only *tag* is given.
         ignorable: a value that the version cannot carry is left out instead of refused.
-
-    Returns:
-        A `dataclasses.Field`, typed so that the annotation of the class decides.
     """
-    if default is _FROM_TYPE:
-        if isinstance(kind, Scalar):
-            default = kind.default
-        elif isinstance(kind, ArrayOf):
-            default = ()
-        else:
-            default = kind()
-    declared = _Declared(
-        kind=kind,
+    return _Declared(
         versions=Versions.parse(versions),
         nullable=Versions.parse(nullable),
         tag=tag,
         tagged=Versions.parse(versions if tag is not None and tagged == "none" else tagged),
         ignorable=ignorable,
     )
-    return dataclasses.field(default=default, metadata={"wire": declared})
 
 
-def array(element: Scalar | type) -> ArrayOf:
-    """The type of an array whose elements are *element*."""
-    return ArrayOf(element)
-
-
-@value
-class MessageSpec:
+class MessageSpec(msgspec.Struct, frozen=True):
     """What a whole message needs beside its fields."""
 
     api_key: int
@@ -225,50 +215,82 @@ def record(record_type: int, versions: str, *, flexible: str) -> MessageSpec:
     return MessageSpec(record_type, Versions.parse(versions), Versions.parse(flexible))
 
 
-class Message:
+class WireStruct(msgspec.Struct, frozen=True, gc=False):
+    """Base of messages and of the structs inside them. They hold no cycles, so the garbage collector skips them."""
+
+
+class Message(WireStruct, frozen=True):
     """Base of all that has an encoding of its own."""
 
-    __slots__ = ()
     WIRE: ClassVar[MessageSpec]
 
 
-class Response(Message):
+class Response(Message, frozen=True):
     """Base of all responses."""
-
-    __slots__ = ()
 
 
 ResponseT_co = TypeVar("ResponseT_co", bound=Response, covariant=True)
 
 
-class Request(Message, Generic[ResponseT_co]):
+class Request(Message, Generic[ResponseT_co], frozen=True):
     """Base of all requests; the parameter is the class of the answer."""
 
-    __slots__ = ()
 
-
-class RecordPart(Message):
+class RecordPart(Message, frozen=True):
     """Base of the keys and values of records in ``__consumer_offsets``."""
-
-    __slots__ = ()
 
 
 @functools.cache
-def fields_of(cls: type) -> tuple[FieldSpec, ...]:
-    """The declared fields of a message or struct, in wire order."""
-    specs = []
-    for item in dataclasses.fields(cls):
-        declared: _Declared = item.metadata["wire"]
-        specs.append(
-            FieldSpec(
-                name=item.name,
-                kind=declared.kind,
-                versions=declared.versions,
-                nullable=declared.nullable,
-                tag=declared.tag,
-                tagged=declared.tagged,
-                default=item.default,
-                ignorable=declared.ignorable,
-            )
-        )
-    return tuple(specs)
+def fields_of(cls: type[WireStruct]) -> tuple[FieldSpec, ...]:
+    """The declared fields of a message or struct, in wire order.
+
+    Raises:
+        TypeError: a field has no default, no `wire`, or a type that has no wire type.
+    """
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    if len(names) != len(defaults):
+        raise TypeError(f"{cls.__name__}.{names[-len(defaults) - 1]} has no default")
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(
+        _field_spec(f"{cls.__name__}.{name}", hints[name], name=name, default=default)
+        for name, default in zip(names, defaults, strict=True)
+    )
+
+
+def _field_spec(where: str, hint: object, *, name: str, default: object) -> FieldSpec:
+    metadata: tuple[object, ...] = getattr(hint, "__metadata__", ())
+    declared = metadata[-1] if metadata else None
+    if not isinstance(declared, _Declared):
+        raise TypeError(f"{where} does not say on which versions it travels: Annotated[..., wire(...)]")
+    return FieldSpec(
+        name=name,
+        kind=_wire_type(where, hint),
+        versions=declared.versions,
+        nullable=declared.nullable,
+        tag=declared.tag,
+        tagged=declared.tagged,
+        default=default,
+        ignorable=declared.ignorable,
+    )
+
+
+def _wire_type(where: str, hint: object) -> WireType:
+    """The wire type behind an annotation: ``tuple[Int32, ...] | None`` is an array of int32."""
+    for item in getattr(hint, "__metadata__", ()):
+        if isinstance(item, Scalar):
+            return item
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _wire_type(where, arguments[0])
+    if origin is typing.Union or origin is types.UnionType:
+        (present,) = (argument for argument in arguments if argument is not types.NoneType)
+        return _wire_type(where, present)
+    if origin is tuple:
+        element = _wire_type(where, arguments[0])
+        if not isinstance(element, ArrayOf):
+            return ArrayOf(element)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if isinstance(hint, type) and issubclass(hint, WireStruct):
+        return hint
+    raise TypeError(f"{where}: {hint} has no wire type")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
@@ -52,9 +52,7 @@ def beat(
         group_id="g", member_id=member_id, member_epoch=epoch, instance_id=instance_id
     )
     if epoch == 0:
-        request = dataclasses.replace(
-            request, rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), topic_partitions=()
-        )
+        request = replace(request, rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), topic_partitions=())
     return connection.ask(request, version=1)
 
 

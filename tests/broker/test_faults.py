@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import uuid
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
@@ -193,7 +193,7 @@ def test_any_request_of_a_group_can_be_refused(broker: EmbeddedBroker, connectio
     assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
     assert codes(connection.ask(commit({0: 1}), version=9)) == {0: ErrorCode.NOT_COORDINATOR}
     assert connection.ask(FindCoordinatorRequest(coordinator_keys=("g",)), version=4).coordinators[0].error_code == 0
-    other = dataclasses.replace(join(), group_id="h")
+    other = replace(join(), group_id="h")
     assert connection.ask(other, version=1).error_code == 0
 
 
@@ -379,13 +379,13 @@ def test_a_duplicate_may_come_later() -> None:
 
 def test_an_answer_is_rewritten(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Values that this broker would never send, and another one might."""
-    broker.faults.on(HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=7)))
+    broker.faults.on(HEARTBEAT, rewrite(lambda response: replace(response, heartbeat_interval_ms=7)))
     assert connection.ask(join(), version=1).heartbeat_interval_ms == 7
 
 
 def test_a_request_is_rewritten(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A client that sends something else than it means."""
-    broker.faults.on(HEARTBEAT, rewrite_request(lambda request: dataclasses.replace(request, member_id="other")))
+    broker.faults.on(HEARTBEAT, rewrite_request(lambda request: replace(request, member_id="other")))
     assert connection.ask(join(), version=1).member_id == "other"
 
 
@@ -393,7 +393,7 @@ def test_an_answer_that_cannot_be_sent_is_the_brokers_failure_and_not_its_end(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
     """A rewrite that makes nonsense costs one request."""
-    broker.faults.on(HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, member_epoch="x")))
+    broker.faults.on(HEARTBEAT, rewrite(lambda response: replace(response, member_epoch="x")))
     assert connection.ask(join(), version=1).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert connection.ask(heartbeat(1), version=1).error_code == 0
 

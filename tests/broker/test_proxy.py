@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.proxy import FaultProxy
@@ -129,7 +129,7 @@ def test_every_broker_of_a_cluster_gets_a_listener(broker: EmbeddedBroker, proxy
         other = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port)
         broker.faults.on(
             "Metadata",
-            rewrite(lambda response: dataclasses.replace(response, brokers=(*response.brokers, other))),
+            rewrite(lambda response: replace(response, brokers=(*response.brokers, other))),
             times=ALWAYS,
         )
         with RawConnection(proxy.bootstrap_servers) as connection:
@@ -348,8 +348,8 @@ def test_delays_duplicates_and_rewriting(broker: EmbeddedBroker, proxy: FaultPro
         delay(5),
         delay(5, applied=True),
         duplicate(),
-        rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=7)),
-        rewrite_request(lambda request: dataclasses.replace(request, member_id="other")),
+        rewrite(lambda response: replace(response, heartbeat_interval_ms=7)),
+        rewrite_request(lambda request: replace(request, member_id="other")),
     )
     answers = [connection.ask(join(), version=1) for _ in range(5)]
     assert [answer.error_code for answer in answers] == [0] * 5

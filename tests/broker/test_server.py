@@ -29,11 +29,10 @@ from tests.support.waiting import wait_until
 TIMEOUT_S: Final = 60.0
 
 
-class Text(Response):
+class Text(Response, frozen=True):
     """An answer for these tests: its bytes go out as they are."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data: Final = data
+    data: bytes
 
 
 class ServerUnderTest:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.client.range_reader import RangeReader, RecordsGoneError
@@ -81,11 +81,10 @@ def test_a_replica_that_lags_does_not_end_a_range(broker: EmbeddedBroker) -> Non
         topics = []
         for topic in response.responses:
             behind = tuple(
-                dataclasses.replace(each, high_watermark=100, last_stable_offset=100, records=None)
-                for each in topic.partitions
+                replace(each, high_watermark=100, last_stable_offset=100, records=None) for each in topic.partitions
             )
-            topics.append(dataclasses.replace(topic, partitions=behind))
-        return dataclasses.replace(response, responses=tuple(topics))
+            topics.append(replace(topic, partitions=behind))
+        return replace(response, responses=tuple(topics))
 
     conf = parse_consumer_config({"bootstrap.servers": broker.bootstrap_servers, "group.id": "any"}).data_plane
     reader = RangeReader(conf, poll_timeout_ms=60_000)

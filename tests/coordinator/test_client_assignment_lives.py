@@ -7,11 +7,12 @@ read once.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
+from msgspec.structs import replace
 
 from kip848_client.coordinator.client_assignors import choose
 from kip848_client.errors import ErrorCode
@@ -51,7 +52,7 @@ class ClientModeLife(GroupLife):
         self.prepared: dict[str, ConsumerGroupPrepareAssignmentResponse] = {}
 
     def make_harness(self) -> Harness:
-        return AssignmentHarness(config=replace(FAST, consumer_regex_refresh_min_interval_ms=100))
+        return AssignmentHarness(config=dataclasses.replace(FAST, consumer_regex_refresh_min_interval_ms=100))
 
     # What clients do
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
 from tests.support.assignment_harness import AssignmentHarness, offer, spread
@@ -226,7 +227,7 @@ def test_a_member_that_prepares_before_it_is_told_starts_its_time() -> None:
 
 def test_the_time_of_the_last_rebalance_timeout_counts_unless_the_broker_sets_one() -> None:
     """Rebalance timeouts are minutes; a broker may be told to ask another member sooner."""
-    h = AssignmentHarness(config=replace(FAST, client_assignment_timeout_ms=700))
+    h = AssignmentHarness(config=dataclasses.replace(FAST, client_assignment_timeout_ms=700))
     h.enter("m1")
     h.enter("m2")
     assert h.chosen == "m1"
@@ -521,7 +522,11 @@ def test_a_topic_that_is_deleted_between_prepare_and_install_is_given_to_nobody(
     bar = next(topic.topic_id for topic in prepared.topics if topic.topic_name == "bar")
     parts = [h.part("m1", {"foo": range(6)})]
     parts[0] = replace(
-        parts[0], partitions=(*parts[0].partitions, replace(parts[0].partitions[0], topic_id=bar, partitions=(0, 1)))
+        parts[0],
+        partitions=(
+            *parts[0].partitions,
+            replace(parts[0].partitions[0], topic_id=bar, partitions=(0, 1)),
+        ),
     )
     assert h.install_members("m1", prepared.group_epoch, parts).error_code == 0
     assert h.received(h.heartbeat("m1", 1)) == {"foo": [0, 1, 2, 3, 4, 5]}
@@ -677,7 +682,7 @@ def test_a_join_that_could_not_be_kept_starts_no_round() -> None:
 
 def test_without_the_extension_offers_are_not_read() -> None:
     """The profile "kafka" answers as Apache Kafka does, which skips the tag."""
-    h = AssignmentHarness(config=replace(FAST, client_assignors=False))
+    h = AssignmentHarness(config=dataclasses.replace(FAST, client_assignors=False))
     answer = h.enter("m1", offer(" "), offer(versions=(9, 1)))
     assert (answer.error_code, answer.should_compute_assignment) == (0, False)
     assert h.received(answer) == {"foo": [0, 1, 2, 3, 4, 5]}
@@ -691,7 +696,7 @@ def test_without_the_extension_offers_are_not_read() -> None:
 def test_a_log_of_a_client_mode_group_is_served_by_a_coordinator_without_the_extension() -> None:
     """Switching the extension off needs no new group: the server's assignor takes over with the next change."""
     h = _three()
-    h.config = replace(h.config, client_assignors=False)
+    h.config = dataclasses.replace(h.config, client_assignors=False)
     h.restart()
     h.add_partitions("foo", partitions=7)
     answer = h.beat("m1")
@@ -702,7 +707,7 @@ def test_a_log_of_a_client_mode_group_is_served_by_a_coordinator_without_the_ext
 
 def test_with_an_assignment_interval_the_next_round_waits_for_it() -> None:
     """``group.consumer.assignment.interval.ms`` batches changes for members' assignors as for the server's."""
-    h = AssignmentHarness(config=replace(FAST, consumer_assignment_interval_ms=10_000))
+    h = AssignmentHarness(config=dataclasses.replace(FAST, consumer_assignment_interval_ms=10_000))
     assert h.enter("m1").should_compute_assignment, "the first target of a group never waits"
     h.compute()
     h.advance(9_999)

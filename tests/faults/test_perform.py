@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.faults import (
@@ -136,12 +136,12 @@ ANSWERED = ("reply", OK)
         (cut_reply(7), [APPLIED, ("cut", OK, 7)]),
         (duplicate(), [APPLIED, ANSWERED, APPLIED]),
         (
-            rewrite(lambda response: dataclasses.replace(response, throttle_time_ms=5)),
-            [APPLIED, ("reply", dataclasses.replace(OK, throttle_time_ms=5))],
+            rewrite(lambda response: replace(response, throttle_time_ms=5)),
+            [APPLIED, ("reply", replace(OK, throttle_time_ms=5))],
         ),
         (
-            rewrite_request(lambda request: dataclasses.replace(request, member_epoch=0)),
-            [("apply", dataclasses.replace(HEARTBEAT, member_epoch=0)), ANSWERED],
+            rewrite_request(lambda request: replace(request, member_epoch=0)),
+            [("apply", replace(HEARTBEAT, member_epoch=0)), ANSWERED],
         ),
     ],
     ids=str,
@@ -224,7 +224,7 @@ def accept(request: Any) -> Response:
 
 def test_a_heartbeat_that_names_a_topic_is_refused_as_a_whole() -> None:
     """A rule may choose a request by a topic that its answer has no place for."""
-    request = dataclasses.replace(HEARTBEAT, subscribed_topic_names=("t", "u"))
+    request = replace(HEARTBEAT, subscribed_topic_names=("t", "u"))
     ((_, response),) = run(error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), request, match=Match(topic="t")).told
     assert response.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

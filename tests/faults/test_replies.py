@@ -39,7 +39,7 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kip848_client.wire.schema import ArrayOf, Request, Response, fields_of
+from kip848_client.wire.schema import STRING, UUID, ArrayOf, Request, Response, Scalar, WireStruct, fields_of
 from tests.wire.strategies import Case, messages
 
 ORDERS, USERS = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -63,11 +63,10 @@ def placer(api_key: int, version: int, code: int = CODE, **arguments: Any) -> Er
     )
 
 
-def codes(message: object, version: int) -> list[int]:
+def codes(message: WireStruct, version: int) -> list[int]:
     """Every error code in a message, at any depth."""
     found = []
-    cls: type = type(message)
-    for field in fields_of(cls):
+    for field in fields_of(type(message)):
         value = getattr(message, field.name)
         if not field.versions.includes(version) or value is None:
             continue
@@ -78,13 +77,16 @@ def codes(message: object, version: int) -> list[int]:
     return found
 
 
-def sample(cls: type, version: int) -> Any:
+ZEROS: dict[Scalar, object] = {STRING: "", UUID: uuid.UUID(int=0)}
+
+
+def sample(cls: type[WireStruct], version: int) -> Any:
     """A message with one element in each array."""
     values: dict[str, Any] = {}
     for field in fields_of(cls):
         if field.versions.includes(version) and isinstance(field.kind, ArrayOf):
             element = field.kind.element
-            values[field.name] = (sample(element, version) if isinstance(element, type) else element.default,)
+            values[field.name] = (sample(element, version) if isinstance(element, type) else ZEROS.get(element, 0),)
     return cls(**values)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import uuid
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kip848_client.wire.codec import decode_request, decode_response, encode_request, encode_response
+from kip848_client.wire.schema import WireStruct
 
 RECORDINGS = Path(__file__).parent / "wire"
 REQUESTS = sorted(path.stem for path in RECORDINGS.glob("*_request.hex"))
@@ -114,7 +114,7 @@ def spelled(value: object, *, like: object) -> object:
         case tuple() | list():
             assert isinstance(like, list)
             return [spelled(item, like=wanted) for item, wanted in zip(value, like, strict=True)]
-        case _ if dataclasses.is_dataclass(value):
+        case WireStruct():
             assert isinstance(like, dict)
             return {name: spelled(getattr(value, name), like=wanted) for name, wanted in like.items()}
         case int() if not isinstance(value, bool):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace
 
 from kip848_client import Consumer, MemberState
 from kip848_client.broker import FaultProxy
@@ -75,9 +75,7 @@ def through(proxy: FaultProxy) -> Iterator[Produce]:
 
 def hurry(proxy: FaultProxy) -> None:
     """Let members beat every 100 ms: Kafka's own interval is five seconds. Rules that were made before this one win."""
-    proxy.faults.on(
-        HEARTBEAT, rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=100)), times=ALWAYS
-    )
+    proxy.faults.on(HEARTBEAT, rewrite(lambda response: replace(response, heartbeat_interval_ms=100)), times=ALWAYS)
 
 
 def committed(kafka_broker: Broker, group_id: str) -> dict[int, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
+
+from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
@@ -37,7 +39,7 @@ def _(patch: Patch) -> None:
             for change in result.soft
             if result.records == () or not (isinstance(change, CancelTimer) and change.key.kind is TimerKind.REBALANCE)
         )
-        apply(self, replace(result, soft=kept))
+        apply(self, dataclasses.replace(result, soft=kept))
 
     def fires(state: Any, key: TimerKey, timer: Any, *, wall_ms: int) -> CoordinatorResult:
         group = state.groups.get(key.group_id)
@@ -87,7 +89,7 @@ def _(patch: Patch) -> None:
         for topic_id, partitions in (named["owned"] or {}).items():
             for partition in partitions:
                 assigned.setdefault(topic_id, {}).setdefault(partition, after.member_epoch)
-        return replace(after, assigned=assigned) if assigned != after.assigned else after
+        return dataclasses.replace(after, assigned=assigned) if assigned != after.assigned else after
 
     patch.setattr(heartbeat, "reconcile", reconcile)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator import deletion, heartbeat, membership, offset_fetch
 from kip848_client.coordinator.batch import Batch
@@ -93,14 +95,14 @@ def _(patch: Patch) -> None:
 
     def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
         soft = tuple(_thrice(change) for change in result.soft)
-        original(self, replace(result, soft=soft))
+        original(self, dataclasses.replace(result, soft=soft))
 
     def _thrice(change: Any) -> Any:
         if getattr(getattr(change, "key", None), "kind", None) is not TimerKind.SESSION:
             return change
         if not isinstance(change, ArmTimer):
             return change
-        return replace(change, deadline_ms=change.deadline_ms + 2 * 6_000)
+        return dataclasses.replace(change, deadline_ms=change.deadline_ms + 2 * 6_000)
 
     patch.setattr(GroupCoordinator, "apply", apply)
 
@@ -170,7 +172,7 @@ def _(patch: Patch) -> None:
                 before[id(self)] = change
             else:
                 soft.append(change)
-        return replace(result, soft=tuple(soft))
+        return dataclasses.replace(result, soft=tuple(soft))
 
     patch.setattr(GroupCoordinator, "_topics_changed", changed)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kip848_client.member import commit_requests
 from kip848_client.member import heartbeat as member_heartbeat
@@ -99,7 +101,7 @@ def _(patch: Patch) -> None:
 
     def build_on_any_connection(self: Heartbeats, **named: Any) -> Any:
         if self._sent is not None:
-            self._sent = replace(self._sent, link=self._context.link)
+            self._sent = dataclasses.replace(self._sent, link=self._context.link)
         return build(self, **named)
 
     patch.setattr(Heartbeats, "failed", failed)
@@ -109,7 +111,11 @@ def _(patch: Patch) -> None:
 @mutant("the rebalance timeout is never sent (Dekaf#2767)", "C4")
 def _(patch: Patch) -> None:
     original = Heartbeats.build
-    patch.setattr(Heartbeats, "build", lambda self, **named: replace(original(self, **named), rebalance_timeout_ms=-1))
+    patch.setattr(
+        Heartbeats,
+        "build",
+        lambda self, **named: replace(original(self, **named), rebalance_timeout_ms=-1),
+    )
 
 
 @mutant("being fenced is the end of a member", "C5")
@@ -138,7 +144,7 @@ def _(patch: Patch) -> None:
     def looked_up(self: Positions, lookup: Any, slots: Any, result: FetchResult | None, error: Any) -> None:
         if result is not None:
             earlier = {key: OffsetAndMetadata(at.offset - 1) for key, at in result.offsets.items()}
-            result = replace(result, offsets=earlier)
+            result = dataclasses.replace(result, offsets=earlier)
         original(self, lookup, slots, result, error)
 
     patch.setattr(Positions, "_looked_up", looked_up)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages.api_versions import ApiVersionsResponse
-from kip848_client.wire.schema import ZERO_UUID
+from kip848_client.wire.schema import ZERO_UUID, WireStruct
 from tests.wire.kafka_python import CLASSES
 from tests.wire.strategies import Case, Limits, all_cases, fields_on_wire, messages
 
@@ -41,9 +40,9 @@ def _assert_same_value(ours: Any, theirs: Any, version: int, name: str) -> None:
         assert len(ours) == len(theirs), name
         for mine, other in zip(ours, theirs, strict=True):
             _assert_same_value(mine, other, version, name)
-    elif theirs is None and dataclasses.is_dataclass(ours) and not isinstance(ours, type):
+    elif theirs is None and isinstance(ours, WireStruct):
         assert ours == type(ours)(), name  # there, a tagged struct that is not on the wire is None
-    elif dataclasses.is_dataclass(ours):
+    elif isinstance(ours, WireStruct):
         assert_same(ours, theirs, version)
     elif isinstance(ours, uuid.UUID):
         assert ours == (theirs or ZERO_UUID), name  # there, no id is None

@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.compiler import decode_body, encode_body
-from kip848_client.wire.schema import ZERO_UUID, Request
+from kip848_client.wire.schema import ZERO_UUID, Request, WireStruct
 from tests.wire.strategies import Case, Limits, all_cases, fields_on_wire, messages
 
 _PRIVATE = {ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT}
@@ -69,7 +69,7 @@ def _assert_same_value(ours: Any, theirs: Any, version: int, name: str) -> None:
         assert len(ours) == len(theirs), name
         for mine, other in zip(ours, theirs, strict=True):
             _assert_same_value(mine, other, version, name)
-    elif dataclasses.is_dataclass(ours):
+    elif isinstance(ours, WireStruct):
         assert_same(ours, theirs, version)
     elif isinstance(ours, uuid.UUID):
         assert ours == (theirs or ZERO_UUID), name

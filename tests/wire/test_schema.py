@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.compiler import source_of
 from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kip848_client.wire.schema import INT32, Versions, array, fields_of, wire
+from kip848_client.wire.schema import INT32, ArrayOf, Int32, Versions, WireStruct, fields_of, wire
 from tests.wire.strategies import Case, all_cases
 
 VERSIONS = {
@@ -93,8 +94,8 @@ def test_messages_are_frozen_slotted_and_hashable() -> None:
     request = OffsetFetchRequest(groups=(group,))
 
     assert not hasattr(request, "__dict__")
-    assert {request: 1}[dataclasses.replace(request)] == 1
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    assert {request: 1}[replace(request)] == 1
+    with pytest.raises(AttributeError):
         group.group_id = "x"  # type: ignore[misc]
 
 
@@ -111,18 +112,32 @@ def test_versions_are_read_as_kafka_writes_them(text: str, inside: list[int], ou
     assert not any(versions.includes(version) for version in outside)
 
 
+class Numbers(WireStruct, frozen=True):
+    """A struct with one optional array."""
+
+    numbers: Annotated[tuple[Int32, ...] | None, wire("1+", nullable="2+", tag=7, ignorable=True)] = None
+
+
+class Wrong(WireStruct, frozen=True):
+    """A struct whose field does not say how wide it is."""
+
+    number: Annotated[int, wire("0+")] = 0
+
+
+def test_an_int_without_a_width_is_refused() -> None:
+    """A guessed width would shift every field behind it."""
+    with pytest.raises(TypeError, match=r"Wrong.number: .*int.* has no wire type"):
+        fields_of(Wrong)
+
+
 def test_a_field_says_all_that_its_declaration_said() -> None:
     """The compiler believes nothing else."""
 
-    @dataclasses.dataclass(frozen=True, slots=True)
-    class Struct:
-        numbers: tuple[int, ...] | None = wire(array(INT32), "1+", nullable="2+", default=None, tag=7, ignorable=True)
-
-    (field,) = fields_of(Struct)
+    (field,) = fields_of(Numbers)
 
     assert (field.name, field.kind, field.tag, field.default, field.ignorable) == (
         "numbers",
-        array(INT32),
+        ArrayOf(INT32),
         7,
         None,
         True,

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, Int64, MessageSpec, Request, Response, request, response, wire
 
 __all__ = [
     "AddOffsetsToTxnRequest",
@@ -25,23 +13,21 @@ __all__ = [
 ]
 
 
-@value
-class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
+class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], frozen=True):
     """The group to add."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", flexible="3+")
 
-    transactional_id: str = wire(STRING, "0+")
-    producer_id: int = wire(INT64, "0+")
-    producer_epoch: int = wire(INT16, "0+")
-    group_id: str = wire(STRING, "0+")
+    transactional_id: Annotated[str, wire("0+")] = ""
+    producer_id: Annotated[Int64, wire("0+")] = 0
+    producer_epoch: Annotated[Int16, wire("0+")] = 0
+    group_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class AddOffsetsToTxnResponse(Response):
+class AddOffsetsToTxnResponse(Response, frozen=True):
     """Whether it was added."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", flexible="3+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0

@@ -5,20 +5,17 @@ Up to 3 one transaction, in the `v3_and_below_` fields; from 4 on several, which
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -35,73 +32,62 @@ __all__ = [
 ]
 
 
-@value
-class AddPartitionsToTxnTopic:
+class AddPartitionsToTxnTopic(WireStruct, frozen=True):
     """Partitions of one topic."""
 
-    name: str = wire(STRING, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+    name: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class AddPartitionsToTxnTransaction:
+class AddPartitionsToTxnTransaction(WireStruct, frozen=True):
     """One transaction of a batch that a broker sends."""
 
-    transactional_id: str = wire(STRING, "4+")
-    producer_id: int = wire(INT64, "4+")
-    producer_epoch: int = wire(INT16, "4+")
-    verify_only: bool = wire(BOOL, "4+")
-    topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic), "4+")
+    transactional_id: Annotated[str, wire("4+")] = ""
+    producer_id: Annotated[Int64, wire("4+")] = 0
+    producer_epoch: Annotated[Int16, wire("4+")] = 0
+    verify_only: Annotated[bool, wire("4+")] = False
+    topics: Annotated[tuple[AddPartitionsToTxnTopic, ...], wire("4+")] = ()
 
 
-@value
-class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], frozen=True):
     """The partitions to add."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
 
-    transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire(array(AddPartitionsToTxnTransaction), "4+")
-    v3_and_below_transactional_id: str = wire(STRING, "0-3")
-    v3_and_below_producer_id: int = wire(INT64, "0-3")
-    v3_and_below_producer_epoch: int = wire(INT16, "0-3")
-    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic), "0-3")
+    transactions: Annotated[tuple[AddPartitionsToTxnTransaction, ...], wire("4+")] = ()
+    v3_and_below_transactional_id: Annotated[str, wire("0-3")] = ""
+    v3_and_below_producer_id: Annotated[Int64, wire("0-3")] = 0
+    v3_and_below_producer_epoch: Annotated[Int16, wire("0-3")] = 0
+    v3_and_below_topics: Annotated[tuple[AddPartitionsToTxnTopic, ...], wire("0-3")] = ()
 
 
-@value
-class AddPartitionsToTxnPartitionResult:
+class AddPartitionsToTxnPartitionResult(WireStruct, frozen=True):
     """Whether the partition was added."""
 
-    partition_index: int = wire(INT32, "0+")
-    partition_error_code: int = wire(INT16, "0+")
+    partition_index: Annotated[Int32, wire("0+")] = 0
+    partition_error_code: Annotated[Int16, wire("0+")] = 0
 
 
-@value
-class AddPartitionsToTxnTopicResult:
+class AddPartitionsToTxnTopicResult(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "0+")
-    results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(
-        array(AddPartitionsToTxnPartitionResult), "0+"
-    )
+    name: Annotated[str, wire("0+")] = ""
+    results_by_partition: Annotated[tuple[AddPartitionsToTxnPartitionResult, ...], wire("0+")] = ()
 
 
-@value
-class AddPartitionsToTxnResult:
+class AddPartitionsToTxnResult(WireStruct, frozen=True):
     """The answer for one transaction."""
 
-    transactional_id: str = wire(STRING, "4+")
-    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(array(AddPartitionsToTxnTopicResult), "4+")
+    transactional_id: Annotated[str, wire("4+")] = ""
+    topic_results: Annotated[tuple[AddPartitionsToTxnTopicResult, ...], wire("4+")] = ()
 
 
-@value
-class AddPartitionsToTxnResponse(Response):
+class AddPartitionsToTxnResponse(Response, frozen=True):
     """One result per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "4+", ignorable=True)
-    results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire(array(AddPartitionsToTxnResult), "4+")
-    results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire(
-        array(AddPartitionsToTxnTopicResult), "0-3"
-    )
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("4+", ignorable=True)] = 0
+    results_by_transaction: Annotated[tuple[AddPartitionsToTxnResult, ...], wire("4+")] = ()
+    results_by_topic_v3_and_below: Annotated[tuple[AddPartitionsToTxnTopicResult, ...], wire("0-3")] = ()

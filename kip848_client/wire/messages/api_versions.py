@@ -6,20 +6,17 @@ A version that the broker does not know is answered in the layout of 0 with UNSU
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -34,53 +31,48 @@ __all__ = [
 ]
 
 
-@value
-class ApiVersionsRequest(Request["ApiVersionsResponse"]):
+class ApiVersionsRequest(Request["ApiVersionsResponse"], frozen=True):
     """Asks for the versions; names the software, which brokers count in their metrics."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.API_VERSIONS, "0-4", flexible="3+")
 
-    client_software_name: str = wire(STRING, "3+", ignorable=True)
-    client_software_version: str = wire(STRING, "3+", ignorable=True)
+    client_software_name: Annotated[str, wire("3+", ignorable=True)] = ""
+    client_software_version: Annotated[str, wire("3+", ignorable=True)] = ""
 
 
-@value
-class ApiVersion:
+class ApiVersion(WireStruct, frozen=True):
     """The versions of one API, both ends included."""
 
-    api_key: int = wire(INT16, "0+")
-    min_version: int = wire(INT16, "0+")
-    max_version: int = wire(INT16, "0+")
+    api_key: Annotated[Int16, wire("0+")] = 0
+    min_version: Annotated[Int16, wire("0+")] = 0
+    max_version: Annotated[Int16, wire("0+")] = 0
 
 
-@value
-class SupportedFeatureKey:
+class SupportedFeatureKey(WireStruct, frozen=True):
     """The versions of a feature that the broker could run."""
 
-    name: str = wire(STRING, "3+")
-    min_version: int = wire(INT16, "3+")
-    max_version: int = wire(INT16, "3+")
+    name: Annotated[str, wire("3+")] = ""
+    min_version: Annotated[Int16, wire("3+")] = 0
+    max_version: Annotated[Int16, wire("3+")] = 0
 
 
-@value
-class FinalizedFeatureKey:
+class FinalizedFeatureKey(WireStruct, frozen=True):
     """The versions of a feature that the cluster has switched to."""
 
-    name: str = wire(STRING, "3+")
-    max_version_level: int = wire(INT16, "3+")
-    min_version_level: int = wire(INT16, "3+")
+    name: Annotated[str, wire("3+")] = ""
+    max_version_level: Annotated[Int16, wire("3+")] = 0
+    min_version_level: Annotated[Int16, wire("3+")] = 0
 
 
-@value
-class ApiVersionsResponse(Response):
+class ApiVersionsResponse(Response, frozen=True):
     """What the broker serves."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.API_VERSIONS, "0-4", flexible="3+")
 
-    error_code: int = wire(INT16, "0+")
-    api_keys: tuple[ApiVersion, ...] = wire(array(ApiVersion), "0+")
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    supported_features: tuple[SupportedFeatureKey, ...] = wire(array(SupportedFeatureKey), "3+", tag=0, ignorable=True)
-    finalized_features_epoch: int = wire(INT64, "3+", default=-1, tag=1, ignorable=True)
-    finalized_features: tuple[FinalizedFeatureKey, ...] = wire(array(FinalizedFeatureKey), "3+", tag=2, ignorable=True)
-    zk_migration_ready: bool = wire(BOOL, "3+", tag=3, ignorable=True)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    api_keys: Annotated[tuple[ApiVersion, ...], wire("0+")] = ()
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    supported_features: Annotated[tuple[SupportedFeatureKey, ...], wire("3+", tag=0, ignorable=True)] = ()
+    finalized_features_epoch: Annotated[Int64, wire("3+", tag=1, ignorable=True)] = -1
+    finalized_features: Annotated[tuple[FinalizedFeatureKey, ...], wire("3+", tag=2, ignorable=True)] = ()
+    zk_migration_ready: Annotated[bool, wire("3+", tag=3, ignorable=True)] = False

@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -36,69 +33,63 @@ __all__ = [
 ]
 
 
-@value
-class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"], frozen=True):
     """The groups to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
 
-    group_ids: tuple[str, ...] = wire(array(STRING), "0+")
-    include_authorized_operations: bool = wire(BOOL, "0+")
+    group_ids: Annotated[tuple[str, ...], wire("0+")] = ()
+    include_authorized_operations: Annotated[bool, wire("0+")] = False
 
 
-@value
-class TopicPartitions:
+class TopicPartitions(WireStruct, frozen=True):
     """Partitions of one topic, which the answer names as well."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    topic_name: str = wire(STRING, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    topic_name: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class Assignment:
+class Assignment(WireStruct, frozen=True):
     """What a member owns or shall own."""
 
-    topic_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
+    topic_partitions: Annotated[tuple[TopicPartitions, ...], wire("0+")] = ()
 
 
-@value
-class Member:
+class Member(WireStruct, frozen=True):
     """One member. `member_type` is -1 unknown, 0 on the classic protocol, 1 on the consumer protocol."""
 
-    member_id: str = wire(STRING, "0+")
-    instance_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    rack_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    member_epoch: int = wire(INT32, "0+")
-    client_id: str = wire(STRING, "0+")
-    client_host: str = wire(STRING, "0+")
-    subscribed_topic_names: tuple[str, ...] = wire(array(STRING), "0+")
-    subscribed_topic_regex: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    assignment: Assignment = wire(Assignment, "0+")
-    target_assignment: Assignment = wire(Assignment, "0+")
-    member_type: int = wire(INT8, "1+", default=-1, ignorable=True)
+    member_id: Annotated[str, wire("0+")] = ""
+    instance_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    rack_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    member_epoch: Annotated[Int32, wire("0+")] = 0
+    client_id: Annotated[str, wire("0+")] = ""
+    client_host: Annotated[str, wire("0+")] = ""
+    subscribed_topic_names: Annotated[tuple[str, ...], wire("0+")] = ()
+    subscribed_topic_regex: Annotated[str | None, wire("0+", nullable="0+")] = None
+    assignment: Annotated[Assignment, wire("0+")] = Assignment()
+    target_assignment: Annotated[Assignment, wire("0+")] = Assignment()
+    member_type: Annotated[Int8, wire("1+", ignorable=True)] = -1
 
 
-@value
-class DescribedGroup:
+class DescribedGroup(WireStruct, frozen=True):
     """One group. `group_epoch` is ahead of `assignment_epoch` while a target is being computed."""
 
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    group_id: str = wire(STRING, "0+")
-    group_state: str = wire(STRING, "0+")
-    group_epoch: int = wire(INT32, "0+")
-    assignment_epoch: int = wire(INT32, "0+")
-    assignor_name: str = wire(STRING, "0+")
-    members: tuple[Member, ...] = wire(array(Member), "0+")
-    authorized_operations: int = wire(INT32, "0+", default=-2147483648)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = None
+    group_id: Annotated[str, wire("0+")] = ""
+    group_state: Annotated[str, wire("0+")] = ""
+    group_epoch: Annotated[Int32, wire("0+")] = 0
+    assignment_epoch: Annotated[Int32, wire("0+")] = 0
+    assignor_name: Annotated[str, wire("0+")] = ""
+    members: Annotated[tuple[Member, ...], wire("0+")] = ()
+    authorized_operations: Annotated[Int32, wire("0+")] = -2147483648
 
 
-@value
-class ConsumerGroupDescribeResponse(Response):
+class ConsumerGroupDescribeResponse(Response, frozen=True):
     """One entry per group that was asked for, each with its own error."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    groups: tuple[DescribedGroup, ...] = wire(array(DescribedGroup), "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    groups: Annotated[tuple[DescribedGroup, ...], wire("0+")] = ()

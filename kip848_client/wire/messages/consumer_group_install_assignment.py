@@ -7,21 +7,18 @@ everywhere else in the KIP (its one int32 is taken for a slip).
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -35,44 +32,40 @@ __all__ = [
 ]
 
 
-@value
-class TopicPartition:
+class TopicPartition(WireStruct, frozen=True):
     """Partitions of one topic."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class Member:
+class Member(WireStruct, frozen=True):
     """The whole target of one member, and what its assignor shall hear."""
 
-    member_id: str = wire(STRING, "0+")
-    partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "0+")
-    metadata_version: int = wire(INT16, "0+")
-    metadata_bytes: bytes = wire(BYTES, "0+")
+    member_id: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[TopicPartition, ...], wire("0+")] = ()
+    metadata_version: Annotated[Int16, wire("0+")] = 0
+    metadata_bytes: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignmentResponse"]):
+class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignmentResponse"], frozen=True):
     """A target for all members of the snapshot, or the assignor's error."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT, "0", flexible="0+")
 
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
-    member_epoch: int = wire(INT32, "0+")
-    group_epoch: int = wire(INT32, "0+")
-    error: int = wire(INT8, "0+")
-    members: tuple[Member, ...] = wire(array(Member), "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
+    member_epoch: Annotated[Int32, wire("0+")] = 0
+    group_epoch: Annotated[Int32, wire("0+")] = 0
+    error: Annotated[Int8, wire("0+")] = 0
+    members: Annotated[tuple[Member, ...], wire("0+")] = ()
 
 
-@value
-class ConsumerGroupInstallAssignmentResponse(Response):
+class ConsumerGroupInstallAssignmentResponse(Response, frozen=True):
     """Whether the target was taken."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT, "0", flexible="0+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = None

@@ -6,21 +6,18 @@ KIP-848 specifies it for client-side assignors; Apache Kafka never shipped it. S
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -36,66 +33,60 @@ __all__ = [
 ]
 
 
-@value
-class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignmentResponse"]):
+class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignmentResponse"], frozen=True):
     """Sent by the member whose heartbeat response said `should_compute_assignment`."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, "0", flexible="0+")
 
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
-    member_epoch: int = wire(INT32, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
+    member_epoch: Annotated[Int32, wire("0+")] = 0
 
 
-@value
-class Assignor:
+class Assignor(WireStruct, frozen=True):
     """What one member last told about the selected assignor."""
 
-    reason: int = wire(INT8, "0+")
-    metadata_version: int = wire(INT16, "0+")
-    metadata_bytes: bytes = wire(BYTES, "0+")
+    reason: Annotated[Int8, wire("0+")] = 0
+    metadata_version: Annotated[Int16, wire("0+")] = 0
+    metadata_bytes: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class TopicPartition:
+class TopicPartition(WireStruct, frozen=True):
     """Partitions of one topic."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class Member:
+class Member(WireStruct, frozen=True):
     """One member of the snapshot, with its present target."""
 
-    member_id: str = wire(STRING, "0+")
-    member_epoch: int = wire(INT32, "0+")
-    instance_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    rack_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    subscribed_topic_ids: tuple[uuid.UUID, ...] = wire(array(UUID), "0+")
-    assignor: Assignor = wire(Assignor, "0+")
-    topic_partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "0+")
+    member_id: Annotated[str, wire("0+")] = ""
+    member_epoch: Annotated[Int32, wire("0+")] = 0
+    instance_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    rack_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    subscribed_topic_ids: Annotated[tuple[uuid.UUID, ...], wire("0+")] = ()
+    assignor: Annotated[Assignor, wire("0+")] = Assignor()
+    topic_partitions: Annotated[tuple[TopicPartition, ...], wire("0+")] = ()
 
 
-@value
-class TopicMetadata:
+class TopicMetadata(WireStruct, frozen=True):
     """A topic that some member of the snapshot subscribes to."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    topic_name: str = wire(STRING, "0+")
-    num_partitions: int = wire(INT32, "0+")
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    topic_name: Annotated[str, wire("0+")] = ""
+    num_partitions: Annotated[Int32, wire("0+")] = 0
 
 
-@value
-class ConsumerGroupPrepareAssignmentResponse(Response):
+class ConsumerGroupPrepareAssignmentResponse(Response, frozen=True):
     """The snapshot that an Install of `group_epoch` will be checked against."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, "0", flexible="0+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    group_epoch: int = wire(INT32, "0+")
-    assignor_name: str = wire(STRING, "0+")
-    members: tuple[Member, ...] = wire(array(Member), "0+")
-    topics: tuple[TopicMetadata, ...] = wire(array(TopicMetadata), "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = None
+    group_epoch: Annotated[Int32, wire("0+")] = 0
+    assignor_name: Annotated[str, wire("0+")] = ""
+    members: Annotated[tuple[Member, ...], wire("0+")] = ()
+    topics: Annotated[tuple[TopicMetadata, ...], wire("0+")] = ()

@@ -9,21 +9,11 @@ Source: apache/kafka ``ConsumerProtocolSubscription.json``, ``ConsumerProtocolAs
 from __future__ import annotations
 
 import struct
-from typing import ClassVar, Final, TypeVar
+from typing import Annotated, ClassVar, Final, TypeVar
 
 from kip848_client.errors import ProtocolError
-from kip848_client.values import value
 from kip848_client.wire.compiler import decode_body, encode_body
-from kip848_client.wire.schema import (
-    BYTES,
-    INT32,
-    STRING,
-    MessageSpec,
-    RecordPart,
-    array,
-    record,
-    wire,
-)
+from kip848_client.wire.schema import Int32, MessageSpec, RecordPart, WireStruct, record, wire
 
 __all__ = [
     "CONSUMER_PROTOCOL",
@@ -45,35 +35,32 @@ _NO_TYPE: Final = 0
 _INT16: Final = struct.Struct(">h")
 
 
-@value
-class TopicPartition:
+class TopicPartition(WireStruct, frozen=True):
     """Partitions of one topic."""
 
-    topic: str = wire(STRING, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+    topic: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class ConsumerProtocolSubscription(RecordPart):
+class ConsumerProtocolSubscription(RecordPart, frozen=True):
     """What a member wants. 1: what it owns (cooperative). 2: in which generation it was given that. 3: its rack."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-3", flexible="none")
 
-    topics: tuple[str, ...] = wire(array(STRING), "0+")
-    user_data: bytes | None = wire(BYTES, "0+", nullable="0+", default=None)
-    owned_partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "1+", ignorable=True)
-    generation_id: int = wire(INT32, "2+", default=-1, ignorable=True)
-    rack_id: str | None = wire(STRING, "3+", nullable="3+", default=None, ignorable=True)
+    topics: Annotated[tuple[str, ...], wire("0+")] = ()
+    user_data: Annotated[bytes | None, wire("0+", nullable="0+")] = None
+    owned_partitions: Annotated[tuple[TopicPartition, ...], wire("1+", ignorable=True)] = ()
+    generation_id: Annotated[Int32, wire("2+", ignorable=True)] = -1
+    rack_id: Annotated[str | None, wire("3+", nullable="3+", ignorable=True)] = None
 
 
-@value
-class ConsumerProtocolAssignment(RecordPart):
+class ConsumerProtocolAssignment(RecordPart, frozen=True):
     """What the leader gives a member. All versions are alike."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-3", flexible="none")
 
-    assigned_partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "0+")
-    user_data: bytes | None = wire(BYTES, "0+", nullable="0+", default=None)
+    assigned_partitions: Annotated[tuple[TopicPartition, ...], wire("0+")] = ()
+    user_data: Annotated[bytes | None, wire("0+", nullable="0+")] = None
 
 
 MessageT = TypeVar("MessageT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)

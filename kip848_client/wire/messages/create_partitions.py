@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "CreatePartitionsRequest",
@@ -29,49 +16,42 @@ __all__ = [
 ]
 
 
-@value
-class CreatePartitionsAssignment:
+class CreatePartitionsAssignment(WireStruct, frozen=True):
     """The brokers of one new partition, if the caller chooses them."""
 
-    broker_ids: tuple[int, ...] = wire(array(INT32), "0+")
+    broker_ids: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class CreatePartitionsTopic:
+class CreatePartitionsTopic(WireStruct, frozen=True):
     """The wanted total of one topic."""
 
-    name: str = wire(STRING, "0+")
-    count: int = wire(INT32, "0+")
-    assignments: tuple[CreatePartitionsAssignment, ...] | None = wire(
-        array(CreatePartitionsAssignment), "0+", nullable="0+"
-    )
+    name: Annotated[str, wire("0+")] = ""
+    count: Annotated[Int32, wire("0+")] = 0
+    assignments: Annotated[tuple[CreatePartitionsAssignment, ...] | None, wire("0+", nullable="0+")] = ()
 
 
-@value
-class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"], frozen=True):
     """The wanted numbers of partitions."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
 
-    topics: tuple[CreatePartitionsTopic, ...] = wire(array(CreatePartitionsTopic), "0+")
-    timeout_ms: int = wire(INT32, "0+")
-    validate_only: bool = wire(BOOL, "0+")
+    topics: Annotated[tuple[CreatePartitionsTopic, ...], wire("0+")] = ()
+    timeout_ms: Annotated[Int32, wire("0+")] = 0
+    validate_only: Annotated[bool, wire("0+")] = False
 
 
-@value
-class CreatePartitionsTopicResult:
+class CreatePartitionsTopicResult(WireStruct, frozen=True):
     """Whether the topic was extended."""
 
-    name: str = wire(STRING, "0+")
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
+    name: Annotated[str, wire("0+")] = ""
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = None
 
 
-@value
-class CreatePartitionsResponse(Response):
+class CreatePartitionsResponse(Response, frozen=True):
     """One result per topic."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    results: tuple[CreatePartitionsTopicResult, ...] = wire(array(CreatePartitionsTopicResult), "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    results: Annotated[tuple[CreatePartitionsTopicResult, ...], wire("0+")] = ()

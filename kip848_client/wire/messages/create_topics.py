@@ -7,21 +7,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -38,76 +35,67 @@ __all__ = [
 ]
 
 
-@value
-class CreatableReplicaAssignment:
+class CreatableReplicaAssignment(WireStruct, frozen=True):
     """The brokers of one partition, if the caller chooses them."""
 
-    partition_index: int = wire(INT32, "2+")
-    broker_ids: tuple[int, ...] = wire(array(INT32), "2+")
+    partition_index: Annotated[Int32, wire("2+")] = 0
+    broker_ids: Annotated[tuple[Int32, ...], wire("2+")] = ()
 
 
-@value
-class CreatableTopicConfig:
+class CreatableTopicConfig(WireStruct, frozen=True):
     """One configuration key of the new topic."""
 
-    name: str = wire(STRING, "2+")
-    value: str | None = wire(STRING, "2+", nullable="2+")
+    name: Annotated[str, wire("2+")] = ""
+    value: Annotated[str | None, wire("2+", nullable="2+")] = ""
 
 
-@value
-class CreatableTopic:
+class CreatableTopic(WireStruct, frozen=True):
     """A topic to create. Counts are -1 if replicas are assigned by hand or the defaults shall hold."""
 
-    name: str = wire(STRING, "2+")
-    num_partitions: int = wire(INT32, "2+")
-    replication_factor: int = wire(INT16, "2+")
-    assignments: tuple[CreatableReplicaAssignment, ...] = wire(array(CreatableReplicaAssignment), "2+")
-    configs: tuple[CreatableTopicConfig, ...] = wire(array(CreatableTopicConfig), "2+")
+    name: Annotated[str, wire("2+")] = ""
+    num_partitions: Annotated[Int32, wire("2+")] = 0
+    replication_factor: Annotated[Int16, wire("2+")] = 0
+    assignments: Annotated[tuple[CreatableReplicaAssignment, ...], wire("2+")] = ()
+    configs: Annotated[tuple[CreatableTopicConfig, ...], wire("2+")] = ()
 
 
-@value
-class CreateTopicsRequest(Request["CreateTopicsResponse"]):
+class CreateTopicsRequest(Request["CreateTopicsResponse"], frozen=True):
     """The topics to create, or only to check."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_TOPICS, "2-7", flexible="5+")
 
-    topics: tuple[CreatableTopic, ...] = wire(array(CreatableTopic), "2+")
-    timeout_ms: int = wire(INT32, "2+", default=60000)
-    validate_only: bool = wire(BOOL, "2+")
+    topics: Annotated[tuple[CreatableTopic, ...], wire("2+")] = ()
+    timeout_ms: Annotated[Int32, wire("2+")] = 60000
+    validate_only: Annotated[bool, wire("2+")] = False
 
 
-@value
-class CreatableTopicConfigs:
+class CreatableTopicConfigs(WireStruct, frozen=True):
     """One configuration key as it came out."""
 
-    name: str = wire(STRING, "5+")
-    value: str | None = wire(STRING, "5+", nullable="5+")
-    read_only: bool = wire(BOOL, "5+")
-    config_source: int = wire(INT8, "5+", default=-1, ignorable=True)
-    is_sensitive: bool = wire(BOOL, "5+")
+    name: Annotated[str, wire("5+")] = ""
+    value: Annotated[str | None, wire("5+", nullable="5+")] = ""
+    read_only: Annotated[bool, wire("5+")] = False
+    config_source: Annotated[Int8, wire("5+", ignorable=True)] = -1
+    is_sensitive: Annotated[bool, wire("5+")] = False
 
 
-@value
-class CreatableTopicResult:
+class CreatableTopicResult(WireStruct, frozen=True):
     """Whether the topic was created, and as what."""
 
-    name: str = wire(STRING, "2+")
-    topic_id: uuid.UUID = wire(UUID, "7+", ignorable=True)
-    error_code: int = wire(INT16, "2+")
-    error_message: str | None = wire(STRING, "2+", nullable="2+")
-    topic_config_error_code: int = wire(INT16, "5+", tag=0, ignorable=True)
-    num_partitions: int = wire(INT32, "5+", default=-1, ignorable=True)
-    replication_factor: int = wire(INT16, "5+", default=-1, ignorable=True)
-    configs: tuple[CreatableTopicConfigs, ...] | None = wire(
-        array(CreatableTopicConfigs), "5+", nullable="5+", ignorable=True
-    )
+    name: Annotated[str, wire("2+")] = ""
+    topic_id: Annotated[uuid.UUID, wire("7+", ignorable=True)] = ZERO_UUID
+    error_code: Annotated[Int16, wire("2+")] = 0
+    error_message: Annotated[str | None, wire("2+", nullable="2+")] = ""
+    topic_config_error_code: Annotated[Int16, wire("5+", tag=0, ignorable=True)] = 0
+    num_partitions: Annotated[Int32, wire("5+", ignorable=True)] = -1
+    replication_factor: Annotated[Int16, wire("5+", ignorable=True)] = -1
+    configs: Annotated[tuple[CreatableTopicConfigs, ...] | None, wire("5+", nullable="5+", ignorable=True)] = ()
 
 
-@value
-class CreateTopicsResponse(Response):
+class CreateTopicsResponse(Response, frozen=True):
     """One result per topic."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CREATE_TOPICS, "2-7", flexible="5+")
 
-    throttle_time_ms: int = wire(INT32, "2+")
-    topics: tuple[CreatableTopicResult, ...] = wire(array(CreatableTopicResult), "2+")
+    throttle_time_ms: Annotated[Int32, wire("2+")] = 0
+    topics: Annotated[tuple[CreatableTopicResult, ...], wire("2+")] = ()

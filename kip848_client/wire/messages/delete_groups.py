@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "DeleteGroupsRequest",
@@ -26,28 +14,25 @@ __all__ = [
 ]
 
 
-@value
-class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"], frozen=True):
     """The groups to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
 
-    groups_names: tuple[str, ...] = wire(array(STRING), "0+")
+    groups_names: Annotated[tuple[str, ...], wire("0+")] = ()
 
 
-@value
-class DeletableGroupResult:
+class DeletableGroupResult(WireStruct, frozen=True):
     """Whether the group was removed."""
 
-    group_id: str = wire(STRING, "0+")
-    error_code: int = wire(INT16, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    error_code: Annotated[Int16, wire("0+")] = 0
 
 
-@value
-class DeleteGroupsResponse(Response):
+class DeleteGroupsResponse(Response, frozen=True):
     """One result per group."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    results: tuple[DeletableGroupResult, ...] = wire(array(DeletableGroupResult), "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    results: Annotated[tuple[DeletableGroupResult, ...], wire("0+")] = ()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -29,40 +27,36 @@ __all__ = [
 ]
 
 
-@value
-class DeleteTopicState:
+class DeleteTopicState(WireStruct, frozen=True):
     """A topic by name or by id."""
 
-    name: str | None = wire(STRING, "6+", nullable="6+", default=None)
-    topic_id: uuid.UUID = wire(UUID, "6+")
+    name: Annotated[str | None, wire("6+", nullable="6+")] = None
+    topic_id: Annotated[uuid.UUID, wire("6+")] = ZERO_UUID
 
 
-@value
-class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"], frozen=True):
     """The topics to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
 
-    topics: tuple[DeleteTopicState, ...] = wire(array(DeleteTopicState), "6+")
-    topic_names: tuple[str, ...] = wire(array(STRING), "1-5", ignorable=True)
-    timeout_ms: int = wire(INT32, "1+")
+    topics: Annotated[tuple[DeleteTopicState, ...], wire("6+")] = ()
+    topic_names: Annotated[tuple[str, ...], wire("1-5", ignorable=True)] = ()
+    timeout_ms: Annotated[Int32, wire("1+")] = 0
 
 
-@value
-class DeletableTopicResult:
+class DeletableTopicResult(WireStruct, frozen=True):
     """Whether the topic was removed."""
 
-    name: str | None = wire(STRING, "1+", nullable="6+")
-    topic_id: uuid.UUID = wire(UUID, "6+", ignorable=True)
-    error_code: int = wire(INT16, "1+")
-    error_message: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    name: Annotated[str | None, wire("1+", nullable="6+")] = ""
+    topic_id: Annotated[uuid.UUID, wire("6+", ignorable=True)] = ZERO_UUID
+    error_code: Annotated[Int16, wire("1+")] = 0
+    error_message: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
 
 
-@value
-class DeleteTopicsResponse(Response):
+class DeleteTopicsResponse(Response, frozen=True):
     """One result per topic."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
 
-    throttle_time_ms: int = wire(INT32, "1+")
-    responses: tuple[DeletableTopicResult, ...] = wire(array(DeletableTopicResult), "1+")
+    throttle_time_ms: Annotated[Int32, wire("1+")] = 0
+    responses: Annotated[tuple[DeletableTopicResult, ...], wire("1+")] = ()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -28,39 +25,36 @@ __all__ = [
 ]
 
 
-@value
-class DescribeClusterRequest(Request["DescribeClusterResponse"]):
+class DescribeClusterRequest(Request["DescribeClusterResponse"], frozen=True):
     """What to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
 
-    include_cluster_authorized_operations: bool = wire(BOOL, "0+")
-    endpoint_type: int = wire(INT8, "1+", default=1)
-    include_fenced_brokers: bool = wire(BOOL, "2+")
+    include_cluster_authorized_operations: Annotated[bool, wire("0+")] = False
+    endpoint_type: Annotated[Int8, wire("1+")] = 1
+    include_fenced_brokers: Annotated[bool, wire("2+")] = False
 
 
-@value
-class DescribeClusterBroker:
+class DescribeClusterBroker(WireStruct, frozen=True):
     """Where one node listens."""
 
-    broker_id: int = wire(INT32, "0+")
-    host: str = wire(STRING, "0+")
-    port: int = wire(INT32, "0+")
-    rack: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    is_fenced: bool = wire(BOOL, "2+")
+    broker_id: Annotated[Int32, wire("0+")] = 0
+    host: Annotated[str, wire("0+")] = ""
+    port: Annotated[Int32, wire("0+")] = 0
+    rack: Annotated[str | None, wire("0+", nullable="0+")] = None
+    is_fenced: Annotated[bool, wire("2+")] = False
 
 
-@value
-class DescribeClusterResponse(Response):
+class DescribeClusterResponse(Response, frozen=True):
     """The nodes of the cluster."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    endpoint_type: int = wire(INT8, "1+", default=1)
-    cluster_id: str = wire(STRING, "0+")
-    controller_id: int = wire(INT32, "0+", default=-1)
-    brokers: tuple[DescribeClusterBroker, ...] = wire(array(DescribeClusterBroker), "0+")
-    cluster_authorized_operations: int = wire(INT32, "0+", default=-2147483648)
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = None
+    endpoint_type: Annotated[Int8, wire("1+")] = 1
+    cluster_id: Annotated[str, wire("0+")] = ""
+    controller_id: Annotated[Int32, wire("0+")] = -1
+    brokers: Annotated[tuple[DescribeClusterBroker, ...], wire("0+")] = ()
+    cluster_authorized_operations: Annotated[Int32, wire("0+")] = -2147483648

@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -34,65 +31,59 @@ __all__ = [
 ]
 
 
-@value
-class DescribeConfigsResource:
+class DescribeConfigsResource(WireStruct, frozen=True):
     """One resource to describe."""
 
-    resource_type: int = wire(INT8, "1+")
-    resource_name: str = wire(STRING, "1+")
-    configuration_keys: tuple[str, ...] | None = wire(array(STRING), "1+", nullable="1+")
+    resource_type: Annotated[Int8, wire("1+")] = 0
+    resource_name: Annotated[str, wire("1+")] = ""
+    configuration_keys: Annotated[tuple[str, ...] | None, wire("1+", nullable="1+")] = ()
 
 
-@value
-class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"], frozen=True):
     """The resources, and which keys (null for all)."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_CONFIGS, "1-4", flexible="4+")
 
-    resources: tuple[DescribeConfigsResource, ...] = wire(array(DescribeConfigsResource), "1+")
-    include_synonyms: bool = wire(BOOL, "1+")
-    include_documentation: bool = wire(BOOL, "3+")
+    resources: Annotated[tuple[DescribeConfigsResource, ...], wire("1+")] = ()
+    include_synonyms: Annotated[bool, wire("1+")] = False
+    include_documentation: Annotated[bool, wire("3+")] = False
 
 
-@value
-class DescribeConfigsSynonym:
+class DescribeConfigsSynonym(WireStruct, frozen=True):
     """Another key that sets the same value, in order of precedence."""
 
-    name: str = wire(STRING, "1+")
-    value: str | None = wire(STRING, "1+", nullable="1+")
-    source: int = wire(INT8, "1+")
+    name: Annotated[str, wire("1+")] = ""
+    value: Annotated[str | None, wire("1+", nullable="1+")] = ""
+    source: Annotated[Int8, wire("1+")] = 0
 
 
-@value
-class DescribeConfigsResourceResult:
+class DescribeConfigsResourceResult(WireStruct, frozen=True):
     """One key: its value, and where the value comes from."""
 
-    name: str = wire(STRING, "1+")
-    value: str | None = wire(STRING, "1+", nullable="1+")
-    read_only: bool = wire(BOOL, "1+")
-    config_source: int = wire(INT8, "1+", default=-1)
-    is_sensitive: bool = wire(BOOL, "1+")
-    synonyms: tuple[DescribeConfigsSynonym, ...] = wire(array(DescribeConfigsSynonym), "1+")
-    config_type: int = wire(INT8, "3+", ignorable=True)
-    documentation: str | None = wire(STRING, "3+", nullable="1+", ignorable=True)
+    name: Annotated[str, wire("1+")] = ""
+    value: Annotated[str | None, wire("1+", nullable="1+")] = ""
+    read_only: Annotated[bool, wire("1+")] = False
+    config_source: Annotated[Int8, wire("1+")] = -1
+    is_sensitive: Annotated[bool, wire("1+")] = False
+    synonyms: Annotated[tuple[DescribeConfigsSynonym, ...], wire("1+")] = ()
+    config_type: Annotated[Int8, wire("3+", ignorable=True)] = 0
+    documentation: Annotated[str | None, wire("3+", nullable="1+", ignorable=True)] = ""
 
 
-@value
-class DescribeConfigsResult:
+class DescribeConfigsResult(WireStruct, frozen=True):
     """The keys of one resource."""
 
-    error_code: int = wire(INT16, "1+")
-    error_message: str | None = wire(STRING, "1+", nullable="1+")
-    resource_type: int = wire(INT8, "1+")
-    resource_name: str = wire(STRING, "1+")
-    configs: tuple[DescribeConfigsResourceResult, ...] = wire(array(DescribeConfigsResourceResult), "1+")
+    error_code: Annotated[Int16, wire("1+")] = 0
+    error_message: Annotated[str | None, wire("1+", nullable="1+")] = ""
+    resource_type: Annotated[Int8, wire("1+")] = 0
+    resource_name: Annotated[str, wire("1+")] = ""
+    configs: Annotated[tuple[DescribeConfigsResourceResult, ...], wire("1+")] = ()
 
 
-@value
-class DescribeConfigsResponse(Response):
+class DescribeConfigsResponse(Response, frozen=True):
     """One result per resource."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_CONFIGS, "1-4", flexible="4+")
 
-    throttle_time_ms: int = wire(INT32, "1+")
-    results: tuple[DescribeConfigsResult, ...] = wire(array(DescribeConfigsResult), "1+")
+    throttle_time_ms: Annotated[Int32, wire("1+")] = 0
+    results: Annotated[tuple[DescribeConfigsResult, ...], wire("1+")] = ()

@@ -5,24 +5,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    BOOL,
-    BYTES,
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "DescribeGroupsRequest",
@@ -32,47 +18,43 @@ __all__ = [
 ]
 
 
-@value
-class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"], frozen=True):
     """The groups to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
 
-    groups: tuple[str, ...] = wire(array(STRING), "0+")
-    include_authorized_operations: bool = wire(BOOL, "3+")
+    groups: Annotated[tuple[str, ...], wire("0+")] = ()
+    include_authorized_operations: Annotated[bool, wire("3+")] = False
 
 
-@value
-class DescribedGroupMember:
+class DescribedGroupMember(WireStruct, frozen=True):
     """One member, with subscription and assignment as its assignor wrote them."""
 
-    member_id: str = wire(STRING, "0+")
-    group_instance_id: str | None = wire(STRING, "4+", nullable="4+", default=None, ignorable=True)
-    client_id: str = wire(STRING, "0+")
-    client_host: str = wire(STRING, "0+")
-    member_metadata: bytes = wire(BYTES, "0+")
-    member_assignment: bytes = wire(BYTES, "0+")
+    member_id: Annotated[str, wire("0+")] = ""
+    group_instance_id: Annotated[str | None, wire("4+", nullable="4+", ignorable=True)] = None
+    client_id: Annotated[str, wire("0+")] = ""
+    client_host: Annotated[str, wire("0+")] = ""
+    member_metadata: Annotated[bytes, wire("0+")] = b""
+    member_assignment: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class DescribedGroup:
+class DescribedGroup(WireStruct, frozen=True):
     """One classic group."""
 
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "6+", nullable="6+", default=None)
-    group_id: str = wire(STRING, "0+")
-    group_state: str = wire(STRING, "0+")
-    protocol_type: str = wire(STRING, "0+")
-    protocol_data: str = wire(STRING, "0+")
-    members: tuple[DescribedGroupMember, ...] = wire(array(DescribedGroupMember), "0+")
-    authorized_operations: int = wire(INT32, "3+", default=-2147483648)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("6+", nullable="6+")] = None
+    group_id: Annotated[str, wire("0+")] = ""
+    group_state: Annotated[str, wire("0+")] = ""
+    protocol_type: Annotated[str, wire("0+")] = ""
+    protocol_data: Annotated[str, wire("0+")] = ""
+    members: Annotated[tuple[DescribedGroupMember, ...], wire("0+")] = ()
+    authorized_operations: Annotated[Int32, wire("3+")] = -2147483648
 
 
-@value
-class DescribeGroupsResponse(Response):
+class DescribeGroupsResponse(Response, frozen=True):
     """One entry per group that was asked for."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
 
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    groups: tuple[DescribedGroup, ...] = wire(array(DescribedGroup), "0+")
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    groups: Annotated[tuple[DescribedGroup, ...], wire("0+")] = ()

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -32,67 +29,59 @@ __all__ = [
 ]
 
 
-@value
-class TopicRequest:
+class TopicRequest(WireStruct, frozen=True):
     """A topic by name."""
 
-    name: str = wire(STRING, "0+")
+    name: Annotated[str, wire("0+")] = ""
 
 
-@value
-class Cursor:
+class Cursor(WireStruct, frozen=True):
     """The topic and partition to go on with."""
 
-    topic_name: str = wire(STRING, "0+")
-    partition_index: int = wire(INT32, "0+")
+    topic_name: Annotated[str, wire("0+")] = ""
+    partition_index: Annotated[Int32, wire("0+")] = 0
 
 
-@value
-class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
+class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"], frozen=True):
     """The topics, and where to go on."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
 
-    topics: tuple[TopicRequest, ...] = wire(array(TopicRequest), "0+")
-    response_partition_limit: int = wire(INT32, "0+", default=2000)
-    cursor: Cursor | None = wire(Cursor, "0+", nullable="0+", default=None)
+    topics: Annotated[tuple[TopicRequest, ...], wire("0+")] = ()
+    response_partition_limit: Annotated[Int32, wire("0+")] = 2000
+    cursor: Annotated[Cursor | None, wire("0+", nullable="0+")] = None
 
 
-@value
-class DescribeTopicPartitionsResponsePartition:
+class DescribeTopicPartitionsResponsePartition(WireStruct, frozen=True):
     """Who leads, follows and may lead a partition."""
 
-    error_code: int = wire(INT16, "0+")
-    partition_index: int = wire(INT32, "0+")
-    leader_id: int = wire(INT32, "0+")
-    leader_epoch: int = wire(INT32, "0+", default=-1)
-    replica_nodes: tuple[int, ...] = wire(array(INT32), "0+")
-    isr_nodes: tuple[int, ...] = wire(array(INT32), "0+")
-    eligible_leader_replicas: tuple[int, ...] | None = wire(array(INT32), "0+", nullable="0+", default=None)
-    last_known_elr: tuple[int, ...] | None = wire(array(INT32), "0+", nullable="0+", default=None)
-    offline_replicas: tuple[int, ...] = wire(array(INT32), "0+")
+    error_code: Annotated[Int16, wire("0+")] = 0
+    partition_index: Annotated[Int32, wire("0+")] = 0
+    leader_id: Annotated[Int32, wire("0+")] = 0
+    leader_epoch: Annotated[Int32, wire("0+")] = -1
+    replica_nodes: Annotated[tuple[Int32, ...], wire("0+")] = ()
+    isr_nodes: Annotated[tuple[Int32, ...], wire("0+")] = ()
+    eligible_leader_replicas: Annotated[tuple[Int32, ...] | None, wire("0+", nullable="0+")] = None
+    last_known_elr: Annotated[tuple[Int32, ...] | None, wire("0+", nullable="0+")] = None
+    offline_replicas: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class DescribeTopicPartitionsResponseTopic:
+class DescribeTopicPartitionsResponseTopic(WireStruct, frozen=True):
     """One topic."""
 
-    error_code: int = wire(INT16, "0+")
-    name: str | None = wire(STRING, "0+", nullable="0+")
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    is_internal: bool = wire(BOOL, "0+")
-    partitions: tuple[DescribeTopicPartitionsResponsePartition, ...] = wire(
-        array(DescribeTopicPartitionsResponsePartition), "0+"
-    )
-    topic_authorized_operations: int = wire(INT32, "0+", default=-2147483648)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    name: Annotated[str | None, wire("0+", nullable="0+")] = ""
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    is_internal: Annotated[bool, wire("0+")] = False
+    partitions: Annotated[tuple[DescribeTopicPartitionsResponsePartition, ...], wire("0+")] = ()
+    topic_authorized_operations: Annotated[Int32, wire("0+")] = -2147483648
 
 
-@value
-class DescribeTopicPartitionsResponse(Response):
+class DescribeTopicPartitionsResponse(Response, frozen=True):
     """The page, and where the next one starts."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    topics: tuple[DescribeTopicPartitionsResponseTopic, ...] = wire(array(DescribeTopicPartitionsResponseTopic), "0+")
-    next_cursor: Cursor | None = wire(Cursor, "0+", nullable="0+", default=None)
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    topics: Annotated[tuple[DescribeTopicPartitionsResponseTopic, ...], wire("0+")] = ()
+    next_cursor: Annotated[Cursor | None, wire("0+", nullable="0+")] = None

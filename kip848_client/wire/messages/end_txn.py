@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, Int64, MessageSpec, Request, Response, request, response, wire
 
 __all__ = [
     "EndTxnRequest",
@@ -26,25 +13,23 @@ __all__ = [
 ]
 
 
-@value
-class EndTxnRequest(Request["EndTxnResponse"]):
+class EndTxnRequest(Request["EndTxnResponse"], frozen=True):
     """`committed` False aborts."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.END_TXN, "0-5", flexible="3+")
 
-    transactional_id: str = wire(STRING, "0+")
-    producer_id: int = wire(INT64, "0+")
-    producer_epoch: int = wire(INT16, "0+")
-    committed: bool = wire(BOOL, "0+")
+    transactional_id: Annotated[str, wire("0+")] = ""
+    producer_id: Annotated[Int64, wire("0+")] = 0
+    producer_epoch: Annotated[Int16, wire("0+")] = 0
+    committed: Annotated[bool, wire("0+")] = False
 
 
-@value
-class EndTxnResponse(Response):
+class EndTxnResponse(Response, frozen=True):
     """Whether it is done."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.END_TXN, "0-5", flexible="3+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
-    producer_id: int = wire(INT64, "5+", default=-1, ignorable=True)
-    producer_epoch: int = wire(INT16, "5+", default=-1, ignorable=True)
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    producer_id: Annotated[Int64, wire("5+", ignorable=True)] = -1
+    producer_epoch: Annotated[Int16, wire("5+", ignorable=True)] = -1

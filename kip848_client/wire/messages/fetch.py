@@ -8,22 +8,20 @@ Records are bytes here; `record_batch` reads them.
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
+    Records,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -46,142 +44,129 @@ __all__ = [
 ]
 
 
-@value
-class ReplicaState:
+class ReplicaState(WireStruct, frozen=True):
     """The replica that fetches; -1 is a consumer."""
 
-    replica_id: int = wire(INT32, "15+", default=-1)
-    replica_epoch: int = wire(INT64, "15+", default=-1)
+    replica_id: Annotated[Int32, wire("15+")] = -1
+    replica_epoch: Annotated[Int64, wire("15+")] = -1
 
 
-@value
-class FetchPartition:
+class FetchPartition(WireStruct, frozen=True):
     """Where to read in one partition, and how much at most."""
 
-    partition: int = wire(INT32, "4+")
-    current_leader_epoch: int = wire(INT32, "9+", default=-1, ignorable=True)
-    fetch_offset: int = wire(INT64, "4+")
-    last_fetched_epoch: int = wire(INT32, "12+", default=-1)
-    log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
-    partition_max_bytes: int = wire(INT32, "4+")
-    replica_directory_id: uuid.UUID = wire(UUID, "17+", tag=0, ignorable=True)
-    high_watermark: int = wire(INT64, "18+", default=9223372036854775807, tag=1, ignorable=True)
+    partition: Annotated[Int32, wire("4+")] = 0
+    current_leader_epoch: Annotated[Int32, wire("9+", ignorable=True)] = -1
+    fetch_offset: Annotated[Int64, wire("4+")] = 0
+    last_fetched_epoch: Annotated[Int32, wire("12+")] = -1
+    log_start_offset: Annotated[Int64, wire("5+", ignorable=True)] = -1
+    partition_max_bytes: Annotated[Int32, wire("4+")] = 0
+    replica_directory_id: Annotated[uuid.UUID, wire("17+", tag=0, ignorable=True)] = ZERO_UUID
+    high_watermark: Annotated[Int64, wire("18+", tag=1, ignorable=True)] = 9223372036854775807
 
 
-@value
-class FetchTopic:
+class FetchTopic(WireStruct, frozen=True):
     """A topic, by name up to version 12 and by id from 13 on."""
 
-    topic: str = wire(STRING, "4-12", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
-    partitions: tuple[FetchPartition, ...] = wire(array(FetchPartition), "4+")
+    topic: Annotated[str, wire("4-12", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("13+", ignorable=True)] = ZERO_UUID
+    partitions: Annotated[tuple[FetchPartition, ...], wire("4+")] = ()
 
 
-@value
-class ForgottenTopic:
+class ForgottenTopic(WireStruct, frozen=True):
     """Partitions that leave the session."""
 
-    topic: str = wire(STRING, "7-12", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
-    partitions: tuple[int, ...] = wire(array(INT32), "7+")
+    topic: Annotated[str, wire("7-12", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("13+", ignorable=True)] = ZERO_UUID
+    partitions: Annotated[tuple[Int32, ...], wire("7+")] = ()
 
 
-@value
-class FetchRequest(Request["FetchResponse"]):
+class FetchRequest(Request["FetchResponse"], frozen=True):
     """Where to read from, and how long to wait."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.FETCH, "4-18", flexible="12+")
 
-    cluster_id: str | None = wire(STRING, "12+", nullable="12+", default=None, tag=0, ignorable=True)
-    replica_id: int = wire(INT32, "4-14", default=-1)
-    replica_state: ReplicaState = wire(ReplicaState, "15+", tag=1)
-    max_wait_ms: int = wire(INT32, "4+")
-    min_bytes: int = wire(INT32, "4+")
-    max_bytes: int = wire(INT32, "4+", default=2147483647)
-    isolation_level: int = wire(INT8, "4+")
-    session_id: int = wire(INT32, "7+", ignorable=True)
-    session_epoch: int = wire(INT32, "7+", default=-1, ignorable=True)
-    topics: tuple[FetchTopic, ...] = wire(array(FetchTopic), "4+")
-    forgotten_topics_data: tuple[ForgottenTopic, ...] = wire(array(ForgottenTopic), "7+")
-    rack_id: str = wire(STRING, "11+", ignorable=True)
+    cluster_id: Annotated[str | None, wire("12+", nullable="12+", tag=0, ignorable=True)] = None
+    replica_id: Annotated[Int32, wire("4-14")] = -1
+    replica_state: Annotated[ReplicaState, wire("15+", tag=1)] = ReplicaState()
+    max_wait_ms: Annotated[Int32, wire("4+")] = 0
+    min_bytes: Annotated[Int32, wire("4+")] = 0
+    max_bytes: Annotated[Int32, wire("4+")] = 2147483647
+    isolation_level: Annotated[Int8, wire("4+")] = 0
+    session_id: Annotated[Int32, wire("7+", ignorable=True)] = 0
+    session_epoch: Annotated[Int32, wire("7+", ignorable=True)] = -1
+    topics: Annotated[tuple[FetchTopic, ...], wire("4+")] = ()
+    forgotten_topics_data: Annotated[tuple[ForgottenTopic, ...], wire("7+")] = ()
+    rack_id: Annotated[str, wire("11+", ignorable=True)] = ""
 
 
-@value
-class EpochEndOffset:
+class EpochEndOffset(WireStruct, frozen=True):
     """Where the fetcher's log and the leader's part."""
 
-    epoch: int = wire(INT32, "12+", default=-1)
-    end_offset: int = wire(INT64, "12+", default=-1)
+    epoch: Annotated[Int32, wire("12+")] = -1
+    end_offset: Annotated[Int64, wire("12+")] = -1
 
 
-@value
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(WireStruct, frozen=True):
     """Who leads now, if not the broker that was asked."""
 
-    leader_id: int = wire(INT32, "12+", default=-1)
-    leader_epoch: int = wire(INT32, "12+", default=-1)
+    leader_id: Annotated[Int32, wire("12+")] = -1
+    leader_epoch: Annotated[Int32, wire("12+")] = -1
 
 
-@value
-class SnapshotId:
+class SnapshotId(WireStruct, frozen=True):
     """The snapshot that a controller shall fetch first."""
 
-    end_offset: int = wire(INT64, "4+", default=-1)
-    epoch: int = wire(INT32, "4+", default=-1)
+    end_offset: Annotated[Int64, wire("4+")] = -1
+    epoch: Annotated[Int32, wire("4+")] = -1
 
 
-@value
-class AbortedTransaction:
+class AbortedTransaction(WireStruct, frozen=True):
     """A producer whose records from an offset on are to be left out."""
 
-    producer_id: int = wire(INT64, "4+")
-    first_offset: int = wire(INT64, "4+")
+    producer_id: Annotated[Int64, wire("4+")] = 0
+    first_offset: Annotated[Int64, wire("4+")] = 0
 
 
-@value
-class PartitionData:
+class PartitionData(WireStruct, frozen=True):
     """Records of one partition, as whole batches that may begin before the wanted offset."""
 
-    partition_index: int = wire(INT32, "4+")
-    error_code: int = wire(INT16, "4+")
-    high_watermark: int = wire(INT64, "4+")
-    last_stable_offset: int = wire(INT64, "4+", default=-1)
-    log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset = wire(EpochEndOffset, "12+", tag=0)
-    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, "12+", tag=1)
-    snapshot_id: SnapshotId = wire(SnapshotId, "12+", tag=2)
-    aborted_transactions: tuple[AbortedTransaction, ...] | None = wire(array(AbortedTransaction), "4+", nullable="4+")
-    preferred_read_replica: int = wire(INT32, "11+", default=-1)
-    records: bytes | None = wire(RECORDS, "4+", nullable="4+")
+    partition_index: Annotated[Int32, wire("4+")] = 0
+    error_code: Annotated[Int16, wire("4+")] = 0
+    high_watermark: Annotated[Int64, wire("4+")] = 0
+    last_stable_offset: Annotated[Int64, wire("4+")] = -1
+    log_start_offset: Annotated[Int64, wire("5+", ignorable=True)] = -1
+    diverging_epoch: Annotated[EpochEndOffset, wire("12+", tag=0)] = EpochEndOffset()
+    current_leader: Annotated[LeaderIdAndEpoch, wire("12+", tag=1)] = LeaderIdAndEpoch()
+    snapshot_id: Annotated[SnapshotId, wire("12+", tag=2)] = SnapshotId()
+    aborted_transactions: Annotated[tuple[AbortedTransaction, ...] | None, wire("4+", nullable="4+")] = ()
+    preferred_read_replica: Annotated[Int32, wire("11+")] = -1
+    records: Annotated[Records | None, wire("4+", nullable="4+")] = None
 
 
-@value
-class FetchableTopicResponse:
+class FetchableTopicResponse(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    topic: str = wire(STRING, "4-12", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
-    partitions: tuple[PartitionData, ...] = wire(array(PartitionData), "4+")
+    topic: Annotated[str, wire("4-12", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("13+", ignorable=True)] = ZERO_UUID
+    partitions: Annotated[tuple[PartitionData, ...], wire("4+")] = ()
 
 
-@value
-class NodeEndpoint:
+class NodeEndpoint(WireStruct, frozen=True):
     """Where a leader listens that is named in an error."""
 
-    node_id: int = wire(INT32, "16+")
-    host: str = wire(STRING, "16+")
-    port: int = wire(INT32, "16+")
-    rack: str | None = wire(STRING, "16+", nullable="16+", default=None)
+    node_id: Annotated[Int32, wire("16+")] = 0
+    host: Annotated[str, wire("16+")] = ""
+    port: Annotated[Int32, wire("16+")] = 0
+    rack: Annotated[str | None, wire("16+", nullable="16+")] = None
 
 
-@value
-class FetchResponse(Response):
+class FetchResponse(Response, frozen=True):
     """Records per partition, and what has changed about them."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.FETCH, "4-18", flexible="12+")
 
-    throttle_time_ms: int = wire(INT32, "4+")
-    error_code: int = wire(INT16, "7+", ignorable=True)
-    session_id: int = wire(INT32, "7+")
-    responses: tuple[FetchableTopicResponse, ...] = wire(array(FetchableTopicResponse), "4+")
-    node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), "16+", tag=0)
+    throttle_time_ms: Annotated[Int32, wire("4+")] = 0
+    error_code: Annotated[Int16, wire("7+", ignorable=True)] = 0
+    session_id: Annotated[Int32, wire("7+")] = 0
+    responses: Annotated[tuple[FetchableTopicResponse, ...], wire("4+")] = ()
+    node_endpoints: Annotated[tuple[NodeEndpoint, ...], wire("16+", tag=0)] = ()

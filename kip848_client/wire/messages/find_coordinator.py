@@ -6,19 +6,17 @@ answer are for 0 to 3. 5: TRANSACTION_ABORTABLE may be answered. 6: share groups
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -31,39 +29,36 @@ __all__ = [
 ]
 
 
-@value
-class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"], frozen=True):
     """The keys (group or transactional ids) to look up."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
 
-    key: str = wire(STRING, "0-3")
-    key_type: int = wire(INT8, "1+")
-    coordinator_keys: tuple[str, ...] = wire(array(STRING), "4+")
+    key: Annotated[str, wire("0-3")] = ""
+    key_type: Annotated[Int8, wire("1+")] = 0
+    coordinator_keys: Annotated[tuple[str, ...], wire("4+")] = ()
 
 
-@value
-class Coordinator:
+class Coordinator(WireStruct, frozen=True):
     """The answer for one key."""
 
-    key: str = wire(STRING, "4+")
-    node_id: int = wire(INT32, "4+")
-    host: str = wire(STRING, "4+")
-    port: int = wire(INT32, "4+")
-    error_code: int = wire(INT16, "4+")
-    error_message: str | None = wire(STRING, "4+", nullable="4+", ignorable=True)
+    key: Annotated[str, wire("4+")] = ""
+    node_id: Annotated[Int32, wire("4+")] = 0
+    host: Annotated[str, wire("4+")] = ""
+    port: Annotated[Int32, wire("4+")] = 0
+    error_code: Annotated[Int16, wire("4+")] = 0
+    error_message: Annotated[str | None, wire("4+", nullable="4+", ignorable=True)] = ""
 
 
-@value
-class FindCoordinatorResponse(Response):
+class FindCoordinatorResponse(Response, frozen=True):
     """Where the coordinators are, or why they are unknown."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
 
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    error_code: int = wire(INT16, "0-3")
-    error_message: str | None = wire(STRING, "1-3", nullable="1-3", ignorable=True)
-    node_id: int = wire(INT32, "0-3")
-    host: str = wire(STRING, "0-3")
-    port: int = wire(INT32, "0-3")
-    coordinators: tuple[Coordinator, ...] = wire(array(Coordinator), "4+")
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    error_code: Annotated[Int16, wire("0-3")] = 0
+    error_message: Annotated[str | None, wire("1-3", nullable="1-3", ignorable=True)] = ""
+    node_id: Annotated[Int32, wire("0-3")] = 0
+    host: Annotated[str, wire("0-3")] = ""
+    port: Annotated[Int32, wire("0-3")] = 0
+    coordinators: Annotated[tuple[Coordinator, ...], wire("4+")] = ()

@@ -5,10 +5,9 @@ The number of a key's record type is its ``WIRE.api_key``. Keys have no tagged f
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
-from kip848_client.wire.schema import INT32, STRING, MessageSpec, RecordPart, record, wire
+from kip848_client.wire.schema import Int32, MessageSpec, RecordPart, record, wire
 
 __all__ = [
     "GroupRecordKey",
@@ -24,91 +23,82 @@ __all__ = [
 ]
 
 
-@value
-class OffsetCommitKey(RecordPart):
+class OffsetCommitKey(RecordPart, frozen=True):
     """Types 0 (written by very old coordinators) and 1: which offset this is."""
 
     WIRE: ClassVar[MessageSpec] = record(1, "0", flexible="none")
 
-    group: str = wire(STRING, "0+")
-    topic: str = wire(STRING, "0+")
-    partition: int = wire(INT32, "0+")
+    group: Annotated[str, wire("0+")] = ""
+    topic: Annotated[str, wire("0+")] = ""
+    partition: Annotated[Int32, wire("0+")] = 0
 
 
-@value
-class GroupMetadataKey(RecordPart):
+class GroupMetadataKey(RecordPart, frozen=True):
     """Type 2: a classic group."""
 
     WIRE: ClassVar[MessageSpec] = record(2, "0", flexible="none")
 
-    group: str = wire(STRING, "0+")
+    group: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupMetadataKey(RecordPart):
+class ConsumerGroupMetadataKey(RecordPart, frozen=True):
     """Type 3: a consumer group."""
 
     WIRE: ClassVar[MessageSpec] = record(3, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupPartitionMetadataKey(RecordPart):
+class ConsumerGroupPartitionMetadataKey(RecordPart, frozen=True):
     """Type 4: topic metadata as Kafka 4.0 kept it; newer coordinators only write tombstones."""
 
     WIRE: ClassVar[MessageSpec] = record(4, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupMemberMetadataKey(RecordPart):
+class ConsumerGroupMemberMetadataKey(RecordPart, frozen=True):
     """Type 5: a member and its subscription."""
 
     WIRE: ClassVar[MessageSpec] = record(5, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupTargetAssignmentMetadataKey(RecordPart):
+class ConsumerGroupTargetAssignmentMetadataKey(RecordPart, frozen=True):
     """Type 6: of which epoch a group's target is."""
 
     WIRE: ClassVar[MessageSpec] = record(6, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupTargetAssignmentMemberKey(RecordPart):
+class ConsumerGroupTargetAssignmentMemberKey(RecordPart, frozen=True):
     """Type 7: the target of one member."""
 
     WIRE: ClassVar[MessageSpec] = record(7, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupCurrentMemberAssignmentKey(RecordPart):
+class ConsumerGroupCurrentMemberAssignmentKey(RecordPart, frozen=True):
     """Type 8: what one member owns now."""
 
     WIRE: ClassVar[MessageSpec] = record(8, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
 
 
-@value
-class ConsumerGroupRegularExpressionKey(RecordPart):
+class ConsumerGroupRegularExpressionKey(RecordPart, frozen=True):
     """Type 16: a pattern that members of the group subscribe to."""
 
     WIRE: ClassVar[MessageSpec] = record(16, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
-    regular_expression: str = wire(STRING, "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    regular_expression: Annotated[str, wire("0+")] = ""
 
 
 GroupRecordKey = (

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
+
+import msgspec
 
 from kip848_client.errors import ProtocolError
-from kip848_client.values import value
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages.group_record_keys import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -32,17 +33,14 @@ from kip848_client.wire.messages.group_record_keys import (
     OffsetCommitKey,
 )
 from kip848_client.wire.schema import (
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
     ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     RecordPart,
-    array,
+    WireStruct,
     record,
     wire,
 )
@@ -84,176 +82,158 @@ __all__ = [
 ]
 
 
-@value
-class OffsetCommitValue(RecordPart):
+class OffsetCommitValue(RecordPart, frozen=True):
     """A committed offset. Version 1 alone has a time of expiry, version 4 alone the topic's id."""
 
     WIRE: ClassVar[MessageSpec] = record(1, "0-4", flexible="4+")
 
-    offset: int = wire(INT64, "0+")
-    leader_epoch: int = wire(INT32, "3+", default=-1, ignorable=True)
-    metadata: str = wire(STRING, "0+")
-    commit_timestamp: int = wire(INT64, "0+")
-    expire_timestamp: int = wire(INT64, "1", default=-1, ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "4+", tag=0, ignorable=True)
+    offset: Annotated[Int64, wire("0+")] = 0
+    leader_epoch: Annotated[Int32, wire("3+", ignorable=True)] = -1
+    metadata: Annotated[str, wire("0+")] = ""
+    commit_timestamp: Annotated[Int64, wire("0+")] = 0
+    expire_timestamp: Annotated[Int64, wire("1", ignorable=True)] = -1
+    topic_id: Annotated[uuid.UUID, wire("4+", tag=0, ignorable=True)] = ZERO_UUID
 
 
-@value
-class MemberMetadata:
+class MemberMetadata(WireStruct, frozen=True):
     """One member of a classic group."""
 
-    member_id: str = wire(STRING, "0+")
-    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None, ignorable=True)
-    client_id: str = wire(STRING, "0+")
-    client_host: str = wire(STRING, "0+")
-    rebalance_timeout: int = wire(INT32, "1+", default=-1, ignorable=True)
-    session_timeout: int = wire(INT32, "0+")
-    subscription: bytes = wire(BYTES, "0+")
-    assignment: bytes = wire(BYTES, "0+")
+    member_id: Annotated[str, wire("0+")] = ""
+    group_instance_id: Annotated[str | None, wire("3+", nullable="3+", ignorable=True)] = None
+    client_id: Annotated[str, wire("0+")] = ""
+    client_host: Annotated[str, wire("0+")] = ""
+    rebalance_timeout: Annotated[Int32, wire("1+", ignorable=True)] = -1
+    session_timeout: Annotated[Int32, wire("0+")] = 0
+    subscription: Annotated[bytes, wire("0+")] = b""
+    assignment: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class GroupMetadataValue(RecordPart):
+class GroupMetadataValue(RecordPart, frozen=True):
     """A classic group after a completed rebalance, or empty."""
 
     WIRE: ClassVar[MessageSpec] = record(2, "0-4", flexible="4+")
 
-    protocol_type: str = wire(STRING, "0+")
-    generation: int = wire(INT32, "0+")
-    protocol: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    leader: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    current_state_timestamp: int = wire(INT64, "2+", default=-1, ignorable=True)
-    members: tuple[MemberMetadata, ...] = wire(array(MemberMetadata), "0+")
+    protocol_type: Annotated[str, wire("0+")] = ""
+    generation: Annotated[Int32, wire("0+")] = 0
+    protocol: Annotated[str | None, wire("0+", nullable="0+")] = None
+    leader: Annotated[str | None, wire("0+", nullable="0+")] = None
+    current_state_timestamp: Annotated[Int64, wire("2+", ignorable=True)] = -1
+    members: Annotated[tuple[MemberMetadata, ...], wire("0+")] = ()
 
 
-@value
-class ConsumerGroupMetadataValue(RecordPart):
+class ConsumerGroupMetadataValue(RecordPart, frozen=True):
     """The group epoch, and the hash of the topics' metadata that it was bumped for."""
 
     WIRE: ClassVar[MessageSpec] = record(3, "0", flexible="0+")
 
-    epoch: int = wire(INT32, "0+")
-    metadata_hash: int = wire(INT64, "0+", tag=0)
+    epoch: Annotated[Int32, wire("0+")] = 0
+    metadata_hash: Annotated[Int64, wire("0+", tag=0)] = 0
 
 
-@value
-class PartitionMetadata:
+class PartitionMetadata(WireStruct, frozen=True):
     """The racks of one partition; never used."""
 
-    partition: int = wire(INT32, "0+")
-    racks: tuple[str, ...] = wire(array(STRING), "0+")
+    partition: Annotated[Int32, wire("0+")] = 0
+    racks: Annotated[tuple[str, ...], wire("0+")] = ()
 
 
-@value
-class TopicMetadata:
+class TopicMetadata(WireStruct, frozen=True):
     """One subscribed topic."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    topic_name: str = wire(STRING, "0+")
-    num_partitions: int = wire(INT32, "0+")
-    partition_metadata: tuple[PartitionMetadata, ...] = wire(array(PartitionMetadata), "0+")
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    topic_name: Annotated[str, wire("0+")] = ""
+    num_partitions: Annotated[Int32, wire("0+")] = 0
+    partition_metadata: Annotated[tuple[PartitionMetadata, ...], wire("0+")] = ()
 
 
-@value
-class ConsumerGroupPartitionMetadataValue(RecordPart):
+class ConsumerGroupPartitionMetadataValue(RecordPart, frozen=True):
     """All subscribed topics of a group."""
 
     WIRE: ClassVar[MessageSpec] = record(4, "0", flexible="0+")
 
-    topics: tuple[TopicMetadata, ...] = wire(array(TopicMetadata), "0+")
+    topics: Annotated[tuple[TopicMetadata, ...], wire("0+")] = ()
 
 
-@value
-class ClassicProtocol:
+class ClassicProtocol(WireStruct, frozen=True):
     """An assignor that a member on the classic protocol offered."""
 
-    name: str = wire(STRING, "0+")
-    metadata: bytes = wire(BYTES, "0+")
+    name: Annotated[str, wire("0+")] = ""
+    metadata: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class ClassicMemberMetadata:
+class ClassicMemberMetadata(WireStruct, frozen=True):
     """What only a member on the classic protocol has."""
 
-    session_timeout_ms: int = wire(INT32, "0+")
-    supported_protocols: tuple[ClassicProtocol, ...] = wire(array(ClassicProtocol), "0+")
+    session_timeout_ms: Annotated[Int32, wire("0+")] = 0
+    supported_protocols: Annotated[tuple[ClassicProtocol, ...], wire("0+")] = ()
 
 
-@value
-class Assignor:
+class Assignor(WireStruct, frozen=True):
     """One client-side assignor of a member, as in its heartbeat."""
 
-    name: str = wire(STRING, "0+")
-    minimum_version: int = wire(INT16, "0+")
-    maximum_version: int = wire(INT16, "0+")
-    reason: int = wire(INT8, "0+")
-    metadata_version: int = wire(INT16, "0+")
-    metadata_bytes: bytes = wire(BYTES, "0+")
+    name: Annotated[str, wire("0+")] = ""
+    minimum_version: Annotated[Int16, wire("0+")] = 0
+    maximum_version: Annotated[Int16, wire("0+")] = 0
+    reason: Annotated[Int8, wire("0+")] = 0
+    metadata_version: Annotated[Int16, wire("0+")] = 0
+    metadata_bytes: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class ConsumerGroupMemberMetadataValue(RecordPart):
+class ConsumerGroupMemberMetadataValue(RecordPart, frozen=True):
     """What the member told about itself."""
 
     WIRE: ClassVar[MessageSpec] = record(5, "0", flexible="0+")
 
-    instance_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    rack_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    client_id: str = wire(STRING, "0+")
-    client_host: str = wire(STRING, "0+")
-    subscribed_topic_names: tuple[str, ...] = wire(array(STRING), "0+")
-    subscribed_topic_regex: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    rebalance_timeout_ms: int = wire(INT32, "0+", default=-1)
-    server_assignor: str | None = wire(STRING, "0+", nullable="0+", default=None)
-    classic_member_metadata: ClassicMemberMetadata | None = wire(
-        ClassicMemberMetadata, "0+", nullable="0+", default=None, tag=0
-    )
-    client_assignors: tuple[Assignor, ...] = wire(array(Assignor), "0+", tag=10000)
+    instance_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    rack_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    client_id: Annotated[str, wire("0+")] = ""
+    client_host: Annotated[str, wire("0+")] = ""
+    subscribed_topic_names: Annotated[tuple[str, ...], wire("0+")] = ()
+    subscribed_topic_regex: Annotated[str | None, wire("0+", nullable="0+")] = None
+    rebalance_timeout_ms: Annotated[Int32, wire("0+")] = -1
+    server_assignor: Annotated[str | None, wire("0+", nullable="0+")] = None
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, wire("0+", nullable="0+", tag=0)] = None
+    client_assignors: Annotated[tuple[Assignor, ...], wire("0+", tag=10000)] = ()
 
 
-@value
-class ConsumerGroupTargetAssignmentMetadataValue(RecordPart):
+class ConsumerGroupTargetAssignmentMetadataValue(RecordPart, frozen=True):
     """The target's epoch, when it was computed, and by which client-side assignor (empty: by the server)."""
 
     WIRE: ClassVar[MessageSpec] = record(6, "0", flexible="0+")
 
-    assignment_epoch: int = wire(INT32, "0+")
-    assignment_timestamp: int = wire(INT64, "0+", tag=0)
-    assignor_name: str = wire(STRING, "0+", tag=10000)
+    assignment_epoch: Annotated[Int32, wire("0+")] = 0
+    assignment_timestamp: Annotated[Int64, wire("0+", tag=0)] = 0
+    assignor_name: Annotated[str, wire("0+", tag=10000)] = ""
 
 
-@value
-class TopicPartition:
+class TopicPartition(WireStruct, frozen=True):
     """Partitions of one topic in a target."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
 
 
-@value
-class ConsumerGroupTargetAssignmentMemberValue(RecordPart):
+class ConsumerGroupTargetAssignmentMemberValue(RecordPart, frozen=True):
     """What the member shall own in the end, and what its client-side assignor shall hear."""
 
     WIRE: ClassVar[MessageSpec] = record(7, "0", flexible="0+")
 
-    topic_partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "0+")
-    error: int = wire(INT8, "0+", tag=10000)
-    metadata_version: int = wire(INT16, "0+", tag=10001)
-    metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
-    assignor_name: str = wire(STRING, "0+", tag=10003)
+    topic_partitions: Annotated[tuple[TopicPartition, ...], wire("0+")] = ()
+    error: Annotated[Int8, wire("0+", tag=10000)] = 0
+    metadata_version: Annotated[Int16, wire("0+", tag=10001)] = 0
+    metadata_bytes: Annotated[bytes, wire("0+", tag=10002)] = b""
+    assignor_name: Annotated[str, wire("0+", tag=10003)] = ""
 
 
-@value
-class TopicPartitions:
+class TopicPartitions(WireStruct, frozen=True):
     """Partitions of one topic, and the epoch at which each was given to the member (None: not kept)."""
 
-    topic_id: uuid.UUID = wire(UUID, "0+")
-    partitions: tuple[int, ...] = wire(array(INT32), "0+")
-    assignment_epochs: tuple[int, ...] | None = wire(array(INT32), "0+", nullable="0+", default=None, tag=0)
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+    partitions: Annotated[tuple[Int32, ...], wire("0+")] = ()
+    assignment_epochs: Annotated[tuple[Int32, ...] | None, wire("0+", nullable="0+", tag=0)] = None
 
 
-@value
-class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
+class ConsumerGroupCurrentMemberAssignmentValue(RecordPart, frozen=True):
     """How far the member has come. `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions.
 
     The tags are what its client-side assignor hears at `member_epoch`, as KIP-848 keeps it here.
@@ -261,26 +241,25 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordPart):
 
     WIRE: ClassVar[MessageSpec] = record(8, "0", flexible="0+")
 
-    member_epoch: int = wire(INT32, "0+")
-    previous_member_epoch: int = wire(INT32, "0+")
-    state: int = wire(INT8, "0+")
-    assigned_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
-    partitions_pending_revocation: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), "0+")
-    error: int = wire(INT8, "0+", tag=10000)
-    metadata_version: int = wire(INT16, "0+", tag=10001)
-    metadata_bytes: bytes = wire(BYTES, "0+", tag=10002)
-    assignor_name: str = wire(STRING, "0+", tag=10003)
+    member_epoch: Annotated[Int32, wire("0+")] = 0
+    previous_member_epoch: Annotated[Int32, wire("0+")] = 0
+    state: Annotated[Int8, wire("0+")] = 0
+    assigned_partitions: Annotated[tuple[TopicPartitions, ...], wire("0+")] = ()
+    partitions_pending_revocation: Annotated[tuple[TopicPartitions, ...], wire("0+")] = ()
+    error: Annotated[Int8, wire("0+", tag=10000)] = 0
+    metadata_version: Annotated[Int16, wire("0+", tag=10001)] = 0
+    metadata_bytes: Annotated[bytes, wire("0+", tag=10002)] = b""
+    assignor_name: Annotated[str, wire("0+", tag=10003)] = ""
 
 
-@value
-class ConsumerGroupRegularExpressionValue(RecordPart):
+class ConsumerGroupRegularExpressionValue(RecordPart, frozen=True):
     """The topics that the pattern matched, at which version of the metadata, and when."""
 
     WIRE: ClassVar[MessageSpec] = record(16, "0", flexible="0+")
 
-    topics: tuple[str, ...] = wire(array(STRING), "0+")
-    version: int = wire(INT64, "0+")
-    timestamp: int = wire(INT64, "0+")
+    topics: Annotated[tuple[str, ...], wire("0+")] = ()
+    version: Annotated[Int64, wire("0+")] = 0
+    timestamp: Annotated[Int64, wire("0+")] = 0
 
 
 GroupRecordValue = (
@@ -296,16 +275,14 @@ GroupRecordValue = (
 )
 
 
-@value
-class GroupRecord:
+class GroupRecord(msgspec.Struct, frozen=True):
     """A record of a type that we know. A value of None is a tombstone."""
 
     key: GroupRecordKey
     value: GroupRecordValue | None
 
 
-@value
-class UnknownRecord:
+class UnknownRecord(msgspec.Struct, frozen=True):
     """A record of a type that we do not know: to be skipped with a warning, never to be an error."""
 
     record_type: int

@@ -5,21 +5,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, request, response, wire
 
 __all__ = [
     "HeartbeatRequest",
@@ -27,23 +16,21 @@ __all__ = [
 ]
 
 
-@value
-class HeartbeatRequest(Request["HeartbeatResponse"]):
+class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True):
     """Which member of which generation is alive."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.HEARTBEAT, "0-4", flexible="4+")
 
-    group_id: str = wire(STRING, "0+")
-    generation_id: int = wire(INT32, "0+")
-    member_id: str = wire(STRING, "0+")
-    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
+    group_id: Annotated[str, wire("0+")] = ""
+    generation_id: Annotated[Int32, wire("0+")] = 0
+    member_id: Annotated[str, wire("0+")] = ""
+    group_instance_id: Annotated[str | None, wire("3+", nullable="3+")] = None
 
 
-@value
-class HeartbeatResponse(Response):
+class HeartbeatResponse(Response, frozen=True):
     """REBALANCE_IN_PROGRESS asks the member to join again."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.HEARTBEAT, "0-4", flexible="4+")
 
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    error_code: int = wire(INT16, "0+")
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0

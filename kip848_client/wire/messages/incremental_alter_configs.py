@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
+    Int8,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -33,49 +30,44 @@ __all__ = [
 ]
 
 
-@value
-class AlterableConfig:
+class AlterableConfig(WireStruct, frozen=True):
     """The change of one key."""
 
-    name: str = wire(STRING, "0+")
-    config_operation: int = wire(INT8, "0+")
-    value: str | None = wire(STRING, "0+", nullable="0+")
+    name: Annotated[str, wire("0+")] = ""
+    config_operation: Annotated[Int8, wire("0+")] = 0
+    value: Annotated[str | None, wire("0+", nullable="0+")] = ""
 
 
-@value
-class AlterConfigsResource:
+class AlterConfigsResource(WireStruct, frozen=True):
     """The changes of one resource."""
 
-    resource_type: int = wire(INT8, "0+")
-    resource_name: str = wire(STRING, "0+")
-    configs: tuple[AlterableConfig, ...] = wire(array(AlterableConfig), "0+")
+    resource_type: Annotated[Int8, wire("0+")] = 0
+    resource_name: Annotated[str, wire("0+")] = ""
+    configs: Annotated[tuple[AlterableConfig, ...], wire("0+")] = ()
 
 
-@value
-class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"], frozen=True):
     """The changes, or only to be checked."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
 
-    resources: tuple[AlterConfigsResource, ...] = wire(array(AlterConfigsResource), "0+")
-    validate_only: bool = wire(BOOL, "0+")
+    resources: Annotated[tuple[AlterConfigsResource, ...], wire("0+")] = ()
+    validate_only: Annotated[bool, wire("0+")] = False
 
 
-@value
-class AlterConfigsResourceResponse:
+class AlterConfigsResourceResponse(WireStruct, frozen=True):
     """Whether the resource was changed."""
 
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+")
-    resource_type: int = wire(INT8, "0+")
-    resource_name: str = wire(STRING, "0+")
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = ""
+    resource_type: Annotated[Int8, wire("0+")] = 0
+    resource_name: Annotated[str, wire("0+")] = ""
 
 
-@value
-class IncrementalAlterConfigsResponse(Response):
+class IncrementalAlterConfigsResponse(Response, frozen=True):
     """One result per resource."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    responses: tuple[AlterConfigsResourceResponse, ...] = wire(array(AlterConfigsResourceResponse), "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    responses: Annotated[tuple[AlterConfigsResourceResponse, ...], wire("0+")] = ()

@@ -5,22 +5,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, Int64, MessageSpec, Request, Response, request, response, wire
 
 __all__ = [
     "InitProducerIdRequest",
@@ -28,25 +16,23 @@ __all__ = [
 ]
 
 
-@value
-class InitProducerIdRequest(Request["InitProducerIdResponse"]):
+class InitProducerIdRequest(Request["InitProducerIdResponse"], frozen=True):
     """`producer_id` -1 asks for a new one."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.INIT_PRODUCER_ID, "0-5", flexible="2+")
 
-    transactional_id: str | None = wire(STRING, "0+", nullable="0+")
-    transaction_timeout_ms: int = wire(INT32, "0+")
-    producer_id: int = wire(INT64, "3+", default=-1)
-    producer_epoch: int = wire(INT16, "3+", default=-1)
+    transactional_id: Annotated[str | None, wire("0+", nullable="0+")] = ""
+    transaction_timeout_ms: Annotated[Int32, wire("0+")] = 0
+    producer_id: Annotated[Int64, wire("3+")] = -1
+    producer_epoch: Annotated[Int16, wire("3+")] = -1
 
 
-@value
-class InitProducerIdResponse(Response):
+class InitProducerIdResponse(Response, frozen=True):
     """The id and epoch to put into batches."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.INIT_PRODUCER_ID, "0-5", flexible="2+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
-    producer_id: int = wire(INT64, "0+", default=-1)
-    producer_epoch: int = wire(INT16, "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    producer_id: Annotated[Int64, wire("0+")] = -1
+    producer_epoch: Annotated[Int16, wire("0+")] = 0

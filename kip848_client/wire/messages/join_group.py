@@ -6,24 +6,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    BOOL,
-    BYTES,
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "JoinGroupRequest",
@@ -33,51 +19,47 @@ __all__ = [
 ]
 
 
-@value
-class JoinGroupRequestProtocol:
+class JoinGroupRequestProtocol(WireStruct, frozen=True):
     """An assignor that the member knows, and the member's subscription in its format."""
 
-    name: str = wire(STRING, "0+")
-    metadata: bytes = wire(BYTES, "0+")
+    name: Annotated[str, wire("0+")] = ""
+    metadata: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class JoinGroupRequest(Request["JoinGroupResponse"]):
+class JoinGroupRequest(Request["JoinGroupResponse"], frozen=True):
     """Protocols (assignors) in order of preference, with the member's subscription."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
 
-    group_id: str = wire(STRING, "0+")
-    session_timeout_ms: int = wire(INT32, "0+")
-    rebalance_timeout_ms: int = wire(INT32, "1+", default=-1, ignorable=True)
-    member_id: str = wire(STRING, "0+")
-    group_instance_id: str | None = wire(STRING, "5+", nullable="5+", default=None)
-    protocol_type: str = wire(STRING, "0+")
-    protocols: tuple[JoinGroupRequestProtocol, ...] = wire(array(JoinGroupRequestProtocol), "0+")
-    reason: str | None = wire(STRING, "8+", nullable="8+", default=None, ignorable=True)
+    group_id: Annotated[str, wire("0+")] = ""
+    session_timeout_ms: Annotated[Int32, wire("0+")] = 0
+    rebalance_timeout_ms: Annotated[Int32, wire("1+", ignorable=True)] = -1
+    member_id: Annotated[str, wire("0+")] = ""
+    group_instance_id: Annotated[str | None, wire("5+", nullable="5+")] = None
+    protocol_type: Annotated[str, wire("0+")] = ""
+    protocols: Annotated[tuple[JoinGroupRequestProtocol, ...], wire("0+")] = ()
+    reason: Annotated[str | None, wire("8+", nullable="8+", ignorable=True)] = None
 
 
-@value
-class JoinGroupResponseMember:
+class JoinGroupResponseMember(WireStruct, frozen=True):
     """A member, as the leader is told of it."""
 
-    member_id: str = wire(STRING, "0+")
-    group_instance_id: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
-    metadata: bytes = wire(BYTES, "0+")
+    member_id: Annotated[str, wire("0+")] = ""
+    group_instance_id: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
+    metadata: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class JoinGroupResponse(Response):
+class JoinGroupResponse(Response, frozen=True):
     """The generation; the leader is also told all members."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.JOIN_GROUP, "0-9", flexible="6+")
 
-    throttle_time_ms: int = wire(INT32, "2+", ignorable=True)
-    error_code: int = wire(INT16, "0+")
-    generation_id: int = wire(INT32, "0+", default=-1)
-    protocol_type: str | None = wire(STRING, "7+", nullable="7+", default=None, ignorable=True)
-    protocol_name: str | None = wire(STRING, "0+", nullable="7+")
-    leader: str = wire(STRING, "0+")
-    skip_assignment: bool = wire(BOOL, "9+")
-    member_id: str = wire(STRING, "0+")
-    members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember), "0+")
+    throttle_time_ms: Annotated[Int32, wire("2+", ignorable=True)] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    generation_id: Annotated[Int32, wire("0+")] = -1
+    protocol_type: Annotated[str | None, wire("7+", nullable="7+", ignorable=True)] = None
+    protocol_name: Annotated[str | None, wire("0+", nullable="7+")] = ""
+    leader: Annotated[str, wire("0+")] = ""
+    skip_assignment: Annotated[bool, wire("9+")] = False
+    member_id: Annotated[str, wire("0+")] = ""
+    members: Annotated[tuple[JoinGroupResponseMember, ...], wire("0+")] = ()

@@ -5,22 +5,10 @@ Up to 2 one member (`member_id`), from 3 on several (`members`). 4: flexible. 5:
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "LeaveGroupRequest",
@@ -30,41 +18,37 @@ __all__ = [
 ]
 
 
-@value
-class MemberIdentity:
+class MemberIdentity(WireStruct, frozen=True):
     """A member that leaves; static members are named by their instance id alone."""
 
-    member_id: str = wire(STRING, "3+")
-    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
-    reason: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    member_id: Annotated[str, wire("3+")] = ""
+    group_instance_id: Annotated[str | None, wire("3+", nullable="3+")] = None
+    reason: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
 
 
-@value
-class LeaveGroupRequest(Request["LeaveGroupResponse"]):
+class LeaveGroupRequest(Request["LeaveGroupResponse"], frozen=True):
     """Who leaves."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
 
-    group_id: str = wire(STRING, "0+")
-    member_id: str = wire(STRING, "0-2")
-    members: tuple[MemberIdentity, ...] = wire(array(MemberIdentity), "3+")
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0-2")] = ""
+    members: Annotated[tuple[MemberIdentity, ...], wire("3+")] = ()
 
 
-@value
-class MemberResponse:
+class MemberResponse(WireStruct, frozen=True):
     """Whether the member was removed."""
 
-    member_id: str = wire(STRING, "3+")
-    group_instance_id: str | None = wire(STRING, "3+", nullable="3+")
-    error_code: int = wire(INT16, "3+")
+    member_id: Annotated[str, wire("3+")] = ""
+    group_instance_id: Annotated[str | None, wire("3+", nullable="3+")] = ""
+    error_code: Annotated[Int16, wire("3+")] = 0
 
 
-@value
-class LeaveGroupResponse(Response):
+class LeaveGroupResponse(Response, frozen=True):
     """One answer per member from version 3 on."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
 
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    error_code: int = wire(INT16, "0+")
-    members: tuple[MemberResponse, ...] = wire(array(MemberResponse), "3+")
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    members: Annotated[tuple[MemberResponse, ...], wire("3+")] = ()

@@ -5,22 +5,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "ListGroupsRequest",
@@ -29,32 +17,29 @@ __all__ = [
 ]
 
 
-@value
-class ListGroupsRequest(Request["ListGroupsResponse"]):
+class ListGroupsRequest(Request["ListGroupsResponse"], frozen=True):
     """Filters; empty lists let everything through."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
 
-    states_filter: tuple[str, ...] = wire(array(STRING), "4+")
-    types_filter: tuple[str, ...] = wire(array(STRING), "5+")
+    states_filter: Annotated[tuple[str, ...], wire("4+")] = ()
+    types_filter: Annotated[tuple[str, ...], wire("5+")] = ()
 
 
-@value
-class ListedGroup:
+class ListedGroup(WireStruct, frozen=True):
     """One group."""
 
-    group_id: str = wire(STRING, "0+")
-    protocol_type: str = wire(STRING, "0+")
-    group_state: str = wire(STRING, "4+", ignorable=True)
-    group_type: str = wire(STRING, "5+", ignorable=True)
+    group_id: Annotated[str, wire("0+")] = ""
+    protocol_type: Annotated[str, wire("0+")] = ""
+    group_state: Annotated[str, wire("4+", ignorable=True)] = ""
+    group_type: Annotated[str, wire("5+", ignorable=True)] = ""
 
 
-@value
-class ListGroupsResponse(Response):
+class ListGroupsResponse(Response, frozen=True):
     """The groups that pass the filters."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.LIST_GROUPS, "0-5", flexible="3+")
 
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    error_code: int = wire(INT16, "0+")
-    groups: tuple[ListedGroup, ...] = wire(array(ListedGroup), "0+")
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    groups: Annotated[tuple[ListedGroup, ...], wire("0+")] = ()

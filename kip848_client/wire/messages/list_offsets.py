@@ -8,20 +8,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -37,59 +35,53 @@ __all__ = [
 ]
 
 
-@value
-class ListOffsetsPartition:
+class ListOffsetsPartition(WireStruct, frozen=True):
     """The time to look up, in milliseconds, or one of the special values."""
 
-    partition_index: int = wire(INT32, "1+")
-    current_leader_epoch: int = wire(INT32, "4+", default=-1, ignorable=True)
-    timestamp: int = wire(INT64, "1+")
+    partition_index: Annotated[Int32, wire("1+")] = 0
+    current_leader_epoch: Annotated[Int32, wire("4+", ignorable=True)] = -1
+    timestamp: Annotated[Int64, wire("1+")] = 0
 
 
-@value
-class ListOffsetsTopic:
+class ListOffsetsTopic(WireStruct, frozen=True):
     """The partitions of one topic to look up."""
 
-    name: str = wire(STRING, "1+")
-    partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition), "1+")
+    name: Annotated[str, wire("1+")] = ""
+    partitions: Annotated[tuple[ListOffsetsPartition, ...], wire("1+")] = ()
 
 
-@value
-class ListOffsetsRequest(Request["ListOffsetsResponse"]):
+class ListOffsetsRequest(Request["ListOffsetsResponse"], frozen=True):
     """The times to look up, partition by partition."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
 
-    replica_id: int = wire(INT32, "1+")
-    isolation_level: int = wire(INT8, "2+")
-    topics: tuple[ListOffsetsTopic, ...] = wire(array(ListOffsetsTopic), "1+")
-    timeout_ms: int = wire(INT32, "10+", ignorable=True)
+    replica_id: Annotated[Int32, wire("1+")] = 0
+    isolation_level: Annotated[Int8, wire("2+")] = 0
+    topics: Annotated[tuple[ListOffsetsTopic, ...], wire("1+")] = ()
+    timeout_ms: Annotated[Int32, wire("10+", ignorable=True)] = 0
 
 
-@value
-class ListOffsetsPartitionResponse:
+class ListOffsetsPartitionResponse(WireStruct, frozen=True):
     """The first offset at or after the time; -1 if there is none."""
 
-    partition_index: int = wire(INT32, "1+")
-    error_code: int = wire(INT16, "1+")
-    timestamp: int = wire(INT64, "1+", default=-1)
-    offset: int = wire(INT64, "1+", default=-1)
-    leader_epoch: int = wire(INT32, "4+", default=-1, ignorable=True)
+    partition_index: Annotated[Int32, wire("1+")] = 0
+    error_code: Annotated[Int16, wire("1+")] = 0
+    timestamp: Annotated[Int64, wire("1+")] = -1
+    offset: Annotated[Int64, wire("1+")] = -1
+    leader_epoch: Annotated[Int32, wire("4+", ignorable=True)] = -1
 
 
-@value
-class ListOffsetsTopicResponse:
+class ListOffsetsTopicResponse(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "1+")
-    partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(array(ListOffsetsPartitionResponse), "1+")
+    name: Annotated[str, wire("1+")] = ""
+    partitions: Annotated[tuple[ListOffsetsPartitionResponse, ...], wire("1+")] = ()
 
 
-@value
-class ListOffsetsResponse(Response):
+class ListOffsetsResponse(Response, frozen=True):
     """An offset, or an error, per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
 
-    throttle_time_ms: int = wire(INT32, "2+", ignorable=True)
-    topics: tuple[ListOffsetsTopicResponse, ...] = wire(array(ListOffsetsTopicResponse), "1+")
+    throttle_time_ms: Annotated[Int32, wire("2+", ignorable=True)] = 0
+    topics: Annotated[tuple[ListOffsetsTopicResponse, ...], wire("1+")] = ()

@@ -7,20 +7,17 @@ In 0 an empty list of topics means all, from 1 on null does. 4: auto-creation ca
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int16,
+    Int32,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -36,71 +33,65 @@ __all__ = [
 ]
 
 
-@value
-class MetadataRequestTopic:
+class MetadataRequestTopic(WireStruct, frozen=True):
     """A topic by name, or from version 10 on by id with a null name."""
 
-    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
-    name: str | None = wire(STRING, "0+", nullable="10+")
+    topic_id: Annotated[uuid.UUID, wire("10+", ignorable=True)] = ZERO_UUID
+    name: Annotated[str | None, wire("0+", nullable="10+")] = ""
 
 
-@value
-class MetadataRequest(Request["MetadataResponse"]):
+class MetadataRequest(Request["MetadataResponse"], frozen=True):
     """Topics to describe; null for all, an empty list for none (just the brokers)."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.METADATA, "0-13", flexible="9+")
 
-    topics: tuple[MetadataRequestTopic, ...] | None = wire(array(MetadataRequestTopic), "0+", nullable="1+")
-    allow_auto_topic_creation: bool = wire(BOOL, "4+", default=True)
-    include_cluster_authorized_operations: bool = wire(BOOL, "8-10")
-    include_topic_authorized_operations: bool = wire(BOOL, "8+")
+    topics: Annotated[tuple[MetadataRequestTopic, ...] | None, wire("0+", nullable="1+")] = ()
+    allow_auto_topic_creation: Annotated[bool, wire("4+")] = True
+    include_cluster_authorized_operations: Annotated[bool, wire("8-10")] = False
+    include_topic_authorized_operations: Annotated[bool, wire("8+")] = False
 
 
-@value
-class MetadataResponseBroker:
+class MetadataResponseBroker(WireStruct, frozen=True):
     """Where a broker listens."""
 
-    node_id: int = wire(INT32, "0+")
-    host: str = wire(STRING, "0+")
-    port: int = wire(INT32, "0+")
-    rack: str | None = wire(STRING, "1+", nullable="1+", default=None, ignorable=True)
+    node_id: Annotated[Int32, wire("0+")] = 0
+    host: Annotated[str, wire("0+")] = ""
+    port: Annotated[Int32, wire("0+")] = 0
+    rack: Annotated[str | None, wire("1+", nullable="1+", ignorable=True)] = None
 
 
-@value
-class MetadataResponsePartition:
+class MetadataResponsePartition(WireStruct, frozen=True):
     """Who leads and who follows a partition."""
 
-    error_code: int = wire(INT16, "0+")
-    partition_index: int = wire(INT32, "0+")
-    leader_id: int = wire(INT32, "0+")
-    leader_epoch: int = wire(INT32, "7+", default=-1, ignorable=True)
-    replica_nodes: tuple[int, ...] = wire(array(INT32), "0+")
-    isr_nodes: tuple[int, ...] = wire(array(INT32), "0+")
-    offline_replicas: tuple[int, ...] = wire(array(INT32), "5+", ignorable=True)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    partition_index: Annotated[Int32, wire("0+")] = 0
+    leader_id: Annotated[Int32, wire("0+")] = 0
+    leader_epoch: Annotated[Int32, wire("7+", ignorable=True)] = -1
+    replica_nodes: Annotated[tuple[Int32, ...], wire("0+")] = ()
+    isr_nodes: Annotated[tuple[Int32, ...], wire("0+")] = ()
+    offline_replicas: Annotated[tuple[Int32, ...], wire("5+", ignorable=True)] = ()
 
 
-@value
-class MetadataResponseTopic:
+class MetadataResponseTopic(WireStruct, frozen=True):
     """One topic. Asked for by an unknown id, it has a null name and UNKNOWN_TOPIC_ID."""
 
-    error_code: int = wire(INT16, "0+")
-    name: str | None = wire(STRING, "0+", nullable="12+")
-    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
-    is_internal: bool = wire(BOOL, "1+", ignorable=True)
-    partitions: tuple[MetadataResponsePartition, ...] = wire(array(MetadataResponsePartition), "0+")
-    topic_authorized_operations: int = wire(INT32, "8+", default=-2147483648)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    name: Annotated[str | None, wire("0+", nullable="12+")] = ""
+    topic_id: Annotated[uuid.UUID, wire("10+", ignorable=True)] = ZERO_UUID
+    is_internal: Annotated[bool, wire("1+", ignorable=True)] = False
+    partitions: Annotated[tuple[MetadataResponsePartition, ...], wire("0+")] = ()
+    topic_authorized_operations: Annotated[Int32, wire("8+")] = -2147483648
 
 
-@value
-class MetadataResponse(Response):
+class MetadataResponse(Response, frozen=True):
     """The cluster as the asked broker sees it."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.METADATA, "0-13", flexible="9+")
 
-    throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
-    brokers: tuple[MetadataResponseBroker, ...] = wire(array(MetadataResponseBroker), "0+")
-    cluster_id: str | None = wire(STRING, "2+", nullable="2+", default=None, ignorable=True)
-    controller_id: int = wire(INT32, "1+", default=-1, ignorable=True)
-    topics: tuple[MetadataResponseTopic, ...] = wire(array(MetadataResponseTopic), "0+")
-    cluster_authorized_operations: int = wire(INT32, "8-10", default=-2147483648)
-    error_code: int = wire(INT16, "13+", ignorable=True)
+    throttle_time_ms: Annotated[Int32, wire("3+", ignorable=True)] = 0
+    brokers: Annotated[tuple[MetadataResponseBroker, ...], wire("0+")] = ()
+    cluster_id: Annotated[str | None, wire("2+", nullable="2+", ignorable=True)] = None
+    controller_id: Annotated[Int32, wire("1+", ignorable=True)] = -1
+    topics: Annotated[tuple[MetadataResponseTopic, ...], wire("0+")] = ()
+    cluster_authorized_operations: Annotated[Int32, wire("8-10")] = -2147483648
+    error_code: Annotated[Int16, wire("13+", ignorable=True)] = 0

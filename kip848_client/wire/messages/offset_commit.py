@@ -7,20 +7,18 @@ errors and member epochs. 10: topics by id instead of by name.
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -36,61 +34,55 @@ __all__ = [
 ]
 
 
-@value
-class OffsetCommitRequestPartition:
+class OffsetCommitRequestPartition(WireStruct, frozen=True):
     """The position of one partition: the next offset to read."""
 
-    partition_index: int = wire(INT32, "2+")
-    committed_offset: int = wire(INT64, "2+")
-    committed_leader_epoch: int = wire(INT32, "6+", default=-1, ignorable=True)
-    committed_metadata: str | None = wire(STRING, "2+", nullable="2+")
+    partition_index: Annotated[Int32, wire("2+")] = 0
+    committed_offset: Annotated[Int64, wire("2+")] = 0
+    committed_leader_epoch: Annotated[Int32, wire("6+", ignorable=True)] = -1
+    committed_metadata: Annotated[str | None, wire("2+", nullable="2+")] = ""
 
 
-@value
-class OffsetCommitRequestTopic:
+class OffsetCommitRequestTopic(WireStruct, frozen=True):
     """A topic, by name up to version 9 and by id from 10 on."""
 
-    name: str = wire(STRING, "2-9", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
-    partitions: tuple[OffsetCommitRequestPartition, ...] = wire(array(OffsetCommitRequestPartition), "2+")
+    name: Annotated[str, wire("2-9", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("10+", ignorable=True)] = ZERO_UUID
+    partitions: Annotated[tuple[OffsetCommitRequestPartition, ...], wire("2+")] = ()
 
 
-@value
-class OffsetCommitRequest(Request["OffsetCommitResponse"]):
+class OffsetCommitRequest(Request["OffsetCommitResponse"], frozen=True):
     """`generation_id_or_member_epoch` is the member epoch in a consumer group, -1 for a commit from outside."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
 
-    group_id: str = wire(STRING, "2+")
-    generation_id_or_member_epoch: int = wire(INT32, "2+", default=-1)
-    member_id: str = wire(STRING, "2+")
-    group_instance_id: str | None = wire(STRING, "7+", nullable="7+", default=None)
-    retention_time_ms: int = wire(INT64, "2-4", default=-1, ignorable=True)
-    topics: tuple[OffsetCommitRequestTopic, ...] = wire(array(OffsetCommitRequestTopic), "2+")
+    group_id: Annotated[str, wire("2+")] = ""
+    generation_id_or_member_epoch: Annotated[Int32, wire("2+")] = -1
+    member_id: Annotated[str, wire("2+")] = ""
+    group_instance_id: Annotated[str | None, wire("7+", nullable="7+")] = None
+    retention_time_ms: Annotated[Int64, wire("2-4", ignorable=True)] = -1
+    topics: Annotated[tuple[OffsetCommitRequestTopic, ...], wire("2+")] = ()
 
 
-@value
-class OffsetCommitResponsePartition:
+class OffsetCommitResponsePartition(WireStruct, frozen=True):
     """Whether the position was stored."""
 
-    partition_index: int = wire(INT32, "2+")
-    error_code: int = wire(INT16, "2+")
+    partition_index: Annotated[Int32, wire("2+")] = 0
+    error_code: Annotated[Int16, wire("2+")] = 0
 
 
-@value
-class OffsetCommitResponseTopic:
+class OffsetCommitResponseTopic(WireStruct, frozen=True):
     """A topic, named as in the request."""
 
-    name: str = wire(STRING, "2-9", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
-    partitions: tuple[OffsetCommitResponsePartition, ...] = wire(array(OffsetCommitResponsePartition), "2+")
+    name: Annotated[str, wire("2-9", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("10+", ignorable=True)] = ZERO_UUID
+    partitions: Annotated[tuple[OffsetCommitResponsePartition, ...], wire("2+")] = ()
 
 
-@value
-class OffsetCommitResponse(Response):
+class OffsetCommitResponse(Response, frozen=True):
     """One error code per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
 
-    throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
-    topics: tuple[OffsetCommitResponseTopic, ...] = wire(array(OffsetCommitResponseTopic), "2+")
+    throttle_time_ms: Annotated[Int32, wire("3+", ignorable=True)] = 0
+    topics: Annotated[tuple[OffsetCommitResponseTopic, ...], wire("2+")] = ()

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "OffsetDeleteRequest",
@@ -29,53 +17,47 @@ __all__ = [
 ]
 
 
-@value
-class OffsetDeleteRequestPartition:
+class OffsetDeleteRequestPartition(WireStruct, frozen=True):
     """One partition."""
 
-    partition_index: int = wire(INT32, "0+")
+    partition_index: Annotated[Int32, wire("0+")] = 0
 
 
-@value
-class OffsetDeleteRequestTopic:
+class OffsetDeleteRequestTopic(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "0+")
-    partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(array(OffsetDeleteRequestPartition), "0+")
+    name: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[OffsetDeleteRequestPartition, ...], wire("0+")] = ()
 
 
-@value
-class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"], frozen=True):
     """The positions to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_DELETE, "0", flexible="none")
 
-    group_id: str = wire(STRING, "0+")
-    topics: tuple[OffsetDeleteRequestTopic, ...] = wire(array(OffsetDeleteRequestTopic), "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    topics: Annotated[tuple[OffsetDeleteRequestTopic, ...], wire("0+")] = ()
 
 
-@value
-class OffsetDeleteResponsePartition:
+class OffsetDeleteResponsePartition(WireStruct, frozen=True):
     """Whether the position was removed."""
 
-    partition_index: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
+    partition_index: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
 
 
-@value
-class OffsetDeleteResponseTopic:
+class OffsetDeleteResponseTopic(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "0+")
-    partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(array(OffsetDeleteResponsePartition), "0+")
+    name: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[OffsetDeleteResponsePartition, ...], wire("0+")] = ()
 
 
-@value
-class OffsetDeleteResponse(Response):
+class OffsetDeleteResponse(Response, frozen=True):
     """One error code per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_DELETE, "0", flexible="none")
 
-    error_code: int = wire(INT16, "0+")
-    throttle_time_ms: int = wire(INT32, "0+")
-    topics: tuple[OffsetDeleteResponseTopic, ...] = wire(array(OffsetDeleteResponseTopic), "0+")
+    error_code: Annotated[Int16, wire("0+")] = 0
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    topics: Annotated[tuple[OffsetDeleteResponseTopic, ...], wire("0+")] = ()

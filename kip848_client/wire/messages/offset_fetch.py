@@ -8,21 +8,18 @@ Up to 7 one group (`group_id`, `topics`), from 8 on several (`groups`). 2: null 
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -42,100 +39,90 @@ __all__ = [
 ]
 
 
-@value
-class OffsetFetchRequestTopic:
+class OffsetFetchRequestTopic(WireStruct, frozen=True):
     """A topic, in versions 1 to 7."""
 
-    name: str = wire(STRING, "1-7")
-    partition_indexes: tuple[int, ...] = wire(array(INT32), "1-7")
+    name: Annotated[str, wire("1-7")] = ""
+    partition_indexes: Annotated[tuple[Int32, ...], wire("1-7")] = ()
 
 
-@value
-class OffsetFetchRequestTopics:
+class OffsetFetchRequestTopics(WireStruct, frozen=True):
     """A topic, from version 8 on; by id from 10 on."""
 
-    name: str = wire(STRING, "8-9", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
-    partition_indexes: tuple[int, ...] = wire(array(INT32), "8+")
+    name: Annotated[str, wire("8-9", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("10+", ignorable=True)] = ZERO_UUID
+    partition_indexes: Annotated[tuple[Int32, ...], wire("8+")] = ()
 
 
-@value
-class OffsetFetchRequestGroup:
+class OffsetFetchRequestGroup(WireStruct, frozen=True):
     """A group and, from version 9 on, the member that asks. Null topics mean all."""
 
-    group_id: str = wire(STRING, "8+")
-    member_id: str | None = wire(STRING, "9+", nullable="9+", default=None, ignorable=True)
-    member_epoch: int = wire(INT32, "9+", default=-1, ignorable=True)
-    topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(array(OffsetFetchRequestTopics), "8+", nullable="8+")
+    group_id: Annotated[str, wire("8+")] = ""
+    member_id: Annotated[str | None, wire("9+", nullable="9+", ignorable=True)] = None
+    member_epoch: Annotated[Int32, wire("9+", ignorable=True)] = -1
+    topics: Annotated[tuple[OffsetFetchRequestTopics, ...] | None, wire("8+", nullable="8+")] = ()
 
 
-@value
-class OffsetFetchRequest(Request["OffsetFetchResponse"]):
+class OffsetFetchRequest(Request["OffsetFetchResponse"], frozen=True):
     """One group up to version 7, several from 8 on."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FETCH, "1-10", flexible="6+")
 
-    group_id: str = wire(STRING, "1-7")
-    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), "1-7", nullable="2-7")
-    groups: tuple[OffsetFetchRequestGroup, ...] = wire(array(OffsetFetchRequestGroup), "8+")
-    require_stable: bool = wire(BOOL, "7+")
+    group_id: Annotated[str, wire("1-7")] = ""
+    topics: Annotated[tuple[OffsetFetchRequestTopic, ...] | None, wire("1-7", nullable="2-7")] = ()
+    groups: Annotated[tuple[OffsetFetchRequestGroup, ...], wire("8+")] = ()
+    require_stable: Annotated[bool, wire("7+")] = False
 
 
-@value
-class OffsetFetchResponsePartition:
+class OffsetFetchResponsePartition(WireStruct, frozen=True):
     """A stored position, in versions 1 to 7."""
 
-    partition_index: int = wire(INT32, "1-7")
-    committed_offset: int = wire(INT64, "1-7")
-    committed_leader_epoch: int = wire(INT32, "5-7", default=-1, ignorable=True)
-    metadata: str | None = wire(STRING, "1-7", nullable="1-7")
-    error_code: int = wire(INT16, "1-7")
+    partition_index: Annotated[Int32, wire("1-7")] = 0
+    committed_offset: Annotated[Int64, wire("1-7")] = 0
+    committed_leader_epoch: Annotated[Int32, wire("5-7", ignorable=True)] = -1
+    metadata: Annotated[str | None, wire("1-7", nullable="1-7")] = ""
+    error_code: Annotated[Int16, wire("1-7")] = 0
 
 
-@value
-class OffsetFetchResponseTopic:
+class OffsetFetchResponseTopic(WireStruct, frozen=True):
     """A topic, in versions 1 to 7."""
 
-    name: str = wire(STRING, "1-7")
-    partitions: tuple[OffsetFetchResponsePartition, ...] = wire(array(OffsetFetchResponsePartition), "1-7")
+    name: Annotated[str, wire("1-7")] = ""
+    partitions: Annotated[tuple[OffsetFetchResponsePartition, ...], wire("1-7")] = ()
 
 
-@value
-class OffsetFetchResponsePartitions:
+class OffsetFetchResponsePartitions(WireStruct, frozen=True):
     """A stored position, from version 8 on; `committed_offset` is -1 if there is none."""
 
-    partition_index: int = wire(INT32, "8+")
-    committed_offset: int = wire(INT64, "8+")
-    committed_leader_epoch: int = wire(INT32, "8+", default=-1, ignorable=True)
-    metadata: str | None = wire(STRING, "8+", nullable="8+")
-    error_code: int = wire(INT16, "8+")
+    partition_index: Annotated[Int32, wire("8+")] = 0
+    committed_offset: Annotated[Int64, wire("8+")] = 0
+    committed_leader_epoch: Annotated[Int32, wire("8+", ignorable=True)] = -1
+    metadata: Annotated[str | None, wire("8+", nullable="8+")] = ""
+    error_code: Annotated[Int16, wire("8+")] = 0
 
 
-@value
-class OffsetFetchResponseTopics:
+class OffsetFetchResponseTopics(WireStruct, frozen=True):
     """A topic, from version 8 on, named as in the request."""
 
-    name: str = wire(STRING, "8-9", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "10+", ignorable=True)
-    partitions: tuple[OffsetFetchResponsePartitions, ...] = wire(array(OffsetFetchResponsePartitions), "8+")
+    name: Annotated[str, wire("8-9", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("10+", ignorable=True)] = ZERO_UUID
+    partitions: Annotated[tuple[OffsetFetchResponsePartitions, ...], wire("8+")] = ()
 
 
-@value
-class OffsetFetchResponseGroup:
+class OffsetFetchResponseGroup(WireStruct, frozen=True):
     """The positions of one group; an error here concerns the group as a whole."""
 
-    group_id: str = wire(STRING, "8+")
-    topics: tuple[OffsetFetchResponseTopics, ...] = wire(array(OffsetFetchResponseTopics), "8+")
-    error_code: int = wire(INT16, "8+")
+    group_id: Annotated[str, wire("8+")] = ""
+    topics: Annotated[tuple[OffsetFetchResponseTopics, ...], wire("8+")] = ()
+    error_code: Annotated[Int16, wire("8+")] = 0
 
 
-@value
-class OffsetFetchResponse(Response):
+class OffsetFetchResponse(Response, frozen=True):
     """Offsets with their metadata; -1 where nothing is stored."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_FETCH, "1-10", flexible="6+")
 
-    throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
-    topics: tuple[OffsetFetchResponseTopic, ...] = wire(array(OffsetFetchResponseTopic), "1-7")
-    error_code: int = wire(INT16, "2-7", ignorable=True)
-    groups: tuple[OffsetFetchResponseGroup, ...] = wire(array(OffsetFetchResponseGroup), "8+")
+    throttle_time_ms: Annotated[Int32, wire("3+", ignorable=True)] = 0
+    topics: Annotated[tuple[OffsetFetchResponseTopic, ...], wire("1-7")] = ()
+    error_code: Annotated[Int16, wire("2-7", ignorable=True)] = 0
+    groups: Annotated[tuple[OffsetFetchResponseGroup, ...], wire("8+")] = ()

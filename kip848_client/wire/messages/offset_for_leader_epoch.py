@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -33,56 +31,50 @@ __all__ = [
 ]
 
 
-@value
-class OffsetForLeaderPartition:
+class OffsetForLeaderPartition(WireStruct, frozen=True):
     """The epoch to look up in one partition."""
 
-    partition: int = wire(INT32, "2+")
-    current_leader_epoch: int = wire(INT32, "2+", default=-1)
-    leader_epoch: int = wire(INT32, "2+")
+    partition: Annotated[Int32, wire("2+")] = 0
+    current_leader_epoch: Annotated[Int32, wire("2+")] = -1
+    leader_epoch: Annotated[Int32, wire("2+")] = 0
 
 
-@value
-class OffsetForLeaderTopic:
+class OffsetForLeaderTopic(WireStruct, frozen=True):
     """The partitions of one topic to look up."""
 
-    topic: str = wire(STRING, "2+")
-    partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition), "2+")
+    topic: Annotated[str, wire("2+")] = ""
+    partitions: Annotated[tuple[OffsetForLeaderPartition, ...], wire("2+")] = ()
 
 
-@value
-class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], frozen=True):
     """The leader epochs to look up."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
 
-    replica_id: int = wire(INT32, "3+", default=-2, ignorable=True)
-    topics: tuple[OffsetForLeaderTopic, ...] = wire(array(OffsetForLeaderTopic), "2+")
+    replica_id: Annotated[Int32, wire("3+", ignorable=True)] = -2
+    topics: Annotated[tuple[OffsetForLeaderTopic, ...], wire("2+")] = ()
 
 
-@value
-class EpochEndOffset:
+class EpochEndOffset(WireStruct, frozen=True):
     """The largest epoch not above the wanted one, and its end."""
 
-    error_code: int = wire(INT16, "2+")
-    partition: int = wire(INT32, "2+")
-    leader_epoch: int = wire(INT32, "2+", default=-1)
-    end_offset: int = wire(INT64, "2+", default=-1)
+    error_code: Annotated[Int16, wire("2+")] = 0
+    partition: Annotated[Int32, wire("2+")] = 0
+    leader_epoch: Annotated[Int32, wire("2+")] = -1
+    end_offset: Annotated[Int64, wire("2+")] = -1
 
 
-@value
-class OffsetForLeaderTopicResult:
+class OffsetForLeaderTopicResult(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    topic: str = wire(STRING, "2+")
-    partitions: tuple[EpochEndOffset, ...] = wire(array(EpochEndOffset), "2+")
+    topic: Annotated[str, wire("2+")] = ""
+    partitions: Annotated[tuple[EpochEndOffset, ...], wire("2+")] = ()
 
 
-@value
-class OffsetForLeaderEpochResponse(Response):
+class OffsetForLeaderEpochResponse(Response, frozen=True):
     """The end offset of each epoch."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
 
-    throttle_time_ms: int = wire(INT32, "2+")
-    topics: tuple[OffsetForLeaderTopicResult, ...] = wire(array(OffsetForLeaderTopicResult), "2+")
+    throttle_time_ms: Annotated[Int32, wire("2+")] = 0
+    topics: Annotated[tuple[OffsetForLeaderTopicResult, ...], wire("2+")] = ()

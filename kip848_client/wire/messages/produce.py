@@ -8,21 +8,19 @@ Records are bytes here; `record_batch` reads them.
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    UUID,
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
+    Records,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -41,90 +39,81 @@ __all__ = [
 ]
 
 
-@value
-class PartitionProduceData:
+class PartitionProduceData(WireStruct, frozen=True):
     """Batches for one partition."""
 
-    index: int = wire(INT32, "3+")
-    records: bytes | None = wire(RECORDS, "3+", nullable="3+")
+    index: Annotated[Int32, wire("3+")] = 0
+    records: Annotated[Records | None, wire("3+", nullable="3+")] = None
 
 
-@value
-class TopicProduceData:
+class TopicProduceData(WireStruct, frozen=True):
     """A topic, by name up to version 12 and by id from 13 on."""
 
-    name: str = wire(STRING, "3-12", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
-    partition_data: tuple[PartitionProduceData, ...] = wire(array(PartitionProduceData), "3+")
+    name: Annotated[str, wire("3-12", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("13+", ignorable=True)] = ZERO_UUID
+    partition_data: Annotated[tuple[PartitionProduceData, ...], wire("3+")] = ()
 
 
-@value
-class ProduceRequest(Request["ProduceResponse"]):
+class ProduceRequest(Request["ProduceResponse"], frozen=True):
     """Record batches per partition."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.PRODUCE, "3-13", flexible="9+")
 
-    transactional_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
-    acks: int = wire(INT16, "3+")
-    timeout_ms: int = wire(INT32, "3+")
-    topic_data: tuple[TopicProduceData, ...] = wire(array(TopicProduceData), "3+")
+    transactional_id: Annotated[str | None, wire("3+", nullable="3+")] = None
+    acks: Annotated[Int16, wire("3+")] = 0
+    timeout_ms: Annotated[Int32, wire("3+")] = 0
+    topic_data: Annotated[tuple[TopicProduceData, ...], wire("3+")] = ()
 
 
-@value
-class BatchIndexAndErrorMessage:
+class BatchIndexAndErrorMessage(WireStruct, frozen=True):
     """What is wrong with one record of the batch."""
 
-    batch_index: int = wire(INT32, "8+")
-    batch_index_error_message: str | None = wire(STRING, "8+", nullable="8+", default=None)
+    batch_index: Annotated[Int32, wire("8+")] = 0
+    batch_index_error_message: Annotated[str | None, wire("8+", nullable="8+")] = None
 
 
-@value
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(WireStruct, frozen=True):
     """Who leads now, if not the broker that was asked."""
 
-    leader_id: int = wire(INT32, "10+", default=-1)
-    leader_epoch: int = wire(INT32, "10+", default=-1)
+    leader_id: Annotated[Int32, wire("10+")] = -1
+    leader_epoch: Annotated[Int32, wire("10+")] = -1
 
 
-@value
-class PartitionProduceResponse:
+class PartitionProduceResponse(WireStruct, frozen=True):
     """The offset of the first record, or an error."""
 
-    index: int = wire(INT32, "3+")
-    error_code: int = wire(INT16, "3+")
-    base_offset: int = wire(INT64, "3+")
-    log_append_time_ms: int = wire(INT64, "3+", default=-1)
-    log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
-    record_errors: tuple[BatchIndexAndErrorMessage, ...] = wire(array(BatchIndexAndErrorMessage), "8+", ignorable=True)
-    error_message: str | None = wire(STRING, "8+", nullable="8+", default=None, ignorable=True)
-    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, "10+", tag=0)
+    index: Annotated[Int32, wire("3+")] = 0
+    error_code: Annotated[Int16, wire("3+")] = 0
+    base_offset: Annotated[Int64, wire("3+")] = 0
+    log_append_time_ms: Annotated[Int64, wire("3+")] = -1
+    log_start_offset: Annotated[Int64, wire("5+", ignorable=True)] = -1
+    record_errors: Annotated[tuple[BatchIndexAndErrorMessage, ...], wire("8+", ignorable=True)] = ()
+    error_message: Annotated[str | None, wire("8+", nullable="8+", ignorable=True)] = None
+    current_leader: Annotated[LeaderIdAndEpoch, wire("10+", tag=0)] = LeaderIdAndEpoch()
 
 
-@value
-class TopicProduceResponse:
+class TopicProduceResponse(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "3-12", ignorable=True)
-    topic_id: uuid.UUID = wire(UUID, "13+", ignorable=True)
-    partition_responses: tuple[PartitionProduceResponse, ...] = wire(array(PartitionProduceResponse), "3+")
+    name: Annotated[str, wire("3-12", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("13+", ignorable=True)] = ZERO_UUID
+    partition_responses: Annotated[tuple[PartitionProduceResponse, ...], wire("3+")] = ()
 
 
-@value
-class NodeEndpoint:
+class NodeEndpoint(WireStruct, frozen=True):
     """Where a leader listens that is named in an error."""
 
-    node_id: int = wire(INT32, "10+")
-    host: str = wire(STRING, "10+")
-    port: int = wire(INT32, "10+")
-    rack: str | None = wire(STRING, "10+", nullable="10+", default=None)
+    node_id: Annotated[Int32, wire("10+")] = 0
+    host: Annotated[str, wire("10+")] = ""
+    port: Annotated[Int32, wire("10+")] = 0
+    rack: Annotated[str | None, wire("10+", nullable="10+")] = None
 
 
-@value
-class ProduceResponse(Response):
+class ProduceResponse(Response, frozen=True):
     """The offset that each batch got, or why it was refused."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.PRODUCE, "3-13", flexible="9+")
 
-    responses: tuple[TopicProduceResponse, ...] = wire(array(TopicProduceResponse), "3+")
-    throttle_time_ms: int = wire(INT32, "3+")
-    node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), "10+", tag=0)
+    responses: Annotated[tuple[TopicProduceResponse, ...], wire("3+")] = ()
+    throttle_time_ms: Annotated[Int32, wire("3+")] = 0
+    node_endpoints: Annotated[tuple[NodeEndpoint, ...], wire("10+", tag=0)] = ()

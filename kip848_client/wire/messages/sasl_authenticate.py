@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    BYTES,
-    INT16,
-    INT64,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int64, MessageSpec, Request, Response, request, response, wire
 
 __all__ = [
     "SaslAuthenticateRequest",
@@ -25,22 +13,20 @@ __all__ = [
 ]
 
 
-@value
-class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], frozen=True):
     """What the mechanism says."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
 
-    auth_bytes: bytes = wire(BYTES, "0+")
+    auth_bytes: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class SaslAuthenticateResponse(Response):
+class SaslAuthenticateResponse(Response, frozen=True):
     """What the mechanism answers."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
 
-    error_code: int = wire(INT16, "0+")
-    error_message: str | None = wire(STRING, "0+", nullable="0+")
-    auth_bytes: bytes = wire(BYTES, "0+")
-    session_lifetime_ms: int = wire(INT64, "1+", ignorable=True)
+    error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("0+", nullable="0+")] = ""
+    auth_bytes: Annotated[bytes, wire("0+")] = b""
+    session_lifetime_ms: Annotated[Int64, wire("1+", ignorable=True)] = 0

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    INT16,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, MessageSpec, Request, Response, request, response, wire
 
 __all__ = [
     "SaslHandshakeRequest",
@@ -24,20 +13,18 @@ __all__ = [
 ]
 
 
-@value
-class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"], frozen=True):
     """The mechanism that the client wants."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SASL_HANDSHAKE, "0-1", flexible="none")
 
-    mechanism: str = wire(STRING, "0+")
+    mechanism: Annotated[str, wire("0+")] = ""
 
 
-@value
-class SaslHandshakeResponse(Response):
+class SaslHandshakeResponse(Response, frozen=True):
     """Whether it may, and what there is."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SASL_HANDSHAKE, "0-1", flexible="none")
 
-    error_code: int = wire(INT16, "0+")
-    mechanisms: tuple[str, ...] = wire(array(STRING), "0+")
+    error_code: Annotated[Int16, wire("0+")] = 0
+    mechanisms: Annotated[tuple[str, ...], wire("0+")] = ()

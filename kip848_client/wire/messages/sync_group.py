@@ -5,23 +5,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.schema import (
-    BYTES,
-    INT16,
-    INT32,
-    STRING,
-    MessageSpec,
-    Request,
-    Response,
-    array,
-    request,
-    response,
-    wire,
-)
+from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
 __all__ = [
     "SyncGroupRequest",
@@ -30,37 +17,34 @@ __all__ = [
 ]
 
 
-@value
-class SyncGroupRequestAssignment:
+class SyncGroupRequestAssignment(WireStruct, frozen=True):
     """The leader's assignment for one member."""
 
-    member_id: str = wire(STRING, "0+")
-    assignment: bytes = wire(BYTES, "0+")
+    member_id: Annotated[str, wire("0+")] = ""
+    assignment: Annotated[bytes, wire("0+")] = b""
 
 
-@value
-class SyncGroupRequest(Request["SyncGroupResponse"]):
+class SyncGroupRequest(Request["SyncGroupResponse"], frozen=True):
     """`assignments` is empty unless the leader sends it."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
 
-    group_id: str = wire(STRING, "0+")
-    generation_id: int = wire(INT32, "0+")
-    member_id: str = wire(STRING, "0+")
-    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
-    protocol_type: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
-    protocol_name: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
-    assignments: tuple[SyncGroupRequestAssignment, ...] = wire(array(SyncGroupRequestAssignment), "0+")
+    group_id: Annotated[str, wire("0+")] = ""
+    generation_id: Annotated[Int32, wire("0+")] = 0
+    member_id: Annotated[str, wire("0+")] = ""
+    group_instance_id: Annotated[str | None, wire("3+", nullable="3+")] = None
+    protocol_type: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
+    protocol_name: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
+    assignments: Annotated[tuple[SyncGroupRequestAssignment, ...], wire("0+")] = ()
 
 
-@value
-class SyncGroupResponse(Response):
+class SyncGroupResponse(Response, frozen=True):
     """The assignment of the member that asked, as its assignor wrote it."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SYNC_GROUP, "0-5", flexible="4+")
 
-    throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
-    error_code: int = wire(INT16, "0+")
-    protocol_type: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
-    protocol_name: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
-    assignment: bytes = wire(BYTES, "0+")
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
+    protocol_type: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
+    protocol_name: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
+    assignment: Annotated[bytes, wire("0+")] = b""

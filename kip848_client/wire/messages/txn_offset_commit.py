@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
+    Int16,
+    Int32,
+    Int64,
     MessageSpec,
     Request,
     Response,
-    array,
+    WireStruct,
     request,
     response,
     wire,
@@ -33,61 +31,55 @@ __all__ = [
 ]
 
 
-@value
-class TxnOffsetCommitRequestPartition:
+class TxnOffsetCommitRequestPartition(WireStruct, frozen=True):
     """The position of one partition."""
 
-    partition_index: int = wire(INT32, "0+")
-    committed_offset: int = wire(INT64, "0+")
-    committed_leader_epoch: int = wire(INT32, "2+", default=-1, ignorable=True)
-    committed_metadata: str | None = wire(STRING, "0+", nullable="0+")
+    partition_index: Annotated[Int32, wire("0+")] = 0
+    committed_offset: Annotated[Int64, wire("0+")] = 0
+    committed_leader_epoch: Annotated[Int32, wire("2+", ignorable=True)] = -1
+    committed_metadata: Annotated[str | None, wire("0+", nullable="0+")] = ""
 
 
-@value
-class TxnOffsetCommitRequestTopic:
+class TxnOffsetCommitRequestTopic(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "0+")
-    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(array(TxnOffsetCommitRequestPartition), "0+")
+    name: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[TxnOffsetCommitRequestPartition, ...], wire("0+")] = ()
 
 
-@value
-class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], frozen=True):
     """Positions, and the member that consumed up to them."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
 
-    transactional_id: str = wire(STRING, "0+")
-    group_id: str = wire(STRING, "0+")
-    producer_id: int = wire(INT64, "0+")
-    producer_epoch: int = wire(INT16, "0+")
-    generation_id: int = wire(INT32, "3+", default=-1)
-    member_id: str = wire(STRING, "3+")
-    group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
-    topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(array(TxnOffsetCommitRequestTopic), "0+")
+    transactional_id: Annotated[str, wire("0+")] = ""
+    group_id: Annotated[str, wire("0+")] = ""
+    producer_id: Annotated[Int64, wire("0+")] = 0
+    producer_epoch: Annotated[Int16, wire("0+")] = 0
+    generation_id: Annotated[Int32, wire("3+")] = -1
+    member_id: Annotated[str, wire("3+")] = ""
+    group_instance_id: Annotated[str | None, wire("3+", nullable="3+")] = None
+    topics: Annotated[tuple[TxnOffsetCommitRequestTopic, ...], wire("0+")] = ()
 
 
-@value
-class TxnOffsetCommitResponsePartition:
+class TxnOffsetCommitResponsePartition(WireStruct, frozen=True):
     """Whether the position was stored."""
 
-    partition_index: int = wire(INT32, "0+")
-    error_code: int = wire(INT16, "0+")
+    partition_index: Annotated[Int32, wire("0+")] = 0
+    error_code: Annotated[Int16, wire("0+")] = 0
 
 
-@value
-class TxnOffsetCommitResponseTopic:
+class TxnOffsetCommitResponseTopic(WireStruct, frozen=True):
     """The partitions of one topic."""
 
-    name: str = wire(STRING, "0+")
-    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(array(TxnOffsetCommitResponsePartition), "0+")
+    name: Annotated[str, wire("0+")] = ""
+    partitions: Annotated[tuple[TxnOffsetCommitResponsePartition, ...], wire("0+")] = ()
 
 
-@value
-class TxnOffsetCommitResponse(Response):
+class TxnOffsetCommitResponse(Response, frozen=True):
     """One error code per partition."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
 
-    throttle_time_ms: int = wire(INT32, "0+")
-    topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(array(TxnOffsetCommitResponseTopic), "0+")
+    throttle_time_ms: Annotated[Int32, wire("0+")] = 0
+    topics: Annotated[tuple[TxnOffsetCommitResponseTopic, ...], wire("0+")] = ()

@@ -8,7 +8,6 @@ unread. What was heard and what was told to the listener stand in one `story`, i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 import threading
 import time
@@ -17,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
 from kip848_client.model import TopicPartition
@@ -145,11 +146,11 @@ class _Connection:
             _, response = decode_response(header.api_key, answer, api_version=header.api_version)
             if isinstance(response, ApiVersionsResponse):
                 offered = self._coordinator.offered(response.api_keys)
-                response = dataclasses.replace(response, api_keys=offered)
+                response = replace(response, api_keys=offered)
             elif isinstance(response, MetadataResponse):  # nobody is to find the broker behind us
-                brokers = tuple(dataclasses.replace(one, port=self._coordinator.port) for one in response.brokers)
+                brokers = tuple(replace(one, port=self._coordinator.port) for one in response.brokers)
                 topics = response.topics if not self._coordinator.hide_topics else ()
-                response = dataclasses.replace(response, brokers=brokers, topics=topics)
+                response = replace(response, brokers=brokers, topics=topics)
             self.write(encode_response(response, api_version=header.api_version, correlation_id=header.correlation_id))
         else:
             self.write(answer)

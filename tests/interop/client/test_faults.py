@@ -6,11 +6,11 @@ group, the records and the offsets.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker, MemberState
 from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError
@@ -200,7 +200,7 @@ def test_a_shorter_heartbeat_interval_is_obeyed_at_once(broker: EmbeddedBroker, 
     interval_ms = [3_600_000]
     broker.faults.on(
         HEARTBEAT,
-        rewrite(lambda response: dataclasses.replace(response, heartbeat_interval_ms=interval_ms[0])),
+        rewrite(lambda response: replace(response, heartbeat_interval_ms=interval_ms[0])),
         times=ALWAYS,
     )
     consumer = make_impatient().subscribe("orders")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client import TopicPartition
 from kip848_client.error_codes import ErrorCode
@@ -68,7 +68,7 @@ def unstable(request: Any) -> Any:
         )
         for topic in request.groups[0].topics
     )
-    return dataclasses.replace(answer, groups=(dataclasses.replace(answer.groups[0], topics=topics),))
+    return replace(answer, groups=(replace(answer.groups[0], topics=topics),))
 
 
 def test_an_answer_that_leaves_the_partition_out_is_no_answer(
