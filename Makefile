@@ -10,6 +10,7 @@
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
+#   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
 #   make bench    speed, as ratios against peers
 #   make package  build the wheel, install it into a clean environment, run the demo from it
 
@@ -29,7 +30,7 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv simulate mutants demo demo-spark test check format docs transcripts interop bench package clean
+.PHONY: help venv simulate mutants demo demo-spark test check format docs transcripts interop soak bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -103,6 +104,10 @@ transcripts: venv
 
 interop: venv
 	$(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile
+
+# SOAK="--minutes 2 --seed 7" is shorter, and plays a known order of faults.
+soak: venv
+	@$(PYTHON) -m tests.soak $(SOAK)
 
 bench: venv
 	$(PYTHON) -m benchmarks
