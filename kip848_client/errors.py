@@ -13,6 +13,7 @@
     ├── MessageValueError           a value does not fit its field on the wire (caller; also a ValueError)
     ├── DataDirError                the embedded broker's folder cannot be read or written
     │   ├── DataDirLockedError      another process uses it
+    │   ├── DataDirForeignError     it holds files that no broker wrote; untouched
     │   └── DataDirCorruptError     its content is damaged: .file, .position
     ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
     ├── ListenerError               a rebalance listener raised; the cause is attached
@@ -74,6 +75,7 @@ __all__ = [
     "ConnectionLostError",
     "DataDirCorruptError",
     "DataDirError",
+    "DataDirForeignError",
     "DataDirLockedError",
     "ErrorCode",
     "FatalGroupError",
@@ -188,6 +190,10 @@ class DataDirError(Kip848Error):
 
 class DataDirLockedError(DataDirError):
     """Another process, or another broker in this process, uses the folder."""
+
+
+class DataDirForeignError(DataDirError):
+    """The folder holds files and is not marked as a broker's data folder. Nothing in it was touched."""
 
 
 class DataDirCorruptError(DataDirError):

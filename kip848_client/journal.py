@@ -39,7 +39,10 @@ EVENTS: Final[Mapping[str, str]] = {
     "request_failed": "api, error: a handler raised; the client was told UNKNOWN_SERVER_ERROR",
     "connection_refused": "reason: a connection was closed for what it sent, or because there are too many",
     "fault_injected": "api, action, groups, members: a fault rule took a request",
-    "log_repaired": "file, bytes: a torn last entry was cut when the folder was loaded",
+    "data_folder_repaired": "path, what, kept_in: something in the data folder was not as it should be at the start; "
+    "what is no longer served is in kept_in (null if there is none)",
+    "storage_failed": "error: the data folder cannot be written; the first failure in a row, then every ten seconds",
+    "storage_recovered": "the data folder takes what it refused before",
     "member_joined": "topics, instance_id: a member joined, or joined again with epoch 0",
     "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave",
     "member_fenced": "error, sent_epoch: a heartbeat was refused and changed nothing",

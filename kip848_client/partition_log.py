@@ -232,15 +232,9 @@ class PartitionLog:
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE: above the high watermark, or negative but not -1.
         """
-        target = self.high_watermark if before_offset == -1 else before_offset
-        if not 0 <= target <= self.high_watermark:
-            raise BrokerError(
-                f"cannot delete records before offset {before_offset}: the log holds "
-                f"{self._log_start_offset} to {self.high_watermark}",
-                code=ErrorCode.OFFSET_OUT_OF_RANGE,
-            )
-        if target <= self._log_start_offset:
-            return self._log_start_offset
+        target = self.start_after_deletion(before_offset)
+        if target == self._log_start_offset:
+            return target
         self._log_start_offset = target
         dropped = len(self._batches) if target == self._log_end_offset else self._index_of(target)
         if dropped:
@@ -249,6 +243,21 @@ class PartitionLog:
         kept = bisect_right(self._epochs, target, key=_start_of) - 1
         self._epochs = [(self._epochs[kept][0], target), *self._epochs[kept + 1 :]]
         return target
+
+    def start_after_deletion(self, before_offset: int) -> int:
+        """The log start offset that `delete_records` would lead to; changes nothing.
+
+        Raises:
+            BrokerError: as `delete_records`.
+        """
+        target = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= target <= self.high_watermark:
+            raise BrokerError(
+                f"cannot delete records before offset {before_offset}: the log holds "
+                f"{self._log_start_offset} to {self.high_watermark}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        return max(target, self._log_start_offset)
 
     # -- reading -------------------------------------------------------------------------------------------------
 

@@ -6,27 +6,29 @@ they hand their work to that thread and wait for it.
 
 from __future__ import annotations
 
-import base64
 import errno
+import logging
 import os
 import socket
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, assert_never
+
+import msgspec
 
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.authentication import Authentication
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.controls import BrokerControls
+from kip848_client.broker.data_folder import new_cluster_id
 from kip848_client.broker.dispatch import Dispatcher
 from kip848_client.broker.faults import Faults
 from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_log import GroupLog, MemoryGroupLog
 from kip848_client.broker.groups import GroupHost
-from kip848_client.broker.log import DataDir
+from kip848_client.broker.log import DataDir, Repair
 from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.request_log import RequestLog
@@ -46,6 +48,7 @@ from kip848_client.clock import Clock, SystemClock
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
+    DataDirError,
     ForkedProcessError,
     IllegalStateError,
 )
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedBroker"]
 
 ResultT = TypeVar("ResultT")
+
+_log: Final = logging.getLogger("kip848_client.broker")
 
 _FIGURES_TIMEOUT_S: Final = 1.0
 
@@ -133,6 +138,7 @@ class EmbeddedBroker(BrokerControls):
         self._state: BrokerState | None = None
         self._data: DataDir | None = None
         self._memory: _Storage | None = None
+        self._repairs: tuple[Repair, ...] = ()
         self._stop_listening: Callable[[], None] = lambda: None
         self._known_topics: Final = KnownTopics()
         self.requests = RequestLog(
@@ -215,6 +221,11 @@ class EmbeddedBroker(BrokerControls):
         """The port; 0 before the first start if none was asked for."""
         return self._port
 
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was repaired in the data folder when the broker started last; empty if all was as it should be."""
+        return self._repairs
+
     def set_users(self, users: Mapping[str, str]) -> None:
         """Replace the users who may log in: passwords by name. Who is logged in stays until its session ends.
 
@@ -276,8 +287,9 @@ class EmbeddedBroker(BrokerControls):
         self._state, self._server = state, server
         stop_publishing = self._publish_metrics(thread, state)
         self._stop_listening = lambda: (stop_following(), stop_writing(), stop_publishing())[0]
-        for repair in self._data.repairs if self._data is not None else ():
-            self._write_event("log_repaired", {"file": repair.file, "bytes": repair.cut_bytes})
+        self._repairs = () if self._data is None else tuple(self._data.repairs)
+        for repair in self._repairs:
+            self._write_event("data_folder_repaired", msgspec.to_builtins(repair))
         self._write_event(
             "broker_started",
             {
@@ -317,13 +329,14 @@ class EmbeddedBroker(BrokerControls):
     def _open_storage(self) -> _Storage:
         limit = self.config.message_bytes_max
         if self._data_dir is not None:
-            self._data = DataDir.open(self._data_dir)
-            registry = TopicRegistry(self._data, message_bytes_max=limit)
-            cluster_id = self._data.fact("cluster_id", _new_cluster_id)
-            return _Storage(registry, self._data.coordinator_log, GroupConfigStore(self._data), cluster_id)
+            data = self._data = DataDir.open(self._data_dir, flush_messages=self.config.flush_messages)
+            data.on_write_failed = self._storage_failed
+            data.on_write_recovered = self._storage_recovered
+            registry = TopicRegistry(data, message_bytes_max=limit)
+            return _Storage(registry, data.coordinator_log, GroupConfigStore(data), data.cluster_id)
         if self._memory is None:
             registry = TopicRegistry(message_bytes_max=limit)
-            self._memory = _Storage(registry, MemoryGroupLog(), GroupConfigStore(), _new_cluster_id())
+            self._memory = _Storage(registry, MemoryGroupLog(), GroupConfigStore(), new_cluster_id())
         return self._memory
 
     def _close_data(self) -> None:
@@ -360,6 +373,14 @@ class EmbeddedBroker(BrokerControls):
                 "a child may connect to it, but only its parent may call its methods"
             )
         return thread.call(lambda: function(state))
+
+    def _storage_failed(self, error: DataDirError) -> None:
+        _log.error("broker.storage_failed %s; what clients send is refused until it can be written", error)
+        self._write_event("storage_failed", {"error": str(error)})
+
+    def _storage_recovered(self) -> None:
+        _log.warning("broker.storage_recovered the data folder can be written again")
+        self._write_event("storage_recovered", {})
 
     def _publish_metrics(self, thread: LoopThread, state: BrokerState) -> Callable[[], None]:
         from kip848_client.telemetry import publish_coordinator  # here: an import of the broker does not load it
@@ -416,10 +437,6 @@ class _Storage(NamedTuple):
     log: GroupLog
     configs: GroupConfigStore
     cluster_id: str
-
-
-def _new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _create_at_start(topics: TopicRegistry, name: str, partitions: int) -> None:

@@ -56,6 +56,7 @@ class BrokerConfig:
     default_partitions: int = _integer("num.partitions", 1, minimum=1, maximum=100_000)
     delete_topics: bool = _other("delete.topic.enable", True)
     message_bytes_max: int = _integer("message.max.bytes", 1_048_588)
+    flush_messages: int = _integer("log.flush.interval.messages", INT64_MAX, minimum=1, maximum=INT64_MAX)
     fetch_bytes_max: int = _integer("fetch.max.bytes", 57_671_680, minimum=1024)
 
     # Connections

@@ -1,4 +1,4 @@
-"""An append-only file of checksummed entries: write, read back, cut a torn tail, refuse damage elsewhere.
+"""An append-only file of checksummed entries: write, read back, cut a torn tail, tell damage elsewhere.
 
 Knows nothing of what an entry means: that is `log`. Layout, all numbers big endian::
 
@@ -7,22 +7,24 @@ Knows nothing of what an entry means: that is `log`. Layout, all numbers big end
 
 The length has a checksum of its own, so that a damaged length is not mistaken for an entry that was still being
 written. Every append is one write to the operating system, made before the call returns: a killed process loses
-nothing that was acknowledged. There is no fsync, so a power failure may lose the end of a file.
+nothing that was acknowledged. A power failure may lose what was written since the last `append` to the disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from kip848_client.errors import DataDirCorruptError, DataDirError
 
-__all__ = ["EntryFile", "LoadedEntries", "FORMAT_VERSION"]
+__all__ = ["EntryFile", "LoadedEntries", "FORMAT_VERSION", "sync_folder"]
 
 FORMAT_VERSION: Final = 1
 """Written into every file; a reader refuses any other."""
@@ -33,17 +35,18 @@ _ENTRY: Final = struct.Struct(">III")
 _LENGTH: Final = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedEntries:
-    """What a file held.
+class LoadedEntries(msgspec.Struct, frozen=True):
+    """What a file holds.
 
     Attributes:
         payloads: the entries, oldest first.
-        cut_bytes: length of a torn tail that was cut off; 0 if the file was whole.
+        end: where the last of them ends in the file.
+        torn_tail: what follows, an entry that is not complete; empty if the file is whole. See `EntryFile.cut`.
     """
 
     payloads: Sequence[memoryview]
-    cut_bytes: int = 0
+    end: int = 0
+    torn_tail: bytes = b""
 
 
 class EntryFile:
@@ -61,31 +64,75 @@ class EntryFile:
         self._size = 0
         self._broken = False
 
-    def load(self) -> LoadedEntries:
-        """Read every entry; a torn tail is cut off the file.
+    def is_ours(self) -> bool:
+        """Whether it is there, as a file and not as a link to one, and begins as this class begins such a file."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            return self._header.startswith(os.read(fd, _FILE_HEADER_SIZE))
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
 
-        Torn is what a crash can leave: a last entry that is cut short or whose bytes never arrived.
+    def load(self) -> LoadedEntries:
+        """Read every entry, and change nothing.
+
+        A torn tail is what a crash can leave: a last entry that is cut short or whose bytes never arrived. It has to
+        be `cut` before anything is appended.
 
         Raises:
-            DataDirCorruptError: anything else that does not add up; the file is left as it is.
+            DataDirCorruptError: anything else that does not add up.
             DataDirError: the file cannot be read.
         """
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return LoadedEntries(())
-        except OSError as error:
-            raise DataDirError(f"{self.path}: cannot be read: {error.strerror}") from error
-        payloads, good_end = self._parse(data)
-        if good_end < len(data):
-            try:
-                os.truncate(self.path, good_end)
-            except OSError as error:
-                raise DataDirError(f"{self.path}: its torn tail cannot be cut off: {error.strerror}") from error
-        return LoadedEntries(payloads, len(data) - good_end)
+        data = self._read()
+        payloads, end = self._parse(data)
+        return LoadedEntries(payloads, end, data[end:])
 
-    def append(self, payload: bytes) -> None:
+    def cut(self, loaded: LoadedEntries) -> None:
+        """Cut the torn tail of *loaded* off the file. The caller keeps it first.
+
+        Raises:
+            DataDirError: it cannot be cut off.
+        """
+        try:
+            os.truncate(self.path, loaded.end)
+        except OSError as error:
+            raise DataDirError(f"{self.path}: its torn tail cannot be cut off: {error.strerror}") from error
+
+    def salvage(self) -> list[bytes]:
+        """Every entry of a damaged file whose checksums are right, oldest first, wherever damage lies between them.
+
+        Looks at each byte of the damaged stretches: for small files.
+
+        Raises:
+            DataDirError: the file cannot be read.
+        """
+        data = self._read()
+        found = []
+        position = 0
+        while position + _ENTRY.size <= len(data):
+            length, length_crc, payload_crc = _ENTRY.unpack_from(data, position)
+            begin = position + _ENTRY.size
+            payload = data[begin : begin + length]
+            if (
+                length_crc == zlib.crc32(data[position : position + _LENGTH.size])
+                and len(payload) == length
+                and payload_crc == zlib.crc32(payload)
+            ):
+                found.append(payload)
+                position = begin + length
+            else:
+                position += 1
+        return found
+
+    def append(self, payload: bytes, *, to_disk: bool = False) -> None:
         """Write one entry; when this returns the operating system has it.
+
+        Args:
+            to_disk: the disk itself has it, and all before it, when this returns: a power failure cannot take it.
 
         Raises:
             DataDirError: it could not be written whole (a full disk); what was written of it is taken back.
@@ -101,6 +148,8 @@ class EntryFile:
                 rest = b"".join(parts)
                 while written < expected:
                     written += os.write(fd, rest[written:])
+            if to_disk:
+                os.fsync(fd)
         except OSError as error:
             self._take_back()
             raise DataDirError(f"{self.path}: {expected} bytes could not be written: {error.strerror}") from error
@@ -118,11 +167,13 @@ class EntryFile:
             temporary.path.unlink(missing_ok=True)
             for payload in payloads:
                 temporary.append(payload)
-            fd = temporary._open()
-            os.fsync(fd)  # a rename may reach the disk before what it renames
+            os.fsync(temporary._open())  # a rename may reach the disk before what it renames
             temporary.path.replace(self.path)
-        except OSError as error:
-            raise DataDirError(f"{self.path}: cannot be rewritten: {error.strerror}") from error
+        except (OSError, DataDirError) as error:
+            with contextlib.suppress(OSError):
+                temporary.path.unlink(missing_ok=True)
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise DataDirError(f"{self.path}: cannot be rewritten: {reason}") from error
         finally:
             temporary.close()
 
@@ -131,6 +182,14 @@ class EntryFile:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def _read(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise DataDirError(f"{self.path}: cannot be read: {error.strerror}") from error
 
     def _open(self) -> int:
         if self._broken:
@@ -194,7 +253,20 @@ class EntryFile:
 
     def _corrupt(self, what: str, position: int) -> DataDirCorruptError:
         return DataDirCorruptError(
-            f"{what}. Restore the folder from a copy, or move this file away and lose what it holds",
+            f"{what}. Nothing was changed; restore this file from a copy of the folder",
             file=str(self.path),
             position=position,
         )
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -178,7 +178,6 @@ class GroupHost:
                 )
             )
         except DataDirError as error:
-            _log.exception("broker.records_not_kept group_request=%s", type(message).__name__)
             # What cures it is the operator's; until then clients shall keep their state and ask again.
             response = error_response(message, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=str(error))
             if response is None or context.done:
@@ -412,6 +411,8 @@ class GroupHost:
         self._timer = self._timer_deadline_ms = None
         try:
             self._run_due()
+        except DataDirError:  # the folder has told it; what was due stays due
+            self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         except Exception:  # noqa: BLE001 - logged, and tried again below
             # What was due stays due. Without another try no session of any group would ever run out again.
             _log.exception("broker.timer_failed retry_ms=%d", _RETRY_MS)

@@ -1,40 +1,60 @@
 """The folder behind an embedded broker: what survives when its process ends, however it ends.
 
-Owns the layout and the meaning of entries; how entries are written and repaired is `entry_file`. Does not decide what
-is stored: `topics` writes records and topics through `DataDir`, the group host writes through `CoordinatorLog`. ::
+Owns the layout and the meaning of entries; how entries are written is `entry_file`, whose folder it is `data_folder`,
+what a topic's folder holds `topic_folder`. Does not decide what is stored: `topics` writes records and topics through
+`DataDir`, the group host writes through `CoordinatorLog`. ::
 
+    kip848-data-folder.json         the marker: this folder belongs to a broker; its cluster id
     lock                            held while a broker uses the folder; names its process
     cluster.log                     topics, partition counts, configurations, producer ids (JSON entries)
     coordinator.log                 records of groups and offsets: keys and values as in __consumer_offsets
+    topics/<topic id>/topic.json    what cluster.log says about that topic, to restore it from
     topics/<topic id>/<n>.log       records of one partition: batches as sent, and moves of the log start
+    set-aside/                      what is not served: torn tails, damaged files, folders of no topic
 
-Folders of topics that are not in cluster.log (a deletion that was interrupted) are removed on load.
+Removed are only files that a broker wrote for a topic whose deletion stands in cluster.log. If cluster.log is missing
+or damaged, it is written again from its undamaged entries and from the folders of the topics; see `DataDir.repairs`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
+import math
 import os
-import shutil
 import struct
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from kip848_client.broker.entry_file import EntryFile
-from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError, DataDirLockedError
+import msgspec
+
+from kip848_client.broker.cluster_log import (
+    ClusterState,
+    StoredTopic,
+    configs_changed,
+    decode_entry,
+    encode_entry,
+    group_configs_changed,
+    partitions_added,
+    producer_ids_reserved,
+    topic_created,
+    topic_deleted,
+)
+from kip848_client.broker.coordinator_log import CoordinatorLog
+from kip848_client.broker.data_folder import SetAside, claim_folder, release_folder
+from kip848_client.broker.entry_file import EntryFile, sync_folder
+from kip848_client.broker.topic_configs import FLUSH_MESSAGES
+from kip848_client.broker.topic_folder import KIND_RECORDS, TopicFile, TopicFolder, topic_folders
+from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
 from kip848_client.partition_log import PartitionLog
 
-__all__ = ["DataDir", "CoordinatorLog", "StoredTopic", "Repair"]
+__all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
 
 _KIND_CLUSTER: Final = b"c"
 _KIND_COORDINATOR: Final = b"o"
-_KIND_RECORDS: Final = b"r"
 
 _BATCH: Final = 0
 _LOG_START: Final = 1
@@ -42,35 +62,29 @@ _LOG_START: Final = 1
 _OPEN_FILES_MAX: Final = 128
 """Partition files held open at once; the limit of a process is often 1024."""
 
-COMPACT_FROM_RECORDS: Final = 10_000
-"""A coordinator log with fewer records is not worth compacting."""
+NEVER_FLUSH: Final = 2**63 - 1
+"""Kafka's default of ``flush.messages``: the operating system decides when the disk gets what was written."""
 
-_INT32: Final = struct.Struct(">i")
+_TELL_EVERY_S: Final = 10.0
+
 _INT64: Final = struct.Struct(">q")
-_NULL_LENGTH: Final = -1
 
 
-@dataclass(slots=True)
-class StoredTopic:
-    """A topic as the folder knows it."""
-
-    name: str
-    topic_id: UUID
-    partition_count: int
-    configs: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A torn tail that was cut off while loading.
+class Repair(msgspec.Struct, frozen=True):
+    """Something in the folder that was not as it should be when it was loaded, and what was done about it.
 
     Attributes:
-        file: path of the file.
-        cut_bytes: how many bytes were cut.
+        path: the file or folder.
+        what: what was found and done, as a sentence without the path.
+        kept_in: where the bytes are that are no longer served; None if there are none.
     """
 
-    file: str
-    cut_bytes: int
+    path: str
+    what: str
+    kept_in: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}" + (f" (kept in {self.kept_in})" if self.kept_in else "")
 
 
 class DataDir:
@@ -78,46 +92,61 @@ class DataDir:
 
     Attributes:
         path: the folder.
+        cluster_id: the same for the life of the folder.
         coordinator_log: the records of the group coordinator.
-        repairs: torn tails cut off so far; more may come while partitions are loaded.
+        repairs: what was repaired so far; more may come while partitions are loaded.
+        on_write_failed: called with the first of several writes that fail, and again every ten seconds.
+        on_write_recovered: called when as much could be written as was refused.
     """
 
-    def __init__(self, path: Path, lock_fd: int) -> None:
+    def __init__(self, path: Path, lock_fd: int, cluster_id: str, *, flush_messages: int = NEVER_FLUSH) -> None:
         self.path: Final = path
+        self.cluster_id: Final = cluster_id
         self.repairs: list[Repair] = []
+        self.on_write_failed: Callable[[DataDirError], None] = _ignore
+        self.on_write_recovered: Callable[[], None] = _ignore
+        self._refused_size = 0
+        self._tell_again_s = -math.inf
+        self._flush_messages: Final = flush_messages
+        self._unflushed: dict[tuple[UUID, int], int] = {}
+        self._unflushed_decisions = 0
+        self._flushed_topics: set[UUID] = set()
         self._lock_fd = lock_fd
-        self._topics: dict[UUID, StoredTopic] = {}
-        self._facts: dict[str, str] = {}
-        self._group_configs: dict[str, dict[str, str]] = {}
-        self._producer_id_end = 0
+        self._set_aside: Final = SetAside(path)
+        self._state: Final = ClusterState()
         self._cluster = EntryFile(path / "cluster.log", kind=_KIND_CLUSTER)
         self.coordinator_log: Final = CoordinatorLog(
-            EntryFile(path / "coordinator.log", kind=_KIND_COORDINATOR), self._note_repair
+            EntryFile(path / "coordinator.log", kind=_KIND_COORDINATOR),
+            load=self._load_entries,
+            append=self._append_decision,
         )
         self._open_files: OrderedDict[tuple[UUID, int], EntryFile] = OrderedDict()
 
     @classmethod
-    def open(cls, path: Path | str) -> DataDir:
+    def open(cls, path: Path | str, *, flush_messages: int = NEVER_FLUSH) -> DataDir:
         """Lock the folder and read which topics it holds; it is made if it is not there.
 
+        Args:
+            flush_messages: every how many records of a partition its file is flushed to the disk, unless the topic
+                says otherwise; below `NEVER_FLUSH` it holds for topics and groups as well.
+
         Raises:
+            DataDirForeignError: it holds files that no broker wrote; nothing in it was touched.
             DataDirLockedError: another broker uses it.
-            DataDirCorruptError: a file is damaged.
-            DataDirError: it cannot be made, read or written.
+            DataDirError: it cannot be made, read or written, or was written by another version.
         """
         path = Path(path)
+        marker, lock_fd = claim_folder(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise DataDirError(f"{path}: cannot be used as a data folder: {error.strerror}") from error
-        try:
-            _lock(path, lock_fd)
-            data_dir = cls(path, lock_fd)
+            data_dir = cls(path, lock_fd, marker.cluster_id, flush_messages=flush_messages)
+            if data_dir._topics_folder.is_symlink():
+                raise DataDirError(
+                    f"{data_dir._topics_folder}: is a symbolic link, which is not followed, since folders are moved "
+                    "and removed there. Let the data folder as a whole be the link"
+                )
             data_dir._load_cluster()
-            data_dir._remove_orphans()
         except BaseException:
-            os.close(lock_fd)
+            release_folder(lock_fd)
             raise
         return data_dir
 
@@ -129,46 +158,54 @@ class DataDir:
         self._cluster.close()
         self.coordinator_log.close()
         if self._lock_fd >= 0:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same lock open
-            os.close(self._lock_fd)
+            release_folder(self._lock_fd)
             self._lock_fd = -1
 
     # -- topics --------------------------------------------------------------------------------------------------
 
     def topics(self) -> list[StoredTopic]:
         """The topics of the folder, in the order in which they were created."""
-        return list(self._topics.values())
+        return list(self._state.topics.values())
 
     def create_topic(self, name: str, *, topic_id: UUID, partition_count: int, configs: Mapping[str, str]) -> None:
-        """Remember a new topic."""
-        self._write(
-            {
-                "entry": "topic_created",
-                "topic": name,
-                "topic_id": str(topic_id),
-                "partitions": partition_count,
-                "configs": dict(configs),
-            }
-        )
+        """Remember a new topic.
+
+        Raises:
+            DataDirError: it was not written; there is no such topic.
+        """
+        if os.path.lexists(self._topic_folder(topic_id).path):  # left of a topic of the same id that was deleted
+            self._set_folder_aside(self._topic_folder(topic_id), "a topic of its id was deleted, and one is created")
+        self._write(topic_created(StoredTopic(name, topic_id, partition_count, dict(configs))))
+        self._write_topic_file(topic_id)
 
     def set_partition_count(self, topic_id: UUID, partition_count: int) -> None:
-        """Remember that a topic grew."""
-        self._write({"entry": "partitions_added", "topic_id": str(topic_id), "partitions": partition_count})
+        """Remember that a topic grew.
+
+        Raises:
+            DataDirError: it was not written; the topic is as before.
+        """
+        self._write(partitions_added(topic_id, partition_count))
+        self._write_topic_file(topic_id)
 
     def set_topic_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
-        """Remember the whole configuration of a topic."""
-        self._write({"entry": "configs_changed", "topic_id": str(topic_id), "configs": dict(configs)})
+        """Remember the whole configuration of a topic.
+
+        Raises:
+            DataDirError: it was not written; the topic is as before.
+        """
+        self._write(configs_changed(topic_id, configs))
+        self._write_topic_file(topic_id)
 
     def delete_topic(self, topic_id: UUID) -> None:
-        """Forget a topic and remove its files."""
-        partition_count = self._topics[topic_id].partition_count
-        self._write({"entry": "topic_deleted", "topic_id": str(topic_id)})
-        for partition in range(partition_count):
-            file = self._open_files.pop((topic_id, partition), None)
-            if file is not None:
-                file.close()
-        # What cannot be removed now is removed by the next load.
-        shutil.rmtree(self._topic_folder(topic_id), ignore_errors=True)
+        """Forget a topic and remove its files.
+
+        Raises:
+            DataDirError: it was not written; the topic is as before.
+        """
+        self._write(topic_deleted(topic_id))
+        for key in [key for key in self._open_files if key[0] == topic_id]:
+            self._open_files.pop(key).close()
+        self._topic_folder(topic_id).remove()  # what cannot be removed now is looked at by the next load
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -181,10 +218,8 @@ class DataDir:
         """
         log = PartitionLog()
         file = self._records_file(topic_id, partition)
-        loaded = file.load()
-        self._note_repair(file.path, loaded.cut_bytes)
         restore = log.restore
-        for index, payload in enumerate(loaded.payloads):
+        for index, payload in enumerate(self._load_entries(file)):
             try:
                 if payload[0] == _BATCH:
                     restore(bytes(payload[1:]))
@@ -194,31 +229,49 @@ class DataDir:
                     raise ValueError(f"unknown kind of entry {payload[0]}")
             except (BrokerError, ValueError, IndexError, struct.error) as error:
                 raise DataDirCorruptError(
-                    f"entry {index}: {error}. Restore the folder from a copy", file=str(file.path), position=0
+                    f"entry {index}: {error}. Nothing was changed; restore this file from a copy of the folder",
+                    file=str(file.path),
+                    position=0,
                 ) from error
         return log
 
-    def append_batch(self, topic_id: UUID, partition: int, batch: bytes) -> None:
+    def append_batch(self, topic_id: UUID, partition: int, batch: bytes, *, records: int = 1) -> None:
         """Write one stored batch.
+
+        Args:
+            records: how many it holds; after ``flush.messages`` of them the file is flushed to the disk.
 
         Raises:
             DataDirError: it was not written.
         """
-        self._append_record(topic_id, partition, b"\0" + batch)
+        to_disk = False
+        flush_messages = self._state.topics[topic_id].configs.get(FLUSH_MESSAGES, self._flush_messages)
+        if flush_messages != NEVER_FLUSH:
+            unflushed = self._unflushed.get((topic_id, partition), 0) + records
+            to_disk = unflushed >= int(flush_messages)
+            if to_disk and topic_id not in self._flushed_topics:
+                self._flush_topic_folder(topic_id)
+        self._append_record(topic_id, partition, b"\0" + batch, to_disk=to_disk)
+        if flush_messages != NEVER_FLUSH:
+            self._unflushed[topic_id, partition] = 0 if to_disk else unflushed
 
     def set_log_start(self, topic_id: UUID, partition: int, offset: int) -> None:
-        """Remember that everything below *offset* was deleted. The bytes stay in the file."""
+        """Remember that everything below *offset* was deleted. The bytes stay in the file.
+
+        Raises:
+            DataDirError: it was not written.
+        """
         self._append_record(topic_id, partition, b"\1" + _INT64.pack(offset))
 
     # -- configuration of groups ---------------------------------------------------------------------------------
 
     def group_configs(self) -> Mapping[str, Mapping[str, str]]:
         """Group id -> what it overrides."""
-        return self._group_configs
+        return self._state.group_configs
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Remember all that a group overrides; nothing is left of it if *configs* is empty."""
-        self._write({"entry": "group_configs_changed", "group_id": group_id, "configs": dict(configs)})
+        self._write(group_configs_changed(group_id, configs))
 
     # -- small facts ---------------------------------------------------------------------------------------------
 
@@ -228,80 +281,156 @@ class DataDir:
         Returns:
             The first of them.
         """
-        first = self._producer_id_end
-        self._write({"entry": "producer_ids_reserved", "end": first + count})
+        first = self._state.producer_id_end
+        self._write(producer_ids_reserved(first + count))
         return first
 
-    def fact(self, name: str, make: Callable[[], str]) -> str:
-        """A text that stays the same for the life of the folder, such as the cluster id; made when first asked for."""
-        if name not in self._facts:
-            self._write({"entry": "fact", "name": name, "value": make()})
-        return self._facts[name]
+    # -- loading -------------------------------------------------------------------------------------------------
 
-    # -- inside --------------------------------------------------------------------------------------------------
-
-    def _write(self, entry: dict[str, object]) -> None:
-        self._cluster.append(json.dumps(entry, separators=(",", ":")).encode())
-        self._replay(entry)
+    @property
+    def _topics_folder(self) -> Path:
+        return self.path / "topics"
 
     def _load_cluster(self) -> None:
-        loaded = self._cluster.load()
-        self._note_repair(self._cluster.path, loaded.cut_bytes)
-        for index, payload in enumerate(loaded.payloads):
-            try:
-                self._replay(json.loads(bytes(payload)))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise DataDirCorruptError(
-                    f"entry {index} cannot be understood ({error!r}); was it written by a newer version?",
-                    file=str(self._cluster.path),
-                    position=0,
-                ) from error
-
-    def _replay(self, entry: Mapping[str, object]) -> None:
-        kind = entry["entry"]
-        if kind == "fact":
-            self._facts[str(entry["name"])] = str(entry["value"])
-            return
-        if kind == "producer_ids_reserved":
-            self._producer_id_end = _integer(entry["end"])
-            return
-        if kind == "group_configs_changed":
-            self._group_configs.pop(str(entry["group_id"]), None)
-            if configs := _texts(entry["configs"]):
-                self._group_configs[str(entry["group_id"])] = configs
-            return
-        topic_id = UUID(str(entry["topic_id"]))
-        if kind == "topic_created":
-            self._topics[topic_id] = StoredTopic(
-                name=str(entry["topic"]),
-                topic_id=topic_id,
-                partition_count=_integer(entry["partitions"]),
-                configs=_texts(entry["configs"]),
-            )
-        elif kind == "partitions_added":
-            self._topics[topic_id].partition_count = _integer(entry["partitions"])
-        elif kind == "configs_changed":
-            self._topics[topic_id].configs = _texts(entry["configs"])
-        elif kind == "topic_deleted":
-            del self._topics[topic_id]
+        is_behind, damage = self._replay_cluster()
+        restored = self._restore_topics()
+        is_behind = is_behind or bool(restored)
+        entries = [topic_created(topic) for topic in restored]
+        for topic in self._state.topics.values():
+            entries += self._heal_topic(topic, is_behind=is_behind)
+        if is_behind:
+            # Reservations may be lost, too. No broker hands out a million ids each second, so these are new.
+            self._state.producer_id_end = max(self._state.producer_id_end, time.time_ns() // 1000)
+            entries.append(producer_ids_reserved(self._state.producer_id_end))
+        if damage:
+            self._rewrite_cluster(damage, restored)
         else:
-            raise ValueError(f"unknown entry {kind!r}")
+            for entry in entries:
+                self._write(entry)
+        for topic in self._state.topics.values():
+            if self._topic_folder(topic.topic_id).read() != _topic_file(topic):
+                self._write_topic_file(topic.topic_id)
 
-    def _remove_orphans(self) -> None:
-        known = {str(topic_id) for topic_id in self._topics}
-        folder = self.path / "topics"
-        if folder.is_dir():
-            for child in folder.iterdir():
-                if child.name not in known:
-                    shutil.rmtree(child, ignore_errors=True)
+    def _replay_cluster(self) -> tuple[bool, str]:
+        """Replay cluster.log.
 
-    def _topic_folder(self, topic_id: UUID) -> Path:
-        return self.path / "topics" / str(topic_id)
+        Returns:
+            Whether it may lack entries; and why it has to be written again, empty if it has not.
+        """
+        path = self._cluster.path
+        if not path.exists() or not path.stat().st_size:
+            used = self._topics_folder.exists() or (self.path / "coordinator.log").exists()
+            return used, "" if not used else "was empty" if path.exists() else "was missing"
+        try:
+            payloads = self._load_entries(self._cluster)
+        except DataDirCorruptError as error:
+            for salvaged in self._cluster.salvage():
+                with contextlib.suppress(ValueError):  # what has the form of an entry, and is none of ours
+                    self._state.replay(decode_entry(salvaged))
+            return True, f"was damaged at byte {error.position}"
+        for payload in payloads:
+            self._state.replay(decode_entry(payload))
+        return bool(self.repairs), ""  # a tail was cut off
 
-    def _records_file(self, topic_id: UUID, partition: int) -> EntryFile:
-        return EntryFile(self._topic_folder(topic_id) / f"{partition}.log", kind=_KIND_RECORDS)
+    def _restore_topics(self) -> list[StoredTopic]:
+        """Look at the folders of topics that cluster.log does not know: restore the topic, or set the folder aside."""
+        unknown = []
+        for folder in topic_folders(self._topics_folder):
+            if folder.topic_id in self._state.deleted:
+                if not folder.remove():
+                    self._set_folder_aside(folder, "its topic was deleted, and not all of it is a broker's")
+            elif folder.topic_id not in self._state.topics:
+                unknown.append(folder)
+        restored = []
+        names = {topic.name for topic in self._state.topics.values()}
+        for folder in sorted(unknown, key=TopicFolder.modified_ns, reverse=True):
+            try:
+                found = folder.read_to_restore()
+                if found.topic in names:
+                    raise ValueError(f"its topic {found.topic!r} is there under another id")
+            except ValueError as error:
+                self._set_folder_aside(folder, str(error))
+                continue
+            names.add(found.topic)
+            topic = StoredTopic(found.topic, found.topic_id, found.partitions, dict(found.configs))
+            self._state.topics[topic.topic_id] = topic
+            restored.append(topic)
+            self._note(folder.path, f"was not in cluster.log; topic {topic.name!r} is restored from it")
+        return restored
 
-    def _append_record(self, topic_id: UUID, partition: int, payload: bytes) -> None:
+    def _heal_topic(self, topic: StoredTopic, *, is_behind: bool) -> Iterator[dict[str, object]]:
+        """Compare a topic with what its folder says, and yield the entries that cluster.log lacks.
+
+        Args:
+            is_behind: cluster.log may lack entries, so that the folder knows better.
+        """
+        folder = self._topic_folder(topic.topic_id)
+        if not folder.path.is_dir():
+            self._note(folder.path, f"was missing; topic {topic.name!r} begins with no records")
+            return
+        copy = folder.read()
+        count = max([topic.partition_count, *(number + 1 for number in folder.partitions()[-1:])])
+        if copy is not None and copy.topic_id == topic.topic_id:
+            count = max(count, copy.partitions)
+            if is_behind and copy.configs != topic.configs:
+                topic.configs = dict(copy.configs)
+                yield configs_changed(topic.topic_id, topic.configs)
+        if count > topic.partition_count:
+            known, topic.partition_count = topic.partition_count, count
+            self._note(folder.path, f"topic {topic.name!r} has {count} partitions; cluster.log knew of {known}")
+            yield partitions_added(topic.topic_id, count)
+
+    def _rewrite_cluster(self, damage: str, restored: Sequence[StoredTopic]) -> None:
+        path = self._cluster.path
+        kept = self._set_aside.copy(path) if path.exists() and path.stat().st_size else None
+        self._cluster.rewrite(map(encode_entry, self._state.entries()))
+        self._note(
+            path,
+            f"{damage}; it was written again, with {len(self._state.topics)} topics, {len(restored)} of them restored "
+            "from their folders. Settings of single groups may be lost",
+            kept,
+        )
+
+    def _load_entries(self, file: EntryFile) -> Sequence[memoryview]:
+        """The entries of a file; a torn tail is cut off and kept.
+
+        Raises:
+            DataDirCorruptError: the file is damaged elsewhere.
+            DataDirError: it cannot be read, or its tail not be kept.
+        """
+        loaded = file.load()
+        if tail := loaded.torn_tail:
+            kept = self._set_aside.keep_tail(file.path, tail, position=loaded.end)
+            file.cut(loaded)
+            self._note(file.path, f"ended in an incomplete entry; {len(tail)} bytes were cut off", kept)
+        return loaded.payloads
+
+    def _set_folder_aside(self, folder: TopicFolder, why: str) -> None:
+        try:
+            kept = self._set_aside.move(folder.path)
+        except OSError as error:
+            self._note(folder.path, f"is left where it is and not served: {why}; it cannot be moved: {error.strerror}")
+        else:
+            self._note(folder.path, f"was set aside: {why}", kept)
+
+    def _note(self, path: Path, what: str, kept: Path | None = None) -> None:
+        self.repairs.append(Repair(path=str(path), what=what, kept_in=None if kept is None else str(kept)))
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def _write(self, entry: dict[str, object]) -> None:
+        self._append(self._cluster, encode_entry(entry), to_disk=self._flush_messages < NEVER_FLUSH)
+        self._state.replay(entry)
+
+    def _write_topic_file(self, topic_id: UUID, *, to_disk: bool = False) -> None:
+        """Write what the topic's folder says about it. That is a copy: without it the topic is served all the same."""
+        folder = self._topic_folder(topic_id)
+        try:
+            folder.write(_topic_file(self._state.topics[topic_id]), to_disk=to_disk)
+        except OSError as error:
+            self._write_failed(DataDirError(f"{folder.path}: cannot be written: {error.strerror}"), size=1)
+
+    def _append_record(self, topic_id: UUID, partition: int, payload: bytes, *, to_disk: bool = False) -> None:
         key = (topic_id, partition)
         file = self._open_files.get(key)
         if file is None:
@@ -310,123 +439,57 @@ class DataDir:
                 self._open_files.popitem(last=False)[1].close()
         else:
             self._open_files.move_to_end(key)
-        file.append(payload)
+        self._append(file, payload, to_disk=to_disk)
 
-    def _note_repair(self, path: Path, cut_bytes: int) -> None:
-        if cut_bytes:
-            self.repairs.append(Repair(file=str(path), cut_bytes=cut_bytes))
+    def _append(self, file: EntryFile, payload: bytes, *, to_disk: bool = False) -> None:
+        try:
+            file.append(payload, to_disk=to_disk)
+        except DataDirError as error:
+            self._write_failed(error, size=len(payload))
+            raise
+        # A short entry may find room where a long one did not: that is no end of the trouble.
+        if self._refused_size and (len(payload) >= self._refused_size or time.monotonic() >= self._tell_again_s):
+            self._refused_size = 0
+            self._tell_again_s = -math.inf
+            self.on_write_recovered()
 
+    def _append_decision(self, file: EntryFile, payload: bytes) -> None:
+        self._unflushed_decisions += 1
+        to_disk = self._unflushed_decisions >= self._flush_messages
+        self._append(file, payload, to_disk=to_disk)
+        if to_disk:
+            self._unflushed_decisions = 0
 
-class CoordinatorLog:
-    """The coordinator's records, in the order in which they were decided.
+    def _write_failed(self, error: DataDirError, *, size: int) -> None:
+        now_s = time.monotonic()
+        self._refused_size = max(self._refused_size, size)
+        if now_s >= self._tell_again_s:
+            self._tell_again_s = now_s + _TELL_EVERY_S
+            self.on_write_failed(error)
 
-    The records of one decision are one entry: after a crash either all of them are there or none.
-    """
+    def _flush_topic_folder(self, topic_id: UUID) -> None:
+        """Bring a topic's folder and what it says to the disk: records are of no use without it."""
+        self._write_topic_file(topic_id, to_disk=True)
+        folder = self._topic_folder(topic_id).path
+        try:
+            for place in (folder, self._topics_folder, self.path):
+                sync_folder(place)
+        except OSError as error:
+            raise DataDirError(f"{folder}: cannot be flushed to the disk: {error.strerror}") from error
+        self._flushed_topics.add(topic_id)
 
-    def __init__(self, file: EntryFile, note_repair: Callable[[Path, int], None]) -> None:
-        self._file = file
-        self._note_repair = note_repair
+    def _topic_folder(self, topic_id: UUID) -> TopicFolder:
+        return TopicFolder(self._topics_folder / str(topic_id))
 
-    def load(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield every (key, value); a value of None is a tombstone.
-
-        A file that holds mostly values which were replaced later is compacted first, as Kafka compacts
-        ``__consumer_offsets``: the last value of each key stays, in the order of the last changes.
-
-        Raises:
-            DataDirCorruptError: the file is damaged.
-            DataDirError: it cannot be read.
-        """
-        loaded = self._file.load()
-        self._note_repair(self._file.path, loaded.cut_bytes)
-        records: list[tuple[bytes, bytes | None]] = []
-        for index, payload in enumerate(loaded.payloads):
-            try:
-                records += _unpack_records(bytes(payload))
-            except (ValueError, struct.error) as error:
-                raise DataDirCorruptError(
-                    f"entry {index} does not hold coordinator records ({error})", file=str(self._file.path), position=0
-                ) from error
-        if len(records) >= COMPACT_FROM_RECORDS:
-            latest = _latest(records)
-            if len(latest) <= len(records) // 2:
-                self._file.rewrite(_pack_records([record]) for record in latest)
-                records = latest
-        return iter(records)
-
-    def append(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Write the records of one decision as a whole; nothing is written if there are none.
-
-        Raises:
-            DataDirError: they were not written.
-        """
-        payload = _pack_records(records)
-        if payload:
-            self._file.append(payload)
-
-    def close(self) -> None:
-        """Close the file; a later `append` opens it again."""
-        self._file.close()
+    def _records_file(self, topic_id: UUID, partition: int) -> EntryFile:
+        return EntryFile(self._topic_folder(topic_id).records_file(partition), kind=KIND_RECORDS)
 
 
-def _latest(records: Iterable[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-    latest: dict[bytes, bytes] = {}
-    for key, value in records:
-        latest.pop(key, None)
-        if value is not None:
-            latest[key] = value
-    return list(latest.items())
+def _topic_file(topic: StoredTopic) -> TopicFile:
+    return TopicFile(
+        topic=topic.name, topic_id=topic.topic_id, partitions=topic.partition_count, configs=dict(topic.configs)
+    )
 
 
-def _pack_records(records: Iterable[tuple[bytes, bytes | None]]) -> bytes:
-    parts = []
-    for key, value in records:
-        parts += [_INT32.pack(len(key)), key]
-        parts += [_INT32.pack(_NULL_LENGTH)] if value is None else [_INT32.pack(len(value)), value]
-    return b"".join(parts)
-
-
-def _unpack_records(payload: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-    position = 0
-    while position < len(payload):
-        key, position = _unpack_bytes(payload, position)
-        value, position = _unpack_bytes(payload, position)
-        if key is None:
-            raise ValueError("a key is null")
-        yield key, value
-
-
-def _unpack_bytes(payload: bytes, position: int) -> tuple[bytes | None, int]:
-    (length,) = _INT32.unpack_from(payload, position)
-    begin = position + _INT32.size
-    if length == _NULL_LENGTH:
-        return None, begin
-    if length < 0 or begin + length > len(payload):
-        raise ValueError(f"a length of {length} at byte {position} of {len(payload)}")
-    return payload[begin : begin + length], begin + length
-
-
-def _lock(path: Path, lock_fd: int) -> None:
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = ""
-        with contextlib.suppress(OSError, ValueError):
-            holder = f" (process {int(os.pread(lock_fd, 32, 0))})"
-        raise DataDirLockedError(
-            f"{path}: another broker uses this folder{holder}; stop it, or choose another folder"
-        ) from error
-    os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
-
-
-def _integer(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _texts(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is not an object")
-    return {str(name): str(text) for name, text in value.items()}
+def _ignore(*_: object) -> None:
+    pass

@@ -17,6 +17,7 @@ from kip848_client.errors import BrokerError, ErrorCode
 
 __all__ = [
     "TOPIC_CONFIG_DEFAULTS",
+    "FLUSH_MESSAGES",
     "MAX_MESSAGE_BYTES",
     "PARTITION_RACKS",
     "check_topic_configs",
@@ -25,6 +26,7 @@ __all__ = [
     "racks_to_text",
 ]
 
+FLUSH_MESSAGES: Final = "flush.messages"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 PARTITION_RACKS: Final = "kip848.partition.racks"
 """Ours, not Kafka's: where the replicas of each partition are said to be, see `partition_racks`."""
@@ -92,7 +94,7 @@ _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
     "compression.zstd.level": ("3", _integer(-131_072, 22)),
     "delete.retention.ms": ("86400000", _integer(0)),
     "file.delete.delay.ms": ("60000", _integer(0)),
-    "flush.messages": (str(_INT64_MAX), _integer(1)),
+    FLUSH_MESSAGES: (str(_INT64_MAX), _integer(1)),
     "flush.ms": (str(_INT64_MAX), _integer(0)),
     "follower.replication.throttled.replicas": ("", _anything),
     "index.interval.bytes": ("4096", _integer(0, _INT32_MAX)),

@@ -31,7 +31,12 @@ __all__ = [
     "TopicReconfigured",
     "check_topic_name",
     "PARTITIONS_MAX",
+    "STORAGE_FAILED",
 ]
+
+STORAGE_FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+"""What clients are told if the data folder cannot be written. They take it as final and print it, most of them with our
+text; KAFKA_STORAGE_ERROR would make them try again until their own time limit, and print that."""
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one call may create; Kafka's controller has the same limit (``MAX_PARTITIONS_PER_BATCH``)."""
@@ -297,7 +302,7 @@ class TopicRegistry:
         """Store one batch: the folder first, then memory, then whoever waits.
 
         Raises:
-            BrokerError: as `PartitionLog.prepare`; KAFKA_STORAGE_ERROR if the folder could not be written.
+            BrokerError: as `PartitionLog.prepare`; `STORAGE_FAILED` if the folder could not be written.
         """
         assert not topic.deleted, topic.name
         log = topic.partitions[partition]
@@ -307,9 +312,11 @@ class TopicRegistry:
             return prepared
         if self._data_dir is not None:
             try:
-                self._data_dir.append_batch(topic.topic_id, partition, prepared.batch)
+                self._data_dir.append_batch(
+                    topic.topic_id, partition, prepared.batch, records=prepared.header.record_count
+                )
             except DataDirError as error:
-                raise BrokerError(str(error), code=ErrorCode.KAFKA_STORAGE_ERROR) from error
+                raise BrokerError(str(error), code=STORAGE_FAILED) from error
         log.commit(prepared)
         self._watchers.appended(log, len(prepared.batch))
         return prepared
@@ -322,12 +329,13 @@ class TopicRegistry:
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE.
-            DataDirError: it could not be written; the start moved in memory only.
+            DataDirError: it could not be written; the start is as before.
         """
         log = topic.partitions[partition]
-        start = log.delete_records(before_offset)
-        if self._data_dir is not None:
+        start = log.start_after_deletion(before_offset)
+        if self._data_dir is not None and start > log.log_start_offset:
             self._data_dir.set_log_start(topic.topic_id, partition, start)
+        log.delete_records(start)
         self._watchers.gone(log)
         return start
 

@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
                     **security_options(arguments),
                 )
             )
+            for repair in broker.repairs:
+                print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
             ready = json.dumps(
                 {
                     "bootstrap_servers": broker.bootstrap_servers,

@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from kip848_client.broker import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.broker import parse_address, parse_topics, write_whole
 from kip848_client.errors import ConfigError
@@ -84,6 +85,37 @@ def test_a_wrong_option_is_one_line_on_stderr_and_status_1(start: Start) -> None
         "kip848 broker: broker property 'group.consumer.sesion.timeout.ms' is not known; "
         "did you mean 'group.consumer.session.timeout.ms'?\n"
     )
+
+
+def test_what_was_repaired_in_the_data_folder_is_printed(start: Start, tmp_path: Path) -> None:
+    """A person who finds records missing has to learn that files were set aside, and where."""
+    with EmbeddedBroker({"orders": 1}, data_dir=tmp_path / "data"):
+        pass
+    (tmp_path / "data" / "cluster.log").unlink()
+    ready = tmp_path / "ready.json"
+
+    process = start("--data-dir", str(tmp_path / "data"), "--ready-file", str(ready), "--json")
+    wait_for_ready(ready, process)
+    process.terminate()
+    stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+
+    first, second = stderr.splitlines()
+    assert first.startswith(f"kip848 broker: repaired: {tmp_path / 'data' / 'topics'}")
+    assert first.endswith("was not in cluster.log; topic 'orders' is restored from it")
+    assert second.startswith(f"kip848 broker: repaired: {tmp_path / 'data' / 'cluster.log'}: was missing")
+    assert len(stdout.splitlines()) == 1
+
+
+def test_a_folder_that_is_not_a_brokers_is_one_line_on_stderr_and_status_1(start: Start, tmp_path: Path) -> None:
+    """A mistyped --data-dir must end before anything is touched, with the way out."""
+    (tmp_path / "notes.txt").write_text("mine")
+
+    process = start("--data-dir", str(tmp_path))
+    stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+
+    assert (process.returncode, stdout, stderr.count("\n")) == (1, "", 1)
+    assert "it holds notes.txt and no kip848-data-folder.json. Nothing in it was touched" in stderr
+    assert [child.name for child in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_help_lists_the_commands_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_partitions import (
@@ -62,7 +63,5 @@ def _grow(broker: BrokerState, asked: CreatePartitionsTopic, *, validate_only: b
     except BrokerError as error:
         return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=str(error))
     except DataDirError as error:
-        return CreatePartitionsTopicResult(
-            name=asked.name, error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)
-        )
+        return CreatePartitionsTopicResult(name=asked.name, error_code=STORAGE_FAILED, error_message=str(error))
     return CreatePartitionsTopicResult(name=asked.name)

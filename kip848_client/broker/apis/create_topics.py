@@ -14,6 +14,7 @@ from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import effective_topic_configs
+from kip848_client.broker.topics import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
@@ -62,7 +63,7 @@ def _create(broker: BrokerState, asked: CreatableTopic, *, validate_only: bool) 
     except BrokerError as error:
         return _error(asked.name, error)
     except DataDirError as error:
-        return _error(asked.name, BrokerError(str(error), code=ErrorCode.KAFKA_STORAGE_ERROR))
+        return _error(asked.name, BrokerError(str(error), code=STORAGE_FAILED))
     return _created(broker, asked.name, topic_id, partitions, own)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics import STORAGE_FAILED, Topic
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
@@ -84,7 +84,7 @@ def _delete(
         return DeletableTopicResult(
             name=asked.name,
             topic_id=asked.topic_id,
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+            error_code=STORAGE_FAILED,
             error_message=str(error),
         )
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

@@ -17,6 +17,7 @@ from kip848_client.broker.apis._configs import LIST_CONFIGS, ResourceType, check
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
+from kip848_client.broker.topics import STORAGE_FAILED
 from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.incremental_alter_configs import (
@@ -72,7 +73,7 @@ def _answer(
     except ConfigError as error:
         code, message = ErrorCode.INVALID_CONFIG, str(error)
     except DataDirError as error:
-        code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        code, message = STORAGE_FAILED, str(error)
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,

@@ -27,8 +27,12 @@ def a_file(folder: Path, *payloads: bytes) -> Path:
 
 
 def loaded(path: Path) -> tuple[list[bytes], int]:
-    entries = EntryFile(path, kind=b"t").load()
-    return [bytes(payload) for payload in entries.payloads], entries.cut_bytes
+    """The entries of a file, and the length of the torn tail that was cut off it."""
+    file = EntryFile(path, kind=b"t")
+    entries = file.load()
+    if entries.torn_tail:
+        file.cut(entries)
+    return [bytes(payload) for payload in entries.payloads], len(entries.torn_tail)
 
 
 def test_a_file_that_is_not_there_is_empty_and_is_not_made_by_loading(tmp_path: Path) -> None:
@@ -96,6 +100,37 @@ def test_a_last_entry_whose_bytes_are_wrong_is_a_torn_tail(tmp_path: Path) -> No
     assert loaded(path) == ([b"first"], 12 + 6)
 
 
+def test_loading_a_torn_file_leaves_it_as_it_is(tmp_path: Path) -> None:
+    """Broken: bytes are cut off before anybody kept them."""
+    path = a_file(tmp_path, b"first", b"second")
+    torn = path.read_bytes()[:-1]
+    path.write_bytes(torn)
+
+    entries = EntryFile(path, kind=b"t").load()
+
+    assert (entries.end, entries.torn_tail) == (25, torn[25:])
+    assert path.read_bytes() == torn
+
+
+def test_salvaging_finds_every_entry_that_is_whole(tmp_path: Path) -> None:
+    """Broken: one damaged byte in cluster.log costs topics that stand before or behind it."""
+    entries = [b"first", b"second", b"", b"last"]
+    path = a_file(tmp_path, *entries)
+    whole = path.read_bytes()
+    begins = [8, 8 + 17, 8 + 17 + 18, 8 + 17 + 18 + 12, len(whole)]
+
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        path.write_bytes(damaged)
+        hit = next((index for index in range(4) if begins[index] <= position < begins[index + 1]), None)
+
+        salvaged = EntryFile(path, kind=b"t").salvage()
+
+        assert salvaged == [entry for index, entry in enumerate(entries) if index != hit]
+        assert path.read_bytes() == damaged
+
+
 def test_no_changed_byte_before_the_last_entry_goes_unseen(tmp_path: Path) -> None:
     """Broken: damage in the middle of a file is served, or silently cuts off everything behind it."""
     path = a_file(tmp_path, b"first", b"second", b"last")
@@ -107,7 +142,7 @@ def test_no_changed_byte_before_the_last_entry_goes_unseen(tmp_path: Path) -> No
         damaged[position] ^= 0x41
         path.write_bytes(damaged)
 
-        with pytest.raises(DataDirCorruptError, match="Restore the folder from a copy") as error:
+        with pytest.raises(DataDirCorruptError, match="Nothing was changed; restore this file from a copy") as error:
             loaded(path)
 
         assert error.value.file == str(path)
@@ -200,6 +235,7 @@ def test_a_rewrite_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypa
             file.rewrite([b"other"])
     assert loaded(path) == ([b"first"], 0)
 
+    assert [child.name for child in tmp_path.iterdir()] == ["some.log"]
     file.rewrite([b"other", b"more"])
     file.append(b"next")
     file.close()

@@ -1,0 +1,189 @@
+"""What cluster.log says: topics, deletions, settings of groups, reserved producer ids; as entries and as a state.
+
+An entry is a JSON object. `ClusterState.replay` is the only way that the state changes, at a start and afterwards.
+Where the entries are written, and what is done when they are lost, is `log`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from kip848_client.errors import DataDirError
+
+__all__ = [
+    "ClusterState",
+    "StoredTopic",
+    "decode_entry",
+    "encode_entry",
+    "topic_created",
+    "topic_deleted",
+    "partitions_added",
+    "configs_changed",
+    "group_configs_changed",
+    "producer_ids_reserved",
+]
+
+_ENTRIES: Final = {
+    "topic_created",
+    "topic_deleted",
+    "partitions_added",
+    "configs_changed",
+    "group_configs_changed",
+    "producer_ids_reserved",
+}
+"""What an entry of cluster.log may be."""
+
+
+class StoredTopic(msgspec.Struct):
+    """A topic as the folder knows it."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    configs: dict[str, str] = {}
+
+
+class ClusterState:
+    """The sum of all entries.
+
+    Attributes:
+        topics: by id, in the order in which they were created.
+        deleted: ids of topics that were deleted.
+        group_configs: group id -> what it overrides.
+        producer_id_end: no producer id from here on was ever handed out.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[UUID, StoredTopic] = {}
+        self.deleted: set[UUID] = set()
+        self.group_configs: dict[str, dict[str, str]] = {}
+        self.producer_id_end = 0
+
+    def entries(self) -> Iterator[dict[str, object]]:
+        """The fewest entries that lead to this state."""
+        for topic in self.topics.values():
+            yield topic_created(topic)
+        for topic_id in sorted(self.deleted):
+            yield topic_deleted(topic_id)
+        for group_id, configs in self.group_configs.items():
+            yield group_configs_changed(group_id, configs)
+        yield producer_ids_reserved(self.producer_id_end)
+
+    def replay(self, entry: Mapping[str, object]) -> None:
+        """Apply one entry of `decode_entry`.
+
+        Raises:
+            DataDirError: it lacks a field, or a field has another type.
+        """
+        try:
+            self._apply(entry)
+        except (ValueError, KeyError, TypeError) as error:
+            raise _newer(entry, f"cannot be applied ({error!r})") from error
+
+    def _apply(self, entry: Mapping[str, object]) -> None:
+        kind = entry["entry"]
+        if kind == "producer_ids_reserved":
+            self.producer_id_end = max(self.producer_id_end, _integer(entry["end"]))
+            return
+        if kind == "group_configs_changed":
+            self.group_configs.pop(str(entry["group_id"]), None)
+            if configs := _texts(entry["configs"]):
+                self.group_configs[str(entry["group_id"])] = configs
+            return
+        topic_id = UUID(str(entry["topic_id"]))
+        topic = self.topics.get(topic_id)
+        if kind == "topic_created":
+            self.deleted.discard(topic_id)
+            self.topics[topic_id] = StoredTopic(
+                name=str(entry["topic"]),
+                topic_id=topic_id,
+                partition_count=_integer(entry["partitions"]),
+                configs=_texts(entry["configs"]),
+            )
+        elif kind == "topic_deleted":
+            self.topics.pop(topic_id, None)
+            self.deleted.add(topic_id)
+        elif topic is None:
+            pass  # its creation was in a damaged stretch; the topic's folder says all of it
+        elif kind == "partitions_added":
+            topic.partition_count = _integer(entry["partitions"])
+        else:
+            topic.configs = _texts(entry["configs"])
+
+
+def encode_entry(entry: Mapping[str, object]) -> bytes:
+    """The bytes of an entry."""
+    return json.dumps(entry, separators=(",", ":")).encode()
+
+
+def decode_entry(payload: bytes | memoryview) -> Mapping[str, object]:
+    """Read an entry back.
+
+    Raises:
+        ValueError: it is not JSON.
+        DataDirError: this version does not know what to do with it.
+    """
+    entry = json.loads(bytes(payload))
+    if not isinstance(entry, dict) or entry.get("entry") not in _ENTRIES:
+        raise _newer(entry, "cannot be understood")
+    return entry
+
+
+def topic_created(topic: StoredTopic) -> dict[str, object]:
+    """A topic is there, with its whole description."""
+    return {
+        "entry": "topic_created",
+        "topic": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": topic.partition_count,
+        "configs": topic.configs,
+    }
+
+
+def partitions_added(topic_id: UUID, partition_count: int) -> dict[str, object]:
+    """A topic has that many partitions now."""
+    return {"entry": "partitions_added", "topic_id": str(topic_id), "partitions": partition_count}
+
+
+def configs_changed(topic_id: UUID, configs: Mapping[str, str]) -> dict[str, object]:
+    """The whole configuration of a topic."""
+    return {"entry": "configs_changed", "topic_id": str(topic_id), "configs": dict(configs)}
+
+
+def producer_ids_reserved(end: int) -> dict[str, object]:
+    """Producer ids below *end* may be in use."""
+    return {"entry": "producer_ids_reserved", "end": end}
+
+
+def topic_deleted(topic_id: UUID) -> dict[str, object]:
+    """A topic is gone, and its files may be removed."""
+    return {"entry": "topic_deleted", "topic_id": str(topic_id)}
+
+
+def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> dict[str, object]:
+    """All that a group overrides."""
+    return {"entry": "group_configs_changed", "group_id": group_id, "configs": dict(configs)}
+
+
+def _newer(entry: object, what: str) -> DataDirError:
+    return DataDirError(
+        f"cluster.log: the entry {json.dumps(entry)[:80]} {what}; was it written by a newer version of kip848_client? "
+        "Nothing was changed; use that version"
+    )
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    return {str(name): str(text) for name, text in value.items()}
