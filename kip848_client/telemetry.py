@@ -60,6 +60,7 @@ class LogEvent(enum.StrEnum):
     LEAVE_TIMED_OUT = "member.leave_timed_out"
     """timeout_ms: the coordinator did not answer the leave in time."""
     AUTO_COMMIT_FAILED = "member.auto_commit_failed"
+    COMMIT_GAVE_UP = "member.commit_gave_up"
     """offsets, error."""
     ASSIGNOR_FAILED = "member.assignor_failed"
     """group_id, error: a client-side assignor failed, or its result was refused. What it raised follows."""

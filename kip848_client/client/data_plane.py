@@ -68,6 +68,7 @@ __all__ = [
     "is_own_lookup",
     "leader_epoch",
     "public",
+    "public_commit",
     "translate",
 ]
 
@@ -149,14 +150,31 @@ def internal(partition: PublicTopicPartition) -> TopicPartition:
 
 
 def public(partition: TopicPartition, position: OffsetAndMetadata | None = None) -> PublicTopicPartition:
-    """confluent_kafka's name of a partition, with an offset if *position* is given."""
+    """confluent_kafka's name of a partition, with an offset if *position* is given; without metadata.
+
+    Metadata belongs to a commit. librdkafka has no use for it, and what others committed may be text that
+    confluent_kafka cannot carry: see `public_commit`.
+    """
     if position is None:
         return PublicTopicPartition(partition.topic, partition.partition)
     if position.leader_epoch < 0:
-        return PublicTopicPartition(partition.topic, partition.partition, position.offset, position.metadata)
+        return PublicTopicPartition(partition.topic, partition.partition, position.offset)
     return PublicTopicPartition(
-        partition.topic, partition.partition, position.offset, position.metadata, position.leader_epoch
+        partition.topic, partition.partition, position.offset, leader_epoch=position.leader_epoch
     )
+
+
+def public_commit(partition: TopicPartition, position: OffsetAndMetadata) -> PublicTopicPartition:
+    """A committed position with its metadata as confluent_kafka shows it: text up to the first NUL, None for none.
+
+    confluent_kafka commits metadata with the NUL that ends a text in C, and raises ValueError for a text with one.
+    """
+    text = position.metadata.partition("\0")[0]
+    if not text:
+        return public(partition, position)
+    if position.leader_epoch < 0:
+        return PublicTopicPartition(partition.topic, partition.partition, position.offset, text)
+    return PublicTopicPartition(partition.topic, partition.partition, position.offset, text, position.leader_epoch)
 
 
 def leader_epoch(partition: PublicTopicPartition) -> int:

@@ -27,6 +27,7 @@ from kip848_client.member.events import (
     MemberView,
     PositionLost,
     PositionSet,
+    RevokePartitions,
     SubscriptionChanged,
 )
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
@@ -215,7 +216,7 @@ class GroupMember:
         """Commit and wait; None commits all positions. Earlier asynchronous commits end first.
 
         Returns:
-            What was committed.
+            What was committed. Inside on_partitions_revoked, partitions of a topic that was deleted are left out.
 
         Raises:
             CommitFailedError, BrokerError, RequestTimeoutError: it was not, or that is unknown.
@@ -233,7 +234,7 @@ class GroupMember:
         with self.thread.listeners.observer.waiting("kafka.consumer.commit.sync.time.ns.total"):
             self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.thread.clock.now_ms() + timeout_ms)
             self.thread.await_call(call, deadline_s, what="commit")
-        return chosen
+        return call.offsets
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Commit and go on. *callback*, or on_commit of the configuration, runs in a later call; without one a failure
@@ -365,4 +366,5 @@ class GroupMember:
         self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
     ) -> None:
         call.span = self.thread.listeners.observer.commit_began(offsets, kind=kind.value)
-        self.thread.post(CommitRequested(call.call_id, offsets, kind, deadline_ms))
+        revoking = kind is CommitKind.SYNC and isinstance(self.thread.listeners.running, RevokePartitions)
+        self.thread.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))

@@ -374,7 +374,10 @@ class HeartbeatRequestManager:
                 return False
             case CommitDone():
                 automatic = effect.commit_id == AUTOMATIC_COMMIT_ID
-                self._observer.commit_ended(effect.offsets, effect.error, automatic=automatic)
+                if effect.gone:
+                    self._observer.commit_gave_up(effect.gone)
+                if effect.offsets or not effect.gone:
+                    self._observer.commit_ended(effect.offsets, effect.error, automatic=automatic)
                 return self._commits.complete(effect)
             case OffsetsFetched():
                 return self._commits.complete(effect)

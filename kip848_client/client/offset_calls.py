@@ -5,7 +5,7 @@ Part of `Consumer`, apart from it only to keep each file about one thing. Rules 
 
 from __future__ import annotations
 
-from kip848_client.client.data_plane import Message, PublicTopicPartition, internal, public
+from kip848_client.client.data_plane import Message, PublicTopicPartition, internal, public, public_commit
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.ownership import OneThread
@@ -47,7 +47,8 @@ class OffsetCalls:
             on_commit: ``(error or None, partitions)``, called from a later poll(), consume(), commit() or close().
 
         Returns:
-            What was committed, or None if asynchronous.
+            What was committed, or None if asynchronous. Inside on_partitions_revoked, partitions of a topic that was
+            deleted meanwhile are left out, and the log tells of them.
 
         Raises:
             CommitFailedError: the partitions may belong to another member now.
@@ -67,7 +68,9 @@ class OffsetCalls:
     def committed(
         self, partitions: list[PublicTopicPartition], timeout: float | None = None
     ) -> list[PublicTopicPartition]:
-        """Read the group's committed offsets; OFFSET_INVALID where there is none.
+        """Read the group's committed offsets and their metadata; OFFSET_INVALID where there is none.
+
+        Metadata is None if none was committed, and ends before the NUL with which confluent_kafka commits it.
 
         Args:
             timeout: seconds; default.api.timeout.ms if None.
@@ -75,10 +78,13 @@ class OffsetCalls:
         with self._gate:
             wanted = [internal(partition) for partition in partitions]
             found = self._group.committed(wanted, timeout_ms=self._timeout_ms(timeout))
-            return [public(partition, found.get(partition)) for partition in wanted]
+            return [
+                public(partition) if (at := found.get(partition)) is None else public_commit(partition, at)
+                for partition in wanted
+            ]
 
     def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
-        """The next offset that poll() will hand out; OFFSET_INVALID while it is not known."""
+        """The next offset that poll() will hand out; OFFSET_INVALID while it is not known. Without metadata."""
         with self._gate:
             wanted = [internal(partition) for partition in partitions]
             known = self._fetcher.positions(wanted)

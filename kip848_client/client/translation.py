@@ -20,7 +20,7 @@ from kip848_client.client.data_plane import (
     describe_error,
     internal,
     leader_epoch,
-    public,
+    public_commit,
 )
 from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
 from kip848_client.listener import ConsumerRebalanceListener, RebalanceCallback
@@ -141,7 +141,7 @@ def commit_offsets(message: Message | None, offsets: Iterable[PublicTopicPartiti
 
 def public_offsets(offsets: Offsets) -> list[PublicTopicPartition]:
     """Offsets as confluent_kafka's partitions, sorted."""
-    return [public(partition, position) for partition, position in sorted(offsets.items())]
+    return [public_commit(partition, position) for partition, position in sorted(offsets.items())]
 
 
 def public_callback(callback: PublicCommitCallback) -> CommitCallback:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.context import Context
+from kip848_client.member.error_tables import TOPIC_GONE
 from kip848_client.model import NO_EPOCH, ZERO_UUID, OffsetAndMetadata, TopicPartition
 from kip848_client.values import value
 from kip848_client.wire.messages.offset_commit import (
@@ -52,10 +53,12 @@ class CommitResult:
     Args:
         code: of the first partition that failed; TOPIC_AUTHORIZATION_FAILED only if nothing else failed.
         unauthorized: every topic without permission.
+        gone: partitions whose topic does not exist, as far as the coordinator knows.
     """
 
     code: int
     unauthorized: frozenset[str]
+    gone: frozenset[TopicPartition] = frozenset()
 
 
 @value
@@ -111,19 +114,31 @@ def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMet
     return Built(request, max_version)
 
 
-def read_commit(context: Context, response: OffsetCommitResponse) -> CommitResult:
-    """Reduce an answer to the one code that decides."""
-    names = {topic_id: name for name, topic_id in _topic_ids(context).items()}
+def read_commit(
+    request: OffsetCommitRequest, response: OffsetCommitResponse, *, without_gone: bool = False
+) -> CommitResult:
+    """Reduce an answer to *request* to the one code that decides.
+
+    Args:
+        without_gone: partitions of topics that do not exist are no failure; `CommitResult.gone` has them.
+    """
+    names = {topic.topic_id: topic.name for topic in request.topics if topic.topic_id != ZERO_UUID}
     first = ErrorCode.NONE.value
     unauthorized: set[str] = set()
+    gone: set[TopicPartition] = set()
     for topic in response.topics:
+        name = topic.name or names.get(topic.topic_id, str(topic.topic_id))
         for item in topic.partitions:
             if item.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                unauthorized.add(topic.name or names.get(topic.topic_id, str(topic.topic_id)))
+                unauthorized.add(name)
+            elif item.error_code in TOPIC_GONE:
+                gone.add(TopicPartition(name, item.partition_index))
+                if not first and not without_gone:
+                    first = item.error_code
             elif item.error_code and not first:
                 first = item.error_code
     code = first or (ErrorCode.TOPIC_AUTHORIZATION_FAILED.value if unauthorized else ErrorCode.NONE.value)
-    return CommitResult(code, frozenset(unauthorized))
+    return CommitResult(code, frozenset(unauthorized), frozenset(gone))
 
 
 def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Built[OffsetFetchRequest]:

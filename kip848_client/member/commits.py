@@ -3,7 +3,9 @@
 ======================  ==============  =======================  ============================================
 kind                    offsets         deadline                 retries
 ======================  ==============  =======================  ============================================
-SYNC, AUTO_CLOSE        given           given                    retriable codes; a stale epoch once per new epoch
+SYNC, AUTO_CLOSE        given           given                    retriable codes; a stale epoch once per new epoch;
+                                                                 inside on_partitions_revoked not for a topic that is
+                                                                 gone
 ASYNC                   given           none                     none
 AUTO_INTERVAL           all consumed    none                     none; a retriable failure shortens the wait
 AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes and stale epochs
@@ -17,7 +19,7 @@ A SYNC commit is reported after every ASYNC one that was asked for before it.
 
 Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Other than there, a stale epoch does not
 fail a synchronous commit at once, and consumed positions that are committed already are not committed again.
-Rules: R102 to R124, and R153 in docs/protocol.md.
+Rules: R102 to R124, R153 and R176 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
 from kip848_client.values import mutable
-from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 __all__ = ["Commits"]
 
@@ -69,8 +71,12 @@ class _Commit:
     backoff: Backoff
     commit_id: int | None = None
     on_done: Callable[[], None] | None = None
+    revoking: bool = False
+    """Asked for inside on_partitions_revoked: the rebalance waits for it."""
     moved: frozenset[TopicPartition] = frozenset()
     """Taken out, because they are not owned any more."""
+    gone: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    """Taken out, because their topic does not exist any more; only while a rebalance waits."""
     request_id: int | None = None
     sent_epoch: int | None = None
     awaits_epoch: bool = False
@@ -99,6 +105,7 @@ class Commits:
         needed = self._is_news(event.offsets) if event.kind is CommitKind.AUTO_CLOSE else bool(event.offsets)
         commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
         commit.commit_id = event.commit_id
+        commit.revoking = event.revoking
         self._queue.append(commit)
         if not needed:
             self._end(commit, None)
@@ -241,6 +248,11 @@ class Commits:
         commit.moved |= commit.offsets.keys() - kept.keys()
         commit.offsets = kept
 
+    def _take_out_gone(self, commit: _Commit, gone: frozenset[TopicPartition]) -> None:
+        """R176: a rebalance does not wait for a topic that will not come back."""
+        commit.gone.update({key: value for key, value in commit.offsets.items() if key in gone})
+        commit.offsets = {key: value for key, value in commit.offsets.items() if key not in gone}
+
     def _send(self, commit: _Commit) -> None:
         context = self._context
         if commit.kind is CommitKind.AUTO_REVOCATION or (
@@ -259,15 +271,19 @@ class Commits:
             destination=Destination.COORDINATOR,
             timeout_ms=context.config.request_timeout_ms,
             max_version=built.max_version,
-            on_answer=lambda response: self._answered(commit, response, link),
+            on_answer=lambda response: self._answered(commit, built.request, response, link),
             on_failure=lambda failure: self._request_failed(commit, failure),
         )
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 
-    def _answered(self, commit: _Commit, response: OffsetCommitResponse, link: int | None) -> None:
+    def _answered(
+        self, commit: _Commit, request: OffsetCommitRequest, response: OffsetCommitResponse, link: int | None
+    ) -> None:
         commit.request_id = None
-        result = read_commit(self._context, response)
+        result = read_commit(request, response, without_gone=commit.revoking)
+        if commit.revoking and result.gone:
+            self._take_out_gone(commit, result.gone)
         if not result.code:
             self._committed.update(commit.offsets)
             moved = commit.moved
@@ -393,4 +409,4 @@ class Commits:
         if commit in self._queue:
             self._queue.remove(commit)
             assert commit.commit_id is not None, "automatic commits are reported when they end"
-            self._context.emit(CommitDone(commit.commit_id, dict(commit.offsets), commit.error))
+            self._context.emit(CommitDone(commit.commit_id, dict(commit.offsets), commit.error, dict(commit.gone)))

@@ -22,6 +22,7 @@ __all__ = [
     "FindErrorClass",
     "HeartbeatErrorClass",
     "ROUND_CODES",
+    "TOPIC_GONE",
     "RoundErrorClass",
     "commit_error_class",
     "fetch_error_class",
@@ -144,6 +145,12 @@ COMMIT_CODES: Final[dict[int, CommitErrorClass]] = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: CommitErrorClass.RAISE,
 }
 """Codes of OffsetCommit with a row of their own."""
+
+
+TOPIC_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""What a coordinator answers about a topic that was deleted, by name and by id. A member that is subscribed waits for
+the assignment without it: it is no failure of its own.
+"""
 
 
 def commit_error_class(code: int) -> CommitErrorClass:

@@ -197,12 +197,14 @@ class CommitRequested:
     Args:
         commit_id: chosen by the shell; comes back in `CommitDone`.
         deadline_ms: absolute, or None for one attempt without a deadline (ASYNC).
+        revoking: called from inside on_partitions_revoked, so that a rebalance waits for it.
     """
 
     commit_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     kind: CommitKind
     deadline_ms: int | None
+    revoking: bool = False
 
 
 @value
@@ -392,12 +394,15 @@ class CommitDone:
 
     Args:
         commit_id: of the call, or `AUTOMATIC_COMMIT_ID`.
+        offsets: what was committed, or what `error` is about.
         error: None on success.
+        gone: what was given up because its topic does not exist any more; in neither of the other two.
     """
 
     commit_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     error: Kip848Error | None
+    gone: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
 
 @value

@@ -30,6 +30,7 @@ from kip848_client.errors import (
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.commit_requests import FetchResult
 from kip848_client.member.context import Context
+from kip848_client.member.error_tables import TOPIC_GONE
 from kip848_client.member.events import ListOffsets, OffsetsListed, PositionLost, RequestFailed, StartFetching
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.offset_fetches import Lookup, OffsetFetches
@@ -282,8 +283,12 @@ class Positions:
             slot.backoff.follow(backoff)
 
     def _complain(self, failed: dict[TopicPartition, int], what: str) -> None:
-        """Raise what the application can cure; codes that pass by themselves are only retried."""
-        codes = sorted({code for code in failed.values() if code not in RETRIABLE or what == "committed offset"})
+        """Raise what the application can cure; codes that pass by themselves are only retried.
+
+        So is a topic that is gone while the application is subscribed: the next assignment is without it (R177).
+        """
+        quiet = TOPIC_GONE if self._context.subscribed else frozenset()
+        codes = sorted(set(failed.values()) - (quiet if what == "committed offset" else RETRIABLE))
         for code in codes:
             partitions = sorted(key for key, its_code in failed.items() if its_code == code)
             names = ", ".join(str(partition) for partition in partitions)

@@ -21,6 +21,7 @@ from kip848_client.client.data_plane import (
     OFFSET_STORED,
     create_record_consumer,
     public,
+    public_commit,
     translate,
 )
 from kip848_client.client.ownership import OneThread
@@ -392,3 +393,21 @@ def test_callables_make_a_listener_whose_lost_is_revoked_by_default() -> None:
         one.on_partitions_lost(None, [])  # type: ignore[arg-type]
 
     assert heard == ["revoke", "lost"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [("", None), ("\0", None), ("note", "note"), ("note\0", "note"), ("two\0parts", "two")],
+)
+@pytest.mark.parametrize("leader_epoch", [-1, 3])
+def test_metadata_of_a_commit_is_shown_as_text_or_none(stored: str, shown: str | None, leader_epoch: int) -> None:
+    """confluent_kafka commits texts with their NUL, and cannot be given one: poll() raised, and nothing was read."""
+    told = public_commit(P0, OffsetAndMetadata(5, leader_epoch, stored))
+
+    assert (told.offset, told.metadata) == (5, shown)
+    assert told.leader_epoch == (None if leader_epoch < 0 else leader_epoch)
+
+
+def test_positions_for_librdkafka_have_no_metadata() -> None:
+    """They go into send_offsets_to_transaction() as well, which would commit what somebody else noted."""
+    assert public(P0, OffsetAndMetadata(5, 3, "note\0")).metadata is None

@@ -42,7 +42,7 @@ def _(patch: Patch) -> None:
 
 @mutant("a commit that was refused counts as done", "C8")
 def _(patch: Patch) -> None:
-    patch.setattr(commits, "read_commit", lambda *_: CommitResult(0, frozenset()))
+    patch.setattr(commits, "read_commit", lambda *_, **__: CommitResult(0, frozenset()))
 
 
 @mutant("offsets that are not stable yet are asked for without a pause", "C8")

@@ -325,3 +325,38 @@ def test_r153_an_abandoned_fetch_is_not_reported() -> None:
     member.step(CallAbandoned(gone))
     member.answer_fetch({"t-0": 3})
     assert [done.fetch_id for done in member.emitted(OffsetsFetched)] == [call]
+
+
+GONE = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+@pytest.mark.parametrize("code", GONE, ids=lambda code: code.name)
+def test_r176_a_commit_that_holds_up_a_rebalance_does_not_wait_for_a_deleted_topic(code: ErrorCode) -> None:
+    """It used to be retried for a minute, in which no other partition was read, and the member could be removed."""
+    member = revoking()
+    call = member.commit(positions(t_0=5, t_1=6), revoking=True)
+    member.answer_commit({"t-1": code})
+    (done,) = member.emitted(CommitDone)
+    assert (done.commit_id, done.offsets, done.error) == (call, positions(t_0=5), None)
+    assert done.gone == positions(t_1=6)
+
+
+def test_r176_what_else_failed_is_retried_without_the_deleted_topic() -> None:
+    """The partitions that still exist must not lose their commit because a topic is gone."""
+    member = revoking()
+    call = member.commit(positions(t_0=5, t_1=6), revoking=True)
+    member.answer_commit({"t-0": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "t-1": ErrorCode.UNKNOWN_TOPIC_ID})
+    commits(member)
+    member.advance(100)
+    assert commits(member) == [(2, {"t-0": 5})]
+    member.answer_commit()
+    (done,) = member.emitted(CommitDone)
+    assert (done.commit_id, done.offsets, done.gone) == (call, positions(t_0=5), positions(t_1=6))
+
+
+def test_r176_outside_of_the_callback_it_is_retried() -> None:
+    """A broker may learn of a new topic later than others; only a rebalance cannot wait."""
+    member = stable()
+    member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.UNKNOWN_TOPIC_ID)
+    assert member.emitted(CommitDone) == []

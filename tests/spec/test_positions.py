@@ -346,3 +346,12 @@ def test_r154_committed_ends_at_its_deadline_with_the_last_error() -> None:
     assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
     member.answer_fetch({"t-0": 1})
     assert member.fetch_result(call).error is error
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_r177_a_topic_that_vanished_before_its_offsets_were_looked_up_is_no_error(code: ErrorCode) -> None:
+    """Topics are deleted while consumers start; poll() raised, although the next assignment cures it."""
+    member = looking_up(TWO)
+    member.answer_fetch({"t-0": 42}, errors={"t-1": code})
+    assert member.emitted(SurfaceError) == []
+    assert member.history[-1] == "fetch(t-0@42)"

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
 from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
-from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.conftest import QUIET, MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
 
 pytestmark = pytest.mark.interop
@@ -238,3 +238,20 @@ def test_two_consumers_that_swap_partitions_lose_and_double_nothing(
     drive(stay, until=lambda: sum(len(one.delivered) for one in everybody) >= 1000)
 
     assert delivered_once(everybody) == keys_of("orders", 250)
+
+
+def test_metadata_that_confluent_kafka_committed_neither_stops_reading_nor_shows_its_nul(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A group that moves over from confluent_kafka has such offsets: nothing was read, by a member that stayed."""
+    produce("orders", 5)
+    theirs = PlainConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **QUIET})
+    theirs.commit(offsets=[TopicPartition("orders", 0, 2, "note"), TopicPartition("orders", 1, 3)], asynchronous=False)
+    theirs.close()
+
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 15)
+
+    told = consumer.raw.committed([TopicPartition("orders", index) for index in range(3)])
+    assert [(one.offset, one.metadata) for one in told] == [(2, "note"), (3, None), (-1001, None)]
+    assert {one.metadata for one in consumer.raw.position(consumer.raw.assignment())} == {None}

@@ -1,0 +1,72 @@
+"""Topics that are deleted, and created again, under a consumer that reads them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, TopicPartition
+from kip848_client.faults import hold
+from kip848_client.journal import MemoryJournal
+from kip848_client.listener import ListeningConsumer
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Produce, drive
+
+pytestmark = pytest.mark.interop
+
+
+class CommitsWhenRevoked(ConsumerRebalanceListener):
+    """README's own pattern."""
+
+    def __init__(self) -> None:
+        self.committed: list[set[str]] = []
+        self.took_s: list[float] = []
+
+    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        assert isinstance(consumer, Consumer)
+        began_s = time.monotonic()
+        answer = consumer.commit(asynchronous=False)
+        self.took_s.append(time.monotonic() - began_s)
+        self.committed.append({one.topic for one in answer or ()})
+
+
+def test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the_others(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """It was retried for a minute: meanwhile nothing was read, and a short poll interval lost the membership."""
+    broker.create_topic("gone")
+    produce("orders", 5)
+    produce("gone", 5, partitions=[0])
+    journal, listener = MemoryJournal(), CommitsWhenRevoked()
+    consumer = make_consumer(journal=journal, enable_auto_commit=False)
+    consumer.raw.subscribe(["orders", "gone"], listener)
+    drive(consumer, until=lambda: len(consumer.delivered) == 25)
+
+    broker.delete_topic("gone")
+    drive(consumer, until=lambda: "gone" not in {one.topic for one in consumer.raw.assignment()})
+
+    assert listener.committed == [{"orders"}]
+    assert listener.took_s[0] < 30, "half of what a commit has"
+    assert broker.committed("g") == {("orders", index): 5 for index in range(4)}
+    [told] = journal.named("commit_failed")
+    assert told.fields["offsets"] == {"gone-0": 5}
+    produce("orders", 1)
+    drive(consumer, until=lambda: len(consumer.delivered) == 29)
+
+
+def test_a_topic_that_vanishes_before_its_offsets_are_looked_up_is_no_error(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A service subscribes to many topics, and one of them is deleted while it starts: poll() must not raise."""
+    broker.create_topic("gone")
+    produce("orders", 5)
+    rule = broker.faults.on("OffsetFetch", hold(), group="g")
+    consumer = make_consumer().subscribe("orders", "gone")
+    drive(consumer, until=lambda: rule.hits)
+
+    broker.delete_topic("gone")
+    rule.release()
+
+    drive(consumer, until=lambda: len(consumer.delivered) == 20)
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
