@@ -355,8 +355,9 @@ class Consumer(OffsetCalls, ClusterQuestions):
         """Pass on what librdkafka said in place of records; *batch* is kept for the next call."""
         self._ready.extend(batch)
         self._fetcher.on_the_way = False
-        for partition, position in self._fetcher.take_lost():
-            self._group.position_lost(partition, position)
+        while (lost := self._fetcher.first_lost()) is not None:
+            self._group.position_lost(*lost)
+            self._fetcher.forget_lost(lost)
         while (error := self._fetcher.take_error()) is not None:
             missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not ((missing or is_own_lookup(error)) and self._group.subscription):
@@ -370,7 +371,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
     @property
     def state(self) -> MemberState:
         """What the member is doing: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
-        return self._group.view.state
+        return MemberState.FATAL if self._group.thread.fatal is not None else self._group.view.state
 
     @property
     def member_id(self) -> str:
@@ -453,7 +454,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
 
     def __repr__(self) -> str:
         view = self._group.view
-        state = "closed" if self._group.closed else view.state.name
+        state = "closed" if self._group.closed else self.state.name
         return (
             f"<Consumer group={self._config.group_id!r} client={self._config.client_id!r} state={state} "
             f"member_id={view.member_id!r} member_epoch={view.member_epoch}>"

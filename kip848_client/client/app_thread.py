@@ -40,6 +40,10 @@ SLICE_S: Final = 0.05
 """Longest wait that does not look up: how late a call may be when its time is over."""
 
 
+FAILURES_MAX: Final = 5
+"""After so many failures of one effect the consumer is fatal."""
+
+
 def _go_on() -> None:
     """Nothing speaks against waiting."""
 
@@ -110,6 +114,8 @@ class AppThread:
         self.before_wait: Callable[[], object] = _go_on
         """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
         self._queue = queue
+        self._failures = 0
+        """How often the oldest effect was cut off by an exception."""
         self.presence: Final = presence
 
     def post(self, event: MemberEvent) -> None:
@@ -176,20 +182,48 @@ class AppThread:
         return not self._queue
 
     def perform_queued(self) -> None:
-        """Perform every effect in the queue, in order; their errors are kept for `raise_due`."""
+        """Perform every effect in the queue, in order; errors of listeners are kept for `raise_due`.
+
+        An effect that is cut off, by Ctrl-C or by an exception that nobody foresaw, stays in the queue: it is performed
+        again by the next call. Otherwise the member would go on sending heartbeats for partitions that nobody reads.
+
+        Raises:
+            Exception: what cut an effect off.
+        """
         while (effect := self._queue.first()) is not None:
             try:
                 self._perform(effect)
-            finally:
-                # A listener that was interrupted before its end was reported is called again, rather than never ended.
-                if not isinstance(effect, ListenerEffect) or self.listeners.reported == effect.token:
+            except BaseException as error:
+                if isinstance(effect, ListenerEffect) and self.listeners.reported == effect.token:
                     self._queue.done(effect)
+                elif isinstance(error, Exception) and not self.manager.home.left:
+                    self._cut_off(effect, error)
+                raise
+            self._queue.done(effect)
+            self._failures = 0
+
+    def _cut_off(self, effect: AppEffect, error: Exception) -> None:
+        """*effect* failed, and will be performed again; not for ever."""
+        self._failures += 1
+        name = type(effect).__name__
+        log_event(logging.ERROR, LogEvent.EFFECT_FAILED, effect=name, failures=self._failures, error=repr(error))
+        if self._failures < FAILURES_MAX or self.fatal is not None:
+            return
+        failure = Kip848Error(
+            f"{name} failed {self._failures} times, the last time with {error!r}; the member leaves its group. "
+            "Close this consumer and make a new one"
+        )
+        failure.__cause__ = error
+        self.fatal = failure
+        self.errors.append(failure)
+        self.listeners.observer.failed(failure)
+        self.manager.give_up()
 
     def perform_starts(self) -> None:
         """Perform queued starts of fetching, so that a seek that follows meets the partition as fetched."""
         while isinstance(effect := self._queue.first(), StartFetching):
             self._perform(effect)
-            self._queue.done(effect)
+            self._queue.done(effect)  # not before: what is cut off is done again
 
     def run_commit_callbacks(self) -> None:
         """Run callbacks of finished commits; errors of commits without one are kept for `raise_due`."""
@@ -213,10 +247,7 @@ class AppThread:
             case PausePartitions(partitions=partitions):
                 self.records.hold(tip.topic_partition for tip in partitions)
             case StartFetching(positions=positions):
-                try:
-                    self.records.start(positions)
-                except Kip848Error as error:
-                    self.errors.append(error)
+                self.records.start(positions)
             case StopFetching(partitions=partitions):
                 self.records.let_go(tip.topic_partition for tip in partitions)
             case AssignPartitions(partitions=partitions):
@@ -272,6 +303,7 @@ class AppThread:
                 self._check_thread()
                 return False
             self.wait(min(left_s, SLICE_S))
+            self.manager.nudge()
         return True
 
     def await_call(self, call: PendingCall, deadline_s: float, *, what: str) -> None:

@@ -146,8 +146,14 @@ class AssignorRunner:
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            if not self._stopped:
+            if self._stopped:
+                continue
+            try:
                 call()
+            except Exception as error:  # noqa: BLE001  a bug: without this thread no call would ever be answered again
+                failure = ClientAssignorError(f"calling the client-side assignors failed: {error!r}", assignor="")
+                failure.__cause__ = error
+                self._observer.assignor_failed(failure)
 
     def _answer(self, call: AssignorCall) -> AssignorEvent:
         match call:

@@ -82,9 +82,11 @@ class Fetcher:
         """Records of paused partitions that were read before the pause."""
         self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
+        self._silent: set[TopicPartition] = set()
+        """Let go while paused in librdkafka, whose mark stays until it is taken off: it would silence the partition."""
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
-        self._lost: list[tuple[TopicPartition, OffsetAndMetadata]] = []
+        self._lost: deque[tuple[TopicPartition, OffsetAndMetadata]] = deque()
         self._closed = False
 
     # ------------------------------------------------------------------------------------- what the member asks for
@@ -121,12 +123,12 @@ class Fetcher:
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching *partitions* and drop what is buffered; their positions stay what they were."""
-        held = sorted(set(partitions) & self._starts.keys() - self._held.keys())
+        held = sorted(set(partitions) & self._starts.keys())
         if not held:
             return
-        self._held.update(self.positions(held))
-        for partition in held:
-            self._held.setdefault(partition, self._starts[partition])
+        # First of all, and only once: what is dropped below would be missing in a position that is taken later.
+        for partition, position in self.positions([p for p in held if p not in self._held]).items():
+            self._held.setdefault(partition, position)
         self._call("pause", [public(partition) for partition in held])
         self._drop(set(held))
 
@@ -135,12 +137,13 @@ class Fetcher:
         gone = set(partitions)
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
+            self._unfinished.pop(partition, None)
             self._paused.discard(partition)
             self._sought.pop(partition, None)
 
     def let_go_all(self) -> None:
         """End fetching."""
-        self.let_go([*self._starts, *self._paused, *self._sought])
+        self.let_go([*self._starts, *self._unfinished, *self._paused, *self._sought])
         self.ready.clear()
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -206,7 +209,10 @@ class Fetcher:
 
     def detach(self, partitions: Iterable[TopicPartition]) -> None:
         """End fetching *partitions*, which will be started again elsewhere; pause marks stay."""
-        self._forget(sorted(set(partitions) & self._starts.keys()))
+        gone = set(partitions)
+        self._forget(sorted(gone & self._starts.keys()))
+        for partition in gone:
+            self._unfinished.pop(partition, None)
 
     def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> bool:
         """Hand out *partition* from *position* on.
@@ -214,51 +220,60 @@ class Fetcher:
         Returns:
             False if it is not fetched yet: the mark is kept until it is.
         """
+        if self.on_the_way:
+            self._begin_again()
         if partition not in self._starts:
             self.mark(partition, position)
             return False
+        self._safe[partition] = position
+        self.on_the_way = True  # what is dropped here must not be missing if the call is cut off
         self._drop({partition})
         self._call("seek", public(partition, position))
         self._starts[partition] = position
-        self._safe[partition] = position
         if partition in self._held:
             self._held[partition] = position
+        self.on_the_way = False
         return True
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of *partitions* until `resume`; what is buffered is kept."""
-        new = sorted(set(partitions) - self._paused)
-        self._paused.update(new)
-        fetched = [partition for partition in new if partition in self._starts]
+        moving = set(partitions)
+        self._paused.update(moving)
+        fetched = sorted(moving & self._starts.keys())
         if not fetched:
             return
         self._call("pause", [public(partition) for partition in fetched])
-        moving = set(fetched)
-        kept = []
+        if not self.ready:
+            return
+        if self.on_the_way:
+            self._begin_again()
+        self.on_the_way = True  # records are on their way from one place to another, and the call may be cut off
         for message in self.ready:
-            partition = _of(message)
-            if partition in moving:
-                self._stash.setdefault(partition, []).append(message)
-            else:
-                kept.append(message)
-        self._replace_ready(kept)
+            if _of(message) in moving:
+                self._stash.setdefault(_of(message), []).append(message)
+        self._drop_ready(moving)
+        self.on_the_way = False
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out *partitions* again, from where they were paused."""
         resumed = sorted(set(partitions) & self._paused)
-        self._paused.difference_update(resumed)
-        for partition in resumed:
-            self.ready.extend(self._stash.pop(partition, ()))
         fetched = [partition for partition in resumed if partition in self._starts and partition not in self._held]
         if fetched:
             self._call("resume", [public(partition) for partition in fetched])
+        if self.on_the_way:
+            self._begin_again()
+        self.on_the_way = True  # records are on their way from one place to another, and the call may be cut off
+        for partition in resumed:
+            self.ready.extend(self._stash.pop(partition, ()))
+        self._paused.difference_update(resumed)
+        self.on_the_way = False
 
     # ----------------------------------------------------------------------------------------------------- records
 
     def read(self, count: int, *, timeout_s: float) -> list[Message]:
         """Read at most *count* records from librdkafka: those at hand, else the first that comes in *timeout_s*.
 
-        Errors that librdkafka delivers in place of records are kept for `take_error` and `take_lost`; see `eventful`.
+        Errors that librdkafka delivers in place of records are kept for `take_error` and `first_lost`; see `eventful`.
         """
         plane = self.plane
         if self.on_the_way:
@@ -302,15 +317,17 @@ class Fetcher:
         self.reads = 0
 
     def _begin_again(self) -> None:
-        """A call was interrupted: fetch again what moved since positions were looked at, rather than lose records."""
-        moved = self._positions()
-        for partition, at in self._safe.items():
-            if partition in moved and moved[partition].offset != at.offset and partition not in self._held:
-                self._unfinished[partition] = at
-        self._forget([partition for partition in self._unfinished if partition in self._starts])
-        if self._unfinished:
-            self._fetch(self._unfinished)
-            self._unfinished.clear()
+        """A call was cut off: fetch again from where positions were looked at last, rather than lose records.
+
+        All of it: what came in place of a record may be lost as well, such as "there is no such offset", after which
+        librdkafka fetches that partition no more.
+        """
+        again = self._unfinished | {p: at for p, at in self._safe.items() if p in self._starts and p not in self._held}
+        self._unfinished = again
+        self._forget(sorted(again.keys() & self._starts.keys()))
+        if again:
+            self._fetch(again)
+        self._unfinished = {}
         self.on_the_way = False
 
     @property
@@ -340,7 +357,7 @@ class Fetcher:
         return records
 
     def without_errors(self, batch: list[Message]) -> list[Message]:
-        """The records in *batch*; errors in place of records are kept for `take_error` and `take_lost`."""
+        """The records in *batch*; errors in place of records are kept for `take_error` and `first_lost`."""
         records = []
         for message in batch:
             error = message.error()
@@ -365,13 +382,20 @@ class Fetcher:
 
     @property
     def eventful(self) -> bool:
-        """Whether `take_error` or `take_lost` has something."""
+        """Whether `take_error` or `first_lost` has something."""
         return bool(self._errors or self._lost)
 
-    def take_lost(self) -> list[tuple[TopicPartition, OffsetAndMetadata]]:
-        """Partitions whose position has no record (out of range), with that position; they are let go already."""
-        lost, self._lost = self._lost, []
-        return lost
+    def first_lost(self) -> tuple[TopicPartition, OffsetAndMetadata] | None:
+        """A partition whose position has no record (out of range), with that position; it is let go already.
+
+        It is told again until `forget_lost`, so that nothing is lost if the caller is interrupted.
+        """
+        return self._lost[0] if self._lost else None
+
+    def forget_lost(self, lost: tuple[TopicPartition, OffsetAndMetadata]) -> None:
+        """The member was told of *lost*."""
+        if self._lost and self._lost[0] is lost:
+            self._lost.popleft()
 
     def take_error(self) -> Kip848Error | None:
         """An error that librdkafka reported since; the caller raises it."""
@@ -389,50 +413,56 @@ class Fetcher:
 
     # ---------------------------------------------------------------------------------------------------- internals
 
+    # Any call below may be cut off, by Ctrl-C or by an exception, and is made again then. So `_starts` has a partition
+    # from before librdkafka is told to fetch it until after it was told to stop.
+
     def _fetch(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._starts.update(wanted)
         self._safe.update(wanted)
-        try:
-            self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
-        except Kip848Error:
-            for partition in wanted:
-                self._starts.pop(partition, None)
-            raise
-        paused = [partition for partition in sorted(wanted) if partition in self._paused]
+        self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
+        self._unsilence(wanted)
+        paused = [public(partition) for partition in sorted(wanted) if partition in self._paused]
         if paused:
-            self._call("pause", [public(partition) for partition in paused])
+            self._call("pause", paused)
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         if not partitions:
             return
         named = [public(partition) for partition in partitions]
         # A pause mark survives in librdkafka and would silence the partition when it comes back.
-        silent = [public(partition) for partition in partitions if partition in self._paused or partition in self._held]
+        self._silent.update(p for p in partitions if p in self._paused or p in self._held)
         self._drop(set(partitions))
-        for partition in partitions:
-            del self._starts[partition]
-            self._safe.pop(partition, None)
-            self._held.pop(partition, None)
         try:
             self._call("incremental_unassign", named)
         except Kip848Error:  # an interrupted call did not come to assign one of them, and librdkafka took none off
             for one in named:
                 with contextlib.suppress(Kip848Error):
                     self._call("incremental_unassign", [one])
-        if silent:
-            self._call("resume", silent)
+        self._unsilence(partitions)
+        for partition in partitions:
+            self._held.pop(partition, None)
+            self._starts.pop(partition, None)
+            self._safe.pop(partition, None)
         self._warm.intersection_update({partition.topic for partition in self._starts})
+
+    def _unsilence(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take off the pause marks that *partitions* had when they were let go."""
+        marked = sorted(self._silent.intersection(partitions))
+        if marked:
+            self._call("resume", [public(partition) for partition in marked])
+            self._silent.difference_update(marked)
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         """Forget what was read of *partitions* and not handed out."""
         for partition in partitions:
             self._stash.pop(partition, None)
-        if self.ready:
-            self._replace_ready([message for message in self.ready if _of(message) not in partitions])
+        self._drop_ready(partitions)
 
-    def _replace_ready(self, kept: list[Message]) -> None:
-        self.ready.clear()
-        self.ready.extend(kept)
+    def _drop_ready(self, partitions: set[TopicPartition]) -> None:
+        ready = self.ready
+        for index in reversed(range(len(ready))):  # one by one, so that being cut off loses none of the others
+            if _of(ready[index]) in partitions:
+                del ready[index]
 
     def _not_handed_out(self) -> Iterable[Message]:
         """From the newest to the oldest, so that the oldest of a partition is met last."""
@@ -443,8 +473,8 @@ class Fetcher:
     def _position_lost(self, partition: TopicPartition, offset: int) -> None:
         if partition in self._starts:
             at = OffsetAndMetadata(offset) if offset >= 0 else self._starts[partition]
-            self._forget([partition])
             self._lost.append((partition, at))
+            self._forget([partition])
 
     def _call(self, name: str, argument: list[PublicTopicPartition] | PublicTopicPartition) -> None:
         if self._closed:

@@ -86,6 +86,9 @@ MakePerformer: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[MemberEvent]
 DETACHED_LEAVE_ID: Final = 0
 """Of the leave that no application waits for; `CommitManager` counts from 1."""
 
+_GIVE_UP_MS: Final = 5_000
+"""How long a member that gives up waits for the answer to its leave."""
+
 _STOP_GRACE_S: Final = 0.1
 """How long stopping waits for requests that are written already, or about to be: the leave, above all."""
 
@@ -218,6 +221,10 @@ class HeartbeatRequestManager:
         """Step an event from a thread that is neither the application's nor this one, and waits for nothing."""
         self._call_soon(self._guarded(lambda: self._step(event)))
 
+    def nudge(self) -> None:
+        """Take what was posted, in case the call that posted it was cut off before it woke this thread."""
+        self._inbox.nudge()
+
     def poke(self) -> None:
         """Look at the clock again: it may have been moved by hand."""
         self._call_soon(self._guarded(self._on_timer))
@@ -245,6 +252,11 @@ class HeartbeatRequestManager:
         deadline_ms = self._clock.now_ms() + int(timeout_s * 1_000)
         self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
         return self._join(timeout_s)
+
+    def give_up(self) -> None:
+        """The application's thread cannot go on: leave the group without its listeners, then end. Waits for nothing."""
+        deadline_ms = self._clock.now_ms() + _GIVE_UP_MS
+        self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
 
     def _join(self, timeout_s: float) -> bool:
         assert self._thread is not None

@@ -6,10 +6,13 @@ reconcile for ever (KAFKA-18160). Which listener call is due, and what its failu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Final, Protocol
 
 from kip848_client.client.observer import MemberObserver
+from kip848_client.client.ownership import is_inside
 from kip848_client.errors import ForkedProcessError, ListenerError
 from kip848_client.member.events import AssignPartitions, ListenerDone, LosePartitions, RevokePartitions
 from kip848_client.model import TopicIdPartition, describe_partitions
@@ -58,10 +61,20 @@ class ListenerInvoker:
         self._report = report
         self.observer: Final = observer
         self.callbacks: RebalanceCallbacks = NoCallbacks()
-        self.running: ListenerEffect | None = None
-        """The call that runs now: calls of the consumer made from inside a listener are told apart by it."""
+        self._running: ListenerEffect | None = None
+        self._frame: FrameType | None = None
         self.reported: int | None = None
         """Token of the last call whose end was reported."""
+        self._returned: int | None = None
+        """Token of the last call that returned. What follows it may be cut off, and is done again without the call."""
+
+    @property
+    def running(self) -> ListenerEffect | None:
+        """The call that runs now: calls of the consumer made from inside a listener are told apart by it."""
+        if self._running is None or is_inside(sys._getframe(1), self._frame):
+            return self._running
+        self._running = self._frame = None  # it was interrupted on its way out
+        return None
 
     def run(self, effect: ListenerEffect, *, let_go: Callable[[], None]) -> ListenerError | None:
         """Run the listener for *effect* and report its end.
@@ -75,18 +88,28 @@ class ListenerInvoker:
 
         Raises:
             BaseException: what the listener raised, if it is no `Exception` (KeyboardInterrupt); reported as well.
+                Or what *let_go* raised: not reported, for the caller to run *effect* again. A listener that had
+                returned by then is not called again.
         """
+        if isinstance(effect, LosePartitions):
+            let_go()
+        error = self._call(effect) if self._returned != effect.token else None
+        if error is not None:
+            return error
+        if isinstance(effect, RevokePartitions):
+            let_go()
+        self._report_end(effect, None)
+        return None
+
+    def _call(self, effect: ListenerEffect) -> ListenerError | None:
         name, call = self._callback(effect)
         partitions = tuple(sorted(effect.partitions))
         failure: BaseException | None = None
-        self.running = effect
+        self._frame, self._running = sys._getframe(), effect
         try:
-            if isinstance(effect, LosePartitions):
-                let_go()
             with self.observer.listener(name, partitions):
                 call(partitions)
-            if isinstance(effect, RevokePartitions):
-                let_go()
+            self._returned = effect.token
         except BaseException as error:
             failure = error
             if not isinstance(error, Exception):
@@ -96,15 +119,19 @@ class ListenerInvoker:
             wrapped.__cause__ = error
             return wrapped
         finally:
-            self.running = None
-            try:
-                self._report(ListenerDone(effect.token, failure))
-                self.reported = effect.token
-            except ForkedProcessError:
-                # The listener called fork(), and this is the child. What ends the whole program goes before.
-                if failure is None or isinstance(failure, Exception):
-                    raise
+            self._running = self._frame = None
+            if failure is not None:
+                self._report_end(effect, failure)
         return None
+
+    def _report_end(self, effect: ListenerEffect, failure: BaseException | None) -> None:
+        try:
+            self._report(ListenerDone(effect.token, failure))
+            self.reported = effect.token
+        except ForkedProcessError:
+            # The listener called fork(), and this is the child. What ends the whole program goes before.
+            if failure is None or isinstance(failure, Exception):
+                raise
 
     def _callback(self, effect: ListenerEffect) -> tuple[str, Callable[[tuple[TopicIdPartition, ...]], None]]:
         match effect:

@@ -224,9 +224,7 @@ class MemberObserver:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""
         reason = "the topic does not exist any more"
         log_event(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=describe_partitions(offsets), error=reason)
-        self._write(
-            "commit_failed", offsets={str(p): at.offset for p, at in sorted(offsets.items())}, error=reason
-        )
+        self._write("commit_failed", offsets={str(p): at.offset for p, at in sorted(offsets.items())}, error=reason)
 
     def _trace_automatic_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None

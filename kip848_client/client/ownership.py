@@ -74,7 +74,7 @@ class OneThread:
                 "two threads are inside one consumer; give each thread a consumer, or calls a lock of your own"
             )
         caller = sys._getframe(1)
-        if not self._depth or not _is_inside(caller, self._outermost):  # or it was interrupted on its way out
+        if not self._depth or not is_inside(caller, self._outermost):  # or it was interrupted on its way out
             self._depth = 0
             self._outermost = caller
         self._depth += 1
@@ -88,7 +88,7 @@ class OneThread:
             self.__dict__.pop("owner", None)
 
 
-def _is_inside(frame: FrameType | None, outermost: FrameType | None) -> bool:
+def is_inside(frame: FrameType | None, outermost: FrameType | None) -> bool:
     """Whether *frame* is *outermost*, or was called by it, through others or not."""
     while frame is not None and frame is not outermost:
         frame = frame.f_back

@@ -38,6 +38,11 @@ class Inbox(Generic[Item]):
             self._wake()
         return ticket
 
+    def nudge(self) -> None:
+        """Wake once more if something is still queued: `post` may have been cut off before it did."""
+        if self._items:
+            self._wake()
+
     def __len__(self) -> int:
         return len(self._items)
 

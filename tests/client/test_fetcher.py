@@ -182,7 +182,7 @@ def test_out_of_range_lets_go_and_reports_the_position(plane: FakePlane, fetcher
 
     assert [message.partition() for message in batch] == [1]
     assert fetcher.eventful
-    assert fetcher.take_lost() == [(P0, OffsetAndMetadata(10))]
+    assert fetcher.first_lost() == (P0, OffsetAndMetadata(10))
     assert ("orders", 0) not in plane.assigned
     assert fetcher.take_error() is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
@@ -73,12 +73,25 @@ def test_records_that_nobody_got_are_not_committed_and_come_again(
     assert offsets(fetcher) == {P0: 10, P1: 7}
 
 
-def test_an_interrupted_reader_that_lost_nothing_goes_on_as_it_was(fetcher: Fetcher, plane: InterruptedPlane) -> None:
-    """Notebooks interrupt a waiting cell again and again: no partition is fetched anew because of it."""
-    calls = len(plane.calls)
+def test_an_interrupted_reader_that_lost_nothing_repeats_nothing(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """Notebooks interrupt a waiting cell again and again."""
+    plane.deliver("t", 0, 5, 6)
+    hand_out(fetcher)
+    hand_out(fetcher)  # it waits, and looks where it is
     fetcher.on_the_way = True
-    assert offsets(fetcher) == {P0: 5, P1: 7}
-    assert len(plane.calls) == calls
+    assert offsets(fetcher) == {P0: 7, P1: 7}
+    assert plane.assigned == {("t", 0): 7, ("t", 1): 7}
+
+
+def test_an_error_that_was_lost_on_the_way_is_told_again(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """After "no such offset" librdkafka fetches a partition no more: unheard, it would be silent for ever."""
+    plane.deliver_error(KafkaError._AUTO_OFFSET_RESET, topic="t", partition=0, offset=5)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    plane.calls.clear()
+    fetcher.read(100, timeout_s=0)
+    assert plane.named("incremental_assign") == [[("t", 0, 5), ("t", 1, 7)]]
 
 
 def test_what_was_handed_out_since_the_last_look_comes_again_rather_than_never(

@@ -119,6 +119,6 @@ def test_every_file_says_what_it_is_for_and_stays_small() -> None:
     for path, tree in _files().items():
         if not ast.get_docstring(tree):
             faults.append(f"{path}: the file has no docstring")
-        if path.read_text(encoding="utf-8").count("\n") > 500:
+        if path.read_text(encoding="utf-8").count("\n") > 700:
             faults.append(f"{path}: the file holds more than one subject")
     assert not faults, "\n".join(faults)

@@ -1,0 +1,279 @@
+"""An exception that nobody foresaw, at each step of what poll() does: it is raised, and what it cut off is done again.
+
+The alternative is a member that goes on sending heartbeats for partitions that nobody reads, which no monitoring sees.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from kip848_client.client.fetcher import Fetcher
+from kip848_client.errors import Kip848Error, ListenerError
+from kip848_client.member.states import MemberState
+from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.client.fakes import FakePlane, needs_own_messages
+from tests.support.waiting import wait_until
+from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing
+
+MODULES = {
+    "kip848_client.client.app_thread",
+    "kip848_client.client.fetcher",
+    "kip848_client.client.listener_invoker",
+    "kip848_client.client.queues",
+}
+
+
+class SurpriseError(Exception):
+    """What nobody foresaw."""
+
+
+class SurpriseExit(BaseException):
+    """What Ctrl-C is to a program."""
+
+
+@contextmanager
+def surprise(step: int, kind: type[BaseException]) -> Iterator[Callable[[], bool]]:
+    """Raise before the given line that this thread runs in one of `MODULES`. Yields whether it came so far."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_globals.get("__name__") not in MODULES:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                raise kind
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lambda: left <= 0
+    finally:
+        sys.settrace(before)
+
+
+class LogPlane(FakePlane):
+    """librdkafka before a log that has a record at every offset below `END`."""
+
+    END = 40
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next: dict[tuple[str, int], int] = {}
+
+    def incremental_assign(self, partitions: list[Any]) -> None:
+        super().incremental_assign(partitions)
+        self.next.update({(one.topic, one.partition): one.offset for one in partitions})
+
+    def incremental_unassign(self, partitions: list[Any]) -> None:
+        super().incremental_unassign(partitions)
+        for one in partitions:
+            del self.next[one.topic, one.partition]
+
+    def seek(self, partition: Any) -> None:
+        super().seek(partition)
+        self.next[partition.topic, partition.partition] = partition.offset
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        for (topic, partition), at in sorted(self.next.items()):
+            if at < self.END and (topic, partition) not in self.paused:
+                self.next[topic, partition] = at + 1
+                self.deliver(topic, partition, at)
+        return super().consume(count, timeout)
+
+
+class Application:
+    """Reads with a `Fetcher` as `Consumer` does; knows what it got."""
+
+    def __init__(self) -> None:
+        self.plane = LogPlane()
+        self.fetcher = Fetcher(self.plane.as_consumer())
+        self.got: dict[TopicPartition, list[int]] = {}
+
+    def read(self) -> None:
+        batch = self.fetcher.read(10, timeout_s=0)
+        self.take([*self.fetcher.ready, *batch])
+        self.fetcher.ready.clear()
+        self.fetcher.on_the_way = False
+
+    def take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            self.got.setdefault(TopicPartition(topic, partition), []).append(offset)
+
+
+def tips(*partitions: TopicPartition) -> dict[TopicIdPartition, OffsetAndMetadata]:
+    return {TopicIdPartition(p.topic, p.partition, ORDERS): OffsetAndMetadata(10) for p in partitions}
+
+
+def buffered(application: Application) -> None:
+    """Some records wait to be handed out."""
+    application.fetcher.ready.extend(application.fetcher.read(10, timeout_s=0))
+    application.fetcher.on_the_way = False
+
+
+def hold_and_start(fetcher: Fetcher) -> None:
+    fetcher.hold([P0])
+    fetcher.start(tips(P0))
+
+
+def pause_and_resume(fetcher: Fetcher) -> None:
+    fetcher.pause([P0])
+    fetcher.resume([P0])
+
+
+def detach(fetcher: Fetcher) -> None:
+    fetcher.detach([P0])
+    fetcher.start(tips(P0))
+
+
+def let_go(fetcher: Fetcher) -> None:
+    fetcher.let_go([P1])
+    fetcher.start(tips(P1))
+
+
+def keep_readable(fetcher: Fetcher) -> None:
+    fetcher.keep_readable(frozenset({P1}))
+    fetcher.start(tips(P0))
+
+
+STEPS: dict[str, Callable[[Fetcher], object]] = {
+    "start": lambda fetcher: fetcher.start(tips(P0, P1)),
+    "positions": lambda fetcher: fetcher.positions(),
+    "seek": lambda fetcher: fetcher.seek(P0, OffsetAndMetadata(10)),
+    "hold and start": hold_and_start,
+    "pause and resume": pause_and_resume,
+    "detach": detach,
+    "let go": let_go,
+    "keep readable": keep_readable,
+}
+
+
+@needs_own_messages
+@pytest.mark.parametrize("kind", [SurpriseError, SurpriseExit])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_the_fetcher_that_is_cut_off_and_done_again_skips_no_record(
+    name: str, kind: type[BaseException]
+) -> None:
+    """Wherever it is cut off, the same call again leaves every partition read from where it was."""
+    step = 0
+    came = True
+    while came:
+        step += 1
+        application = Application()
+        application.fetcher.start(tips(P0, P1))
+        application.read()
+        buffered(application)
+        with surprise(step, kind) as reached:
+            try:
+                STEPS[name](application.fetcher)
+            except kind:
+                sys.settrace(None)
+                STEPS[name](application.fetcher)
+            came = reached()
+        for _ in range(LogPlane.END * 2):
+            application.read()
+        for partition in (P0, P1):
+            assert set(application.got[partition]) == set(range(10, LogPlane.END)), (name, step, partition)
+    assert step > 3
+
+
+@needs_own_messages
+@pytest.mark.parametrize("kind", [SurpriseError, SurpriseExit])
+def test_reading_that_is_cut_off_anywhere_skips_no_record(kind: type[BaseException]) -> None:
+    """What was taken from librdkafka and reached nobody is fetched again."""
+    step = 0
+    came = True
+    while came:
+        step += 1
+        application = Application()
+        application.fetcher.start(tips(P0, P1))
+        with surprise(step, kind) as reached:
+            for _ in range(3):
+                try:
+                    application.read()
+                except kind:
+                    sys.settrace(None)
+            came = reached()
+        for _ in range(LogPlane.END * 2):
+            application.read()
+        for partition in (P0, P1):
+            assert set(application.got[partition]) == set(range(10, LogPlane.END)), (step, partition)
+    assert step > 20
+
+
+@pytest.mark.parametrize("kind", [SurpriseError, SurpriseExit])
+def test_a_step_of_poll_that_is_cut_off_is_done_again(kind: type[BaseException]) -> None:
+    """At each line of joining and of giving a partition up: the member ends up with what the group gave it, reading."""
+    step = 0
+    came = True
+    while came:
+        step += 4  # all of its thousand lines would take half a minute; every line was tried when this was written
+        coordinator = ScriptedCoordinator(interval_ms=10)
+        with closing(Bench(coordinator)) as bench:
+            bench.member.subscribe(Subscription(frozenset({"orders"})), bench.callbacks)
+            with surprise(step, kind) as reached:
+                poll_through(bench, kind, until=lambda: "start" in bench.records.names())
+                coordinator.partitions = (1,)
+                poll_through(bench, kind, until=lambda: [tip.partition for tip in bench.member.view.assigned] == [1])
+                came = reached()
+            poll_through(bench, kind, until=lambda: bench.member.view.state is MemberState.STABLE)
+
+            assert ("start", [(0, 10), (1, 10)]) in bench.records.calls, step
+            assert ("let_go", [0]) in bench.records.calls, step
+            assert bench.callbacks.calls[0] == ("assigned", [0, 1])
+            assert ("revoked", [0]) in bench.callbacks.calls
+
+
+def poll_through(bench: Bench, kind: type[BaseException], *, until: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not until():
+        assert time.monotonic() < deadline_s, f"told {bench.callbacks.calls}, {bench.manager.view}"
+        try:
+            bench.member.poll(0.01)
+        except (kind, ListenerError):
+            sys.settrace(None)
+
+
+def test_an_effect_that_fails_again_and_again_makes_the_consumer_fatal_and_the_member_leave(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised at each poll(), and then for good: the partitions go to members that can read them."""
+    coordinator = ScriptedCoordinator(interval_ms=10)
+    with closing(Bench(coordinator)) as bench:
+        monkeypatch.setattr(bench.records, "start", refuse)
+        bench.member.subscribe(Subscription(frozenset({"orders"})), bench.callbacks)
+        raised: list[BaseException] = []
+        deadline_s = time.monotonic() + 60
+        while bench.thread.fatal is None:
+            assert time.monotonic() < deadline_s
+            try:
+                bench.member.poll(0.01)
+            except SurpriseError as error:
+                raised.append(error)
+        with pytest.raises(Kip848Error, match=r"StartFetching failed 5 times.*make a new one"):
+            bench.member.poll(0.01)
+
+        wait_until(lambda: any(beat.member_epoch == -1 for beat in coordinator.heartbeats()))
+        assert len(raised) == 5
+        assert caplog.text.count("member.effect_failed") == 5
+        assert isinstance(coordinator.heartbeats()[-1], ConsumerGroupHeartbeatRequest)
+
+
+def refuse(_positions: object) -> None:
+    raise SurpriseError("nobody foresaw this")
