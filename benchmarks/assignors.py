@@ -20,10 +20,10 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
 from report_file import keep, machine, options, table, versions
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupSpec

@@ -13,8 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
@@ -23,8 +24,7 @@ HEARTBEAT_INTERVAL = "group.consumer.heartbeat.interval.ms"
 HEARTBEAT_INTERVAL_MIN = "group.consumer.min.heartbeat.interval.ms"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerProcess:
+class BrokerProcess(msgspec.Struct, frozen=True):
     """A broker that runs, and the number of its process."""
 
     bootstrap_servers: str

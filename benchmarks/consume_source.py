@@ -18,15 +18,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 TOPIC = "bench"
 PARTITIONS = 48
 FILL_TIMEOUT_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A cluster whose topic `TOPIC` has `PARTITIONS` partitions with *records* records in all."""
 
     bootstrap_servers: str

@@ -13,30 +13,28 @@ Secrets are never part of a repr, a log line or an error text: errors show value
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Final
+from typing import ClassVar, Final
+
+import msgspec
 
 from kip848_client.config_assignors import OWN_ASSIGNOR_KEYS, LocalAssignors, read_local_assignors
 from kip848_client.config_keys import DATA_PLANE_KEYS
 from kip848_client.config_reader import ConfigReader, ConfigValue
 from kip848_client.config_security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
-from kip848_client.model import SecuritySettings
-from kip848_client.values import value
+from kip848_client.model import Confidential, SecuritySettings
 
 __all__ = ["BootstrapServer", "ConfigValue", "ConsumerConfig", "nearest_key", "parse_consumer_config"]
 
 
-@value
-class BootstrapServer:
+class BootstrapServer(msgspec.Struct, frozen=True):
     """One entry of bootstrap.servers."""
 
     host: str
     port: int
 
 
-@value
-class ConsumerConfig:
+class ConsumerConfig(Confidential, frozen=True):
     """The checked configuration of one consumer. Times are in ms.
 
     Attributes:
@@ -48,6 +46,8 @@ class ConsumerConfig:
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
         local_assignors: client-side assignors; none if the coordinator assigns.
     """
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"data_plane", "on_commit"})
 
     bootstrap_servers: tuple[BootstrapServer, ...]
     group_id: str
@@ -64,10 +64,10 @@ class ConsumerConfig:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     connection_setup_timeout_ms: int
-    data_plane: Mapping[str, ConfigValue] = field(repr=False)
-    security: SecuritySettings = field(default_factory=SecuritySettings)
-    on_commit: Callable[..., object] | None = field(repr=False, default=None)
-    local_assignors: LocalAssignors = field(default_factory=LocalAssignors)
+    data_plane: Mapping[str, ConfigValue]
+    security: SecuritySettings = msgspec.field(default_factory=SecuritySettings)
+    on_commit: Callable[..., object] | None = None
+    local_assignors: LocalAssignors = msgspec.field(default_factory=LocalAssignors)
 
     @property
     def rebalance_timeout_ms(self) -> int:

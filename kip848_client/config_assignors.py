@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from kip848_client.assignors.interface import PartitionAssignor
 from kip848_client.assignors.loading import load_assignors
 from kip848_client.config_reader import ConfigReader
 from kip848_client.errors import ConfigError
-from kip848_client.values import value
 
 __all__ = ["OWN_ASSIGNOR_KEYS", "LocalAssignors", "read_local_assignors"]
 
@@ -22,8 +23,7 @@ OWN_ASSIGNOR_KEYS: Final = frozenset({_ASSIGNORS, _FALLBACK, _TIMEOUT})
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 
 
-@value
-class LocalAssignors:
+class LocalAssignors(msgspec.Struct, frozen=True):
     """Client-side assignors of one consumer.
 
     Args:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO, TypeAlias
 
+import msgspec
+
 from kip848_client.errors import ProtocolError
-from kip848_client.values import value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,8 +91,7 @@ EVENTS: Final[Mapping[str, str]] = {
 """Event name -> what its fields hold."""
 
 
-@value
-class JournalEvent:
+class JournalEvent(msgspec.Struct, frozen=True):
     """One line of the event log.
 
     Args:
@@ -111,7 +110,7 @@ class JournalEvent:
     client_id: str | None = None
     member_epoch: int | None = None
     group_epoch: int | None = None
-    fields: Mapping[str, JsonValue] = field(default_factory=dict)
+    fields: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.event in EVENTS, f"event {self.event!r} is not listed in journal.EVENTS"

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
 from kip848_client.producer_batches import MESSAGE_BYTES_MAX_DEFAULT, ProducerSequences, check_batch
@@ -57,8 +58,7 @@ class EpochEndOffset(NamedTuple):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedAppend:
+class PreparedAppend(msgspec.Struct, frozen=True):
     """A batch that was checked and is ready to be committed, or a retry of one that is in the log already.
 
     Attributes:

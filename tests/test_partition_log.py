@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,12 +99,11 @@ def test_an_offset_outside_the_log_is_refused(offset: int) -> None:
     assert log.read(5, 100) == b""
 
 
-@dataclass
-class ModelLog:
+class ModelLog(msgspec.Struct):
     """What a log is: batches of records, and a start."""
 
-    batches: list[bytes] = field(default_factory=list)
-    bases: list[int] = field(default_factory=list)
+    batches: list[bytes] = msgspec.field(default_factory=list)
+    bases: list[int] = msgspec.field(default_factory=list)
     end: int = 0
 
     def append(self, batch: bytes, count: int) -> int:

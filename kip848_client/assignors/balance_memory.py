@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.assignors.partitions import NOTHING, Run, fill, split_at
 from kip848_client.assignors.spec import GroupAssignment, GroupSpec, TopicPartitions
@@ -20,8 +22,7 @@ _KEPT: Final = 3
 """Groups that are remembered; the least recently used one is forgotten first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Balanced:
+class _Balanced(msgspec.Struct, frozen=True):
     """A balanced group, all of whose members subscribe to *subscription*.
 
     Args:

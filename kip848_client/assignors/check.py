@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment, TopicSpec
 from kip848_client.errors import InvalidAssignmentError
 from kip848_client.model import TopicIdPartition, describe_partitions
-from kip848_client.values import value
 
 __all__ = ["Violation", "checked", "violations"]
 
@@ -22,8 +23,7 @@ _MOST_NAMED = 20
 """So many partitions or members are named in one complaint; the rest is counted."""
 
 
-@value
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """One thing that is wrong with an assignment.
 
     Args:

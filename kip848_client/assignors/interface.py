@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.model import TopicIdPartition
-from kip848_client.values import value
 
 __all__ = [
     "ASSIGNMENT_INVALID",
@@ -63,8 +63,7 @@ PartitionRef: TypeAlias = NamedPartition | tuple[str, int] | tuple[UUID, int]
 id and the partition."""
 
 
-@value
-class AssignorMetadata:
+class AssignorMetadata(msgspec.Struct, frozen=True):
     """What a member tells the assignor, wherever that runs, about itself.
 
     Args:
@@ -87,8 +86,7 @@ class AssignorMetadata:
             raise ValueError(f"reason is {self.reason}; it must fit into one byte, -128 to 127")
 
 
-@value
-class TopicSpec:
+class TopicSpec(msgspec.Struct, frozen=True):
     """A topic that some member subscribes to."""
 
     topic_id: UUID
@@ -101,8 +99,7 @@ class TopicSpec:
         return tuple(TopicIdPartition(self.name, index, self.topic_id) for index in range(self.partition_count))
 
 
-@value
-class MemberSpec:
+class MemberSpec(msgspec.Struct, frozen=True):
     """One member, as it was when the coordinator took its snapshot of the group.
 
     Args:
@@ -127,8 +124,7 @@ class MemberSpec:
     rack_id: str | None = None
 
 
-@value
-class AssignmentSpec:
+class AssignmentSpec(msgspec.Struct, frozen=True):
     """The group that an assignment is wanted for.
 
     Args:
@@ -164,8 +160,7 @@ class AssignmentSpec:
         return tuple(member_id for member_id, member in self.members.items() if topic in member.subscribed_topics)
 
 
-@value
-class MemberAssignment:
+class MemberAssignment(msgspec.Struct, frozen=True):
     """The whole target of one member, and what its assignor shall hear.
 
     Args:
@@ -187,8 +182,7 @@ class MemberAssignment:
         _check_metadata(self.metadata, self.version)
 
 
-@value
-class GroupAssignment:
+class GroupAssignment(msgspec.Struct, frozen=True):
     """What `PartitionAssignor.assign` returns: the target of every member, or an error.
 
     Args:
@@ -200,7 +194,7 @@ class GroupAssignment:
         ValueError: *error* is out of range.
     """
 
-    members: Mapping[str, MemberAssignment] = field(default_factory=dict)
+    members: Mapping[str, MemberAssignment] = msgspec.field(default_factory=dict)
     error: int = 0
 
     def __post_init__(self) -> None:
@@ -213,8 +207,7 @@ class GroupAssignment:
         return cls({member_id: MemberAssignment(tuple(given)) for member_id, given in partitions.items()})
 
 
-@value
-class ConsumerGroupMetadata:
+class ConsumerGroupMetadata(msgspec.Struct, frozen=True):
     """Who is told of an assignment."""
 
     group_id: str

@@ -8,9 +8,10 @@ Python code, and most ids of one run are the same few objects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.assignors.spec import TopicPartitions
 
@@ -27,8 +28,7 @@ class Run(NamedTuple):
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What members may keep.
 
     Args:

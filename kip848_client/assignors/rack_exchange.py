@@ -10,8 +10,9 @@ optimality condition of a flow of minimum cost).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import msgspec
 
 Counts: TypeAlias = dict[int, int]
 """Kind -> number of partitions; kinds without any are left out."""
@@ -21,8 +22,7 @@ _SLACK: Final = -1
 """Instead of a kind: nothing is given, one member here grows by one and one there shrinks by one."""
 
 
-@dataclass(slots=True)
-class Place:
+class Place(msgspec.Struct):
     """Members that are alike, and what they hold together.
 
     Attributes:
@@ -34,8 +34,8 @@ class Place:
     """
 
     subscription: int
-    held: Counts = field(default_factory=dict)
-    uprooted: Counts = field(default_factory=dict)
+    held: Counts = msgspec.field(default_factory=dict)
+    uprooted: Counts = msgspec.field(default_factory=dict)
     small: int = 0
     large: int = 0
 

@@ -7,9 +7,10 @@ members is then described without making 10,000 objects, and parts that did not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.errors import Kip848Error
 
@@ -25,8 +26,7 @@ class AssignorError(Kip848Error):
     """An assignor cannot compute a target from what it was given."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
+class GroupSpec(msgspec.Struct, frozen=True):
     """One group, as an assignor sees it.
 
     Args:
@@ -42,10 +42,10 @@ class GroupSpec:
 
     subscriptions: Mapping[str, tuple[UUID, ...]]
     topics: Mapping[UUID, int]
-    target: GroupAssignment = field(default_factory=dict)
-    instance_ids: Mapping[str, str] = field(default_factory=dict)
-    rack_ids: Mapping[str, str] = field(default_factory=dict)
-    partition_racks: Mapping[UUID, Sequence[frozenset[str]]] = field(default_factory=dict)
+    target: GroupAssignment = msgspec.field(default_factory=dict)
+    instance_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    rack_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    partition_racks: Mapping[UUID, Sequence[frozenset[str]]] = msgspec.field(default_factory=dict)
 
 
 class ServerAssignor(Protocol):

@@ -14,12 +14,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+import msgspec
+
 from kip848_client.assignors.check import violations
 from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.suite_groups import describe, extreme_groups, grown, held_by, joined, large_group, left
 from kip848_client.assignors.suite_groups import random_group as draw_group
 from kip848_client.model import TopicIdPartition
-from kip848_client.values import value
 
 __all__ = ["CheckResult", "SuiteReport", "assert_sound", "run_suite"]
 
@@ -27,8 +28,7 @@ _REST_AFTER: Final = 3
 """So many runs on its own result an assignor may take until nothing moves any more."""
 
 
-@value
-class CheckResult:
+class CheckResult(msgspec.Struct, frozen=True):
     """One line of the report.
 
     Args:
@@ -44,8 +44,7 @@ class CheckResult:
     detail: str
 
 
-@value
-class SuiteReport:
+class SuiteReport(msgspec.Struct, frozen=True):
     """The whole report of one assignor."""
 
     assignor: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kip848_client.assignors.check import checked
 from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec

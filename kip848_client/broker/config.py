@@ -9,38 +9,23 @@ Two profiles. ``default`` is made for tests: short intervals, wide ranges, the c
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
-from kip848_client.coordinator.config import CoordinatorConfig
+import msgspec
+
+from kip848_client.coordinator.config import CoordinatorConfig, Property, properties_of
 from kip848_client.errors import ConfigError
 
 __all__ = ["BrokerConfig", "Profile", "PROPERTY_NAMES"]
 
 Profile = Literal["default", "kafka"]
 
-INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 
-class _Property(NamedTuple):
-    name: str
-    minimum: int = 0
-    maximum: int = INT32_MAX
-
-
-def _integer(name: str, default: int, *, minimum: int = 0, maximum: int = INT32_MAX) -> Any:
-    return dataclasses.field(default=default, metadata={"property": _Property(name, minimum, maximum)})
-
-
-def _other(name: str, default: object) -> Any:
-    return dataclasses.field(default=default, metadata={"property": _Property(name)})
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting, with the default of the profile ``default``. Times are milliseconds unless the name says more.
 
     Source:
@@ -48,32 +33,32 @@ class BrokerConfig:
         profile ``kafka``. Names that start with ``kip848.`` are ours.
     """
 
-    coordinator: CoordinatorConfig = dataclasses.field(default_factory=CoordinatorConfig)
+    coordinator: CoordinatorConfig = msgspec.field(default_factory=CoordinatorConfig)
     """Everything about groups and offsets."""
 
     # Topics and records
-    auto_create_topics: bool = _other("auto.create.topics.enable", False)
-    default_partitions: int = _integer("num.partitions", 1, minimum=1, maximum=100_000)
-    delete_topics: bool = _other("delete.topic.enable", True)
-    message_bytes_max: int = _integer("message.max.bytes", 1_048_588)
-    flush_messages: int = _integer("log.flush.interval.messages", INT64_MAX, minimum=1, maximum=INT64_MAX)
-    fetch_bytes_max: int = _integer("fetch.max.bytes", 57_671_680, minimum=1024)
+    auto_create_topics: Annotated[bool, Property("auto.create.topics.enable")] = False
+    default_partitions: Annotated[int, Property("num.partitions", minimum=1, maximum=100_000)] = 1
+    delete_topics: Annotated[bool, Property("delete.topic.enable")] = True
+    message_bytes_max: Annotated[int, Property("message.max.bytes")] = 1_048_588
+    flush_messages: Annotated[int, Property("log.flush.interval.messages", minimum=1, maximum=INT64_MAX)] = INT64_MAX
+    fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
     # Connections
-    frame_bytes_max: int = _integer("socket.request.max.bytes", 104_857_600, minimum=1024)
-    request_bytes_max: int = _integer("kip848.request.max.bytes", 8_388_608, minimum=1024)
-    connections_max: int = _integer("max.connections", 512, minimum=1)
-    connection_idle_ms_max: int = _integer("connections.max.idle.ms", 600_000, minimum=1, maximum=INT64_MAX)
-    incomplete_frame_ms_max: int = _integer("kip848.incomplete.frame.max.ms", 30_000, minimum=1)
-    unauthenticated_bytes_max: int = _integer("sasl.server.max.receive.size", 524_288, minimum=1024)
-    connections_reauth_ms_max: int = _integer("connections.max.reauth.ms", 0, maximum=INT64_MAX)
-    failed_authentication_delay_ms: int = _integer("connection.failed.authentication.delay.ms", 100)
-    authentication_ms_max: int = _integer("kip848.authentication.max.ms", 30_000, minimum=1)
-    unanswered_requests_max: int = _integer("kip848.unanswered.requests.max", 100, minimum=1)
+    frame_bytes_max: Annotated[int, Property("socket.request.max.bytes", minimum=1024)] = 104_857_600
+    request_bytes_max: Annotated[int, Property("kip848.request.max.bytes", minimum=1024)] = 8_388_608
+    connections_max: Annotated[int, Property("max.connections", minimum=1)] = 512
+    connection_idle_ms_max: Annotated[int, Property("connections.max.idle.ms", minimum=1, maximum=INT64_MAX)] = 600_000
+    incomplete_frame_ms_max: Annotated[int, Property("kip848.incomplete.frame.max.ms", minimum=1)] = 30_000
+    unauthenticated_bytes_max: Annotated[int, Property("sasl.server.max.receive.size", minimum=1024)] = 524_288
+    connections_reauth_ms_max: Annotated[int, Property("connections.max.reauth.ms", maximum=INT64_MAX)] = 0
+    failed_authentication_delay_ms: Annotated[int, Property("connection.failed.authentication.delay.ms")] = 100
+    authentication_ms_max: Annotated[int, Property("kip848.authentication.max.ms", minimum=1)] = 30_000
+    unanswered_requests_max: Annotated[int, Property("kip848.unanswered.requests.max", minimum=1)] = 100
 
     # Ours
-    request_log_entries_max: int = _integer("kip848.request.log.max.entries", 10_000)
-    request_log_bytes_max: int = _integer("kip848.request.log.max.bytes", 16_777_216, maximum=INT64_MAX)
+    request_log_entries_max: Annotated[int, Property("kip848.request.log.max.entries")] = 10_000
+    request_log_bytes_max: Annotated[int, Property("kip848.request.log.max.bytes", maximum=INT64_MAX)] = 16_777_216
 
     @property
     def client_assignors(self) -> bool:
@@ -98,25 +83,25 @@ class BrokerConfig:
             if name in _COORDINATOR_NAMES:
                 for_coordinator[name] = _text(value)
             elif name in _FIELDS:
-                values[_FIELDS[name].name] = _parse(_FIELDS[name], value)
+                field = _FIELDS[name]
+                values[field] = _parse(_PROPERTIES[field], value, default=getattr(_DEFAULTS, field))
             else:
                 raise ConfigError(f"broker property {name!r} is not known{_suggestion(name)}")
         return cls(coordinator=CoordinatorConfig.from_properties(for_coordinator, profile=profile), **values)
 
     def properties(self) -> dict[str, str]:
         """All settings under Kafka's names, as text (what DescribeConfigs shows)."""
-        own = {name: _text(getattr(self, field.name)) for name, field in _FIELDS.items()}
+        own = {name: _text(getattr(self, field)) for name, field in _FIELDS.items()}
         groups = {
-            item.metadata["name"]: _text(getattr(self.coordinator, item.name))
-            for item in dataclasses.fields(self.coordinator)
-            if "name" in item.metadata
+            item.name: _text(getattr(self.coordinator, field))
+            for field, item in properties_of(CoordinatorConfig).items()
         }
         return own | groups
 
 
-_FIELDS: Final[dict[str, dataclasses.Field[Any]]] = {
-    item.metadata["property"].name: item for item in dataclasses.fields(BrokerConfig) if "property" in item.metadata
-}
+_DEFAULTS: Final = BrokerConfig()
+_PROPERTIES: Final = properties_of(BrokerConfig)
+_FIELDS: Final = {item.name: field for field, item in _PROPERTIES.items()}
 
 _COORDINATOR_NAMES: Final = CoordinatorConfig.property_names()
 
@@ -124,10 +109,10 @@ PROPERTY_NAMES: Final = frozenset(_FIELDS) | _COORDINATOR_NAMES
 """Every property name that `BrokerConfig.parse` takes."""
 
 
-def _parse(field: dataclasses.Field[Any], value: object) -> object:
-    name, minimum, maximum = field.metadata["property"]
+def _parse(item: Property, value: object, *, default: object) -> object:
+    name, minimum, maximum = item.name, item.minimum, item.maximum
     text = _text(value).strip()
-    if isinstance(field.default, bool):
+    if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"broker property {name}: {value!r} is not true or false")
         return text.lower() == "true"

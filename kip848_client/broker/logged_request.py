@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kip848_client.error_codes import error_name
 from kip848_client.journal import JsonValue
@@ -19,8 +20,7 @@ Outcome = Literal["waiting", "answered", "no_answer", "closed"]
 """``waiting``: not answered yet. ``no_answer``: it has none, or a fault took it. ``closed``: the connection went."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
+class LoggedRequest(msgspec.Struct, frozen=True):
     """One request as it stood when it was looked at.
 
     Attributes:

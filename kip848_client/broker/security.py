@@ -9,12 +9,11 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from kip848_client.errors import ConfigError
-from kip848_client.values import value
+from kip848_client.model import Confidential
 from kip848_client.wire.sasl_plain import PlainServer
 from kip848_client.wire.sasl_scram import SCRAM_MECHANISMS
 from kip848_client.wire.tls import load_identity
@@ -25,8 +24,7 @@ BROKER_MECHANISMS: Final = (PlainServer.mechanism, *SCRAM_MECHANISMS)
 """SASL mechanisms that the embedded broker can offer."""
 
 
-@value
-class BrokerTls:
+class BrokerTls(Confidential, frozen=True):
     """TLS of an embedded broker. PEM files.
 
     Args:
@@ -36,14 +34,15 @@ class BrokerTls:
         client_ca: given, clients must show a certificate that this authority signed.
     """
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"key_password"})
+
     certificate: str | os.PathLike[str]
     key: str | os.PathLike[str] | None = None
-    key_password: str | None = field(default=None, repr=False)
+    key_password: str | None = None
     client_ca: str | os.PathLike[str] | None = None
 
 
-@value
-class BrokerSasl:
+class BrokerSasl(Confidential, frozen=True):
     """Who may log in to an embedded broker, and how.
 
     Args:
@@ -54,7 +53,9 @@ class BrokerSasl:
         ConfigError: no user, an empty password, or a mechanism that is not offered.
     """
 
-    users: Mapping[str, str] = field(repr=False)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"users"})
+
+    users: Mapping[str, str]
     mechanisms: tuple[str, ...] = tuple(SCRAM_MECHANISMS)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ which member was asked to compute the target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.wire.messages import consumer_group_describe as wire
@@ -14,8 +14,7 @@ from kip848_client.wire.messages import consumer_group_describe as wire
 __all__ = ["GroupSnapshot", "MemberSnapshot"]
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSnapshot:
+class MemberSnapshot(msgspec.Struct, frozen=True):
     """One member.
 
     Attributes:
@@ -44,8 +43,7 @@ class MemberSnapshot:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class GroupSnapshot(msgspec.Struct, frozen=True):
     """A consumer group at one moment.
 
     Attributes:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.clock import Clock
@@ -32,8 +33,7 @@ class TimerHandle(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class BrokerState:
+class BrokerState(msgspec.Struct, eq=False):
     """The broker as its request handlers see it.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from kip848_client.broker.append_watchers import AppendWatchers, Watch
 from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, check_topic_configs
@@ -46,8 +47,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PRODUCER_ID_BLOCK: Final = 1000
 
 
-@dataclass(slots=True, eq=False)
-class Topic:
+class Topic(msgspec.Struct, eq=False):
     """One incarnation of a topic.
 
     Attributes:
@@ -59,7 +59,7 @@ class Topic:
     name: str
     topic_id: uuid.UUID
     partitions: list[PartitionLog]
-    configs: dict[str, str] = field(default_factory=dict)
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
     deleted: bool = False
 
     @property
@@ -68,30 +68,26 @@ class Topic:
         return len(self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreated:
+class TopicCreated(msgspec.Struct, frozen=True):
     """A topic is there that was not there before."""
 
     topic: Topic
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAdded:
+class PartitionsAdded(msgspec.Struct, frozen=True):
     """A topic grew; `previous_count` is its former number of partitions."""
 
     topic: Topic
     previous_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(msgspec.Struct, frozen=True):
     """A topic is gone. One of the same name may come, under another id."""
 
     topic: Topic
 
 
-@dataclass(frozen=True, slots=True)
-class TopicReconfigured:
+class TopicReconfigured(msgspec.Struct, frozen=True):
     """The configuration of a topic is another one."""
 
     topic: Topic

@@ -10,13 +10,15 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import inspect
 import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.assignors import library
 from kip848_client.assignors.check import checked
@@ -110,7 +112,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(dataclasses.asdict(report) | {"passed": report.passed}))
+        print(json.dumps(msgspec.to_builtins(report) | {"passed": report.passed}))
     else:
         print("\n".join(report_lines(report)))
     return 0 if report.passed else 1
@@ -142,10 +144,10 @@ def _show(arguments: argparse.Namespace) -> int:
         change = "it assigned"
     fresh = _group(members, topics, racks)
     merged = {
-        m: dataclasses.replace(member, target=before.members[m].target) if m in before.members else member
+        m: replace(member, target=before.members[m].target) if m in before.members else member
         for m, member in fresh.members.items()
     }
-    after = _assigned(make(), dataclasses.replace(fresh, members=merged))
+    after = _assigned(make(), replace(fresh, members=merged))
     was, became = holding_of(before), holding_of(after)
     if arguments.svg is not None:
         try:
@@ -175,8 +177,8 @@ def _holding(spec: AssignmentSpec, texts: list[str]) -> AssignmentSpec:
             if topic not in spec.topics or not index.isdecimal() or int(index) >= spec.topics[topic].partition_count:
                 raise ConfigError(f"--hold {text}: {part!r} is no TOPIC:NUMBER of this group")
             partitions.append(spec.topics[topic].partitions[int(index)])
-        members[name] = dataclasses.replace(members[name], target=tuple(sorted(partitions)))
-    return dataclasses.replace(spec, members=members)
+        members[name] = replace(members[name], target=tuple(sorted(partitions)))
+    return replace(spec, members=members)
 
 
 def _assigned(assignor: PartitionAssignor, spec: AssignmentSpec) -> AssignmentSpec:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 _Tag = TypeVar("_Tag")
 
@@ -24,8 +25,7 @@ class CountedRun(NamedTuple):
     carriers: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
+class OffsetRange(msgspec.Struct, frozen=True):
     """Consecutive offsets of one partition, both ends included."""
 
     partition: int
@@ -41,8 +41,7 @@ class OffsetRange:
         return f"partition {self.partition}: offsets {self.first_offset}..{self.last_offset}"
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(msgspec.Struct, frozen=True):
     """Records counted twice.
 
     Args:
@@ -55,8 +54,7 @@ class Duplicate:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Disappearance:
+class Disappearance(msgspec.Struct, frozen=True):
     """A worker that went without leaving, and how far the group knew it had come.
 
     Args:
@@ -69,8 +67,7 @@ class Disappearance:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The outcome: `ok` if every record was counted, and twice only where a crash explains it.
 
     Args:

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Final, Self, TypeAlias
+
+import msgspec
 
 from kip848_client.cli.demo_reports import Report, Troubled, parse_line
 from kip848_client.errors import ProtocolError
@@ -20,16 +21,14 @@ LEAVE_TIMEOUT_S: Final = 15.0
 STDERR_LINES_KEPT: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """A worker reported something."""
 
     worker: str
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A worker's process is gone, and everything it had written was passed on before.
 
     Args:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from kip848_client.cli.demo_ledger import CountedRun
 from kip848_client.errors import ProtocolError
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """The process runs and is about to subscribe."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """What the consumer says of itself; written when it changed.
 
     Args:
@@ -35,8 +34,7 @@ class Status:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """A rebalance listener ran.
 
     Args:
@@ -47,27 +45,23 @@ class Moved:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """One batch was counted. Nothing of it is committed yet."""
 
     runs: tuple[CountedRun, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """Everything counted so far is committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Troubled:
+class Troubled(msgspec.Struct, frozen=True):
     """Something was refused or raised."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """The consumer is closed; the process ends."""
 
 
@@ -90,7 +84,7 @@ def to_line(report: Report) -> bytes:
     if isinstance(report, Counted):
         fields["runs"] = [(run.partition, run.first_offset, " ".join(run.carriers)) for run in report.runs]
     else:
-        fields.update(asdict(report))
+        fields.update(msgspec.structs.asdict(report))
     return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 

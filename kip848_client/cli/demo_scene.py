@@ -10,8 +10,9 @@ import enum
 import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kip848_client.cli.demo_ledger import Disappearance, Ledger
 from kip848_client.cli.demo_processes import Ended, News, Said
@@ -41,8 +42,7 @@ class Fate(enum.Enum):
         return self in {Fate.LEFT, Fate.KILLED, Fate.REMOVED, Fate.FAILED}
 
 
-@dataclass(slots=True)
-class WorkerView:
+class WorkerView(msgspec.Struct):
     """One worker. `owned` is what it said last; for a killed one that is what the coordinator still holds for it."""
 
     name: str
@@ -55,8 +55,7 @@ class WorkerView:
     stderr: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(msgspec.Struct, frozen=True):
     """From the first change of the group epoch until all members had what the coordinator wanted them to have."""
 
     reason: str
@@ -65,8 +64,7 @@ class Rebalance:
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One line of what happened.
 
     Args:
@@ -78,8 +76,7 @@ class Line:
     text: str
 
 
-@dataclass(slots=True)
-class Scene:
+class Scene(msgspec.Struct):
     """The state of the demo.
 
     Args:
@@ -90,16 +87,16 @@ class Scene:
     partitions: int
     flights: int
     started_ms: int
-    ledger: Ledger = field(default_factory=Ledger)
-    workers: dict[str, WorkerView] = field(default_factory=dict)
-    produced: dict[int, int] = field(default_factory=dict)
-    committed: dict[int, int] = field(default_factory=dict)
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    workers: dict[str, WorkerView] = msgspec.field(default_factory=dict)
+    produced: dict[int, int] = msgspec.field(default_factory=dict)
+    committed: dict[int, int] = msgspec.field(default_factory=dict)
     group_state: str = "Empty"
     group_epoch: int = 0
-    members: set[str] = field(default_factory=set)
+    members: set[str] = msgspec.field(default_factory=set)
     """Client ids that the coordinator counts as members."""
-    rebalances: list[Rebalance] = field(default_factory=list)
-    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=LINES_KEPT))
+    rebalances: list[Rebalance] = msgspec.field(default_factory=list)
+    lines: deque[Line] = msgspec.field(default_factory=lambda: deque(maxlen=LINES_KEPT))
     lines_said: int = 0
     act: str = ""
     """What is going on, in a sentence."""

@@ -14,11 +14,12 @@ What is asked of brokers: `groups_queries`.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, Progress, ask
 from kip848_client.cli.properties import add_client_arguments, read_properties
@@ -168,14 +169,14 @@ def _number(value: int | None) -> str:
 def _plain(item: _Answer) -> object:
     if isinstance(item, str):
         return item
-    plain = dataclasses.asdict(item)
+    plain: dict[str, Any] = msgspec.to_builtins(item)
     if isinstance(item, GroupDescription):
         for member in plain["members"]:
-            member["assigned"] = [partition._asdict() for partition in member["assigned"]]
-            member["target"] = [partition._asdict() for partition in member["target"]]
+            member["assigned"] = [TopicPartition(*pair)._asdict() for pair in member["assigned"]]
+            member["target"] = [TopicPartition(*pair)._asdict() for pair in member["target"]]
     if isinstance(item, GroupDescription | GroupLag):
         plain["progress"] = [
-            {**row.pop("partition")._asdict(), **row, "lag": progress.lag}
+            {**TopicPartition(*row.pop("partition"))._asdict(), **row, "lag": progress.lag}
             for row, progress in zip(plain["progress"], item.progress, strict=True)
         ]
     if isinstance(item, GroupLag):

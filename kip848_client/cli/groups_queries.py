@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
@@ -39,8 +40,7 @@ AnswerT = TypeVar("AnswerT")
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(msgspec.Struct, frozen=True):
     """One group as ListGroups tells it."""
 
     group_id: str
@@ -49,8 +49,7 @@ class GroupListing:
     protocol_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(msgspec.Struct, frozen=True):
     """One member.
 
     Args:
@@ -68,8 +67,7 @@ class MemberDescription:
     target: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far a group has come in one partition.
 
     Args:
@@ -89,8 +87,7 @@ class Progress:
         return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(msgspec.Struct, frozen=True):
     """One group: its members and its progress, sorted by partition."""
 
     group_id: str
@@ -102,8 +99,7 @@ class GroupDescription:
     progress: tuple[Progress, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupLag(msgspec.Struct, frozen=True):
     """How far one group has come, sorted by partition."""
 
     group_id: str

@@ -13,8 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kip848_client.simulation.coverage import Cell
 from kip848_client.simulation.play import Report, run
@@ -28,32 +29,29 @@ _FAILURES_MAX: Final = 20
 """After so many the rest would say nothing new."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What is played: a scenario by name, and what is changed in it."""
 
     name: str
     changes: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """What some runs, played by one process one after the other, come to."""
 
-    members: list[int] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-    faults: list[int] = field(default_factory=list)
+    members: list[int] = msgspec.field(default_factory=list)
+    events: list[int] = msgspec.field(default_factory=list)
+    faults: list[int] = msgspec.field(default_factory=list)
     simulated_ms: int = 0
     handed_out_twice: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    member_cells: Counter[Cell] = field(default_factory=Counter)
-    coordinator_cells: Counter[Cell] = field(default_factory=Counter)
-    digests: list[tuple[int, str]] = field(default_factory=list)
-    failures: list[Report] = field(default_factory=list)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    member_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
+    coordinator_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
+    digests: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    failures: list[Report] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """What all runs so far come to."""
 
     scenario: str
@@ -61,17 +59,17 @@ class Progress:
     runs: int = 0
     simulated_ms: int = 0
     handed_out_twice: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    member_cells: Counter[Cell] = field(default_factory=Counter)
-    coordinator_cells: Counter[Cell] = field(default_factory=Counter)
-    members: Counter[int] = field(default_factory=Counter)
-    events: Counter[int] = field(default_factory=Counter)
-    faults: Counter[int] = field(default_factory=Counter)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    member_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
+    coordinator_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
+    members: Counter[int] = msgspec.field(default_factory=Counter)
+    events: Counter[int] = msgspec.field(default_factory=Counter)
+    faults: Counter[int] = msgspec.field(default_factory=Counter)
     """Number of members, events and faults of a run -> runs that had so many."""
-    digests: list[tuple[int, str]] = field(default_factory=list)
-    failures: list[Report] = field(default_factory=list)
+    digests: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    failures: list[Report] = msgspec.field(default_factory=list)
     """Runs in which an invariant broke, with their history."""
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = msgspec.field(default_factory=time.monotonic)
     elapsed_s: float = 0.0
 
     @property

@@ -9,21 +9,20 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import TypeAlias
+
+import msgspec
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.telemetry import OpenSpan
-from kip848_client.values import mutable
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
 
 
-@mutable
-class PendingCall:
+class PendingCall(msgspec.Struct, eq=False):
     """One call that the member will answer.
 
     Attributes:
@@ -36,7 +35,7 @@ class PendingCall:
     asynchronous: bool = False
     finished: bool = False
     error: Kip848Error | None = None
-    offsets: Offsets = field(default_factory=dict)
+    offsets: Offsets = msgspec.field(default_factory=dict)
     span: OpenSpan | None = None
 
 

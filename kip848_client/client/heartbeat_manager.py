@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeAlias, assert_never
 
 import anyio
 import anyio.abc
+import msgspec
 
 from kip848_client.client.assignor_runner import AssignorRunner
 from kip848_client.client.commit_manager import CommitManager
@@ -66,7 +67,6 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.statistics import Statistics
 from kip848_client.telemetry import LogEvent, log_event
-from kip848_client.values import value
 
 AppEffect: TypeAlias = (
     PausePartitions
@@ -124,13 +124,11 @@ class SteppedMember(Protocol):
         ...
 
 
-@value
-class _Stop:
+class _Stop(msgspec.Struct, frozen=True):
     """Inbox item: end the thread."""
 
 
-@value
-class _Detach:
+class _Detach(msgspec.Struct, frozen=True):
     """Inbox item: no application is left. Leave the group without it, then end the thread."""
 
     leave: LeaveRequested

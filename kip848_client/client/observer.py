@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import msgspec
+
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonValue
@@ -17,7 +19,6 @@ from kip848_client.member.events import ConnectCoordinator, StateChanged
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.telemetry import ClientMetrics, LogEvent, OpenSpan, log_event, log_exception
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -27,8 +28,7 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 
-@value
-class MemberName:
+class MemberName(msgspec.Struct, frozen=True):
     """Who is spoken about. `member_id` is as of the last step."""
 
     group_id: str

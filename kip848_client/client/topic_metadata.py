@@ -12,13 +12,13 @@ from typing import Final
 from uuid import UUID
 
 import anyio
+import msgspec
 
 from kip848_client.client.request_sender import RequestSender
 from kip848_client.clock import Clock
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -29,16 +29,14 @@ METADATA_BY_ID_VERSION: Final = 12
 CONSUMER_REPLICA_ID: Final = -1
 
 
-@value
-class ListedOffsets:
+class ListedOffsets(msgspec.Struct, frozen=True):
     """Positions, and the Kafka error code of each partition that has none."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     errors: Mapping[TopicPartition, int]
 
 
-@value
-class _Leader:
+class _Leader(msgspec.Struct, frozen=True):
     node_id: int
     epoch: int
 

@@ -6,14 +6,12 @@ Soft state: lost with the process, and started anew by the first heartbeat after
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from uuid import UUID
 
-from kip848_client.values import value
+import msgspec
 
 
-@value
-class PreparedGroup:
+class PreparedGroup(msgspec.Struct, frozen=True):
     """The group as the chosen member was told it; what it hands in is checked against this and nothing else.
 
     Args:
@@ -29,8 +27,7 @@ class PreparedGroup:
     topics: Mapping[UUID, int]
 
 
-@value
-class AssignmentRound:
+class AssignmentRound(msgspec.Struct, frozen=True):
     """One member was chosen to compute the target. There is at most one round per group.
 
     Args:
@@ -42,5 +39,5 @@ class AssignmentRound:
     assignor_name: str
     member_id: str
     is_notified: bool = False
-    tried: frozenset[str] = field(default_factory=frozenset)
+    tried: frozenset[str] = msgspec.field(default_factory=frozenset)
     prepared: PreparedGroup | None = None

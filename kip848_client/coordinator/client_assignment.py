@@ -10,8 +10,9 @@ A round is soft state: what is decided here becomes `RoundChanged` and timers in
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
 from kip848_client.coordinator.batch import Batch

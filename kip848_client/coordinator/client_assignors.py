@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import ClientAssignor, MemberMetadata
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.errors import ErrorCode
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
@@ -25,8 +26,7 @@ Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
 _NO_OFFERS: Offers = {}
 
 
-@value
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The client-side assignor that a group uses.
 
     Args:

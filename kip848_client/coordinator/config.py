@@ -6,9 +6,12 @@ Kafka's own defaults and bounds. What one group may override for itself is in `g
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.errors import ConfigError
 
@@ -17,13 +20,27 @@ Profile = Literal["default", "kafka"]
 _INT32_MAX: Final = 2**31 - 1
 
 
-def _setting(default: int, name: str, *, minimum: int = 0, maximum: int = _INT32_MAX) -> int:
-    value: int = field(default=default, metadata={"name": name, "minimum": minimum, "maximum": maximum})
-    return value
+class Property(msgspec.Struct, frozen=True):
+    """Kafka's name of a setting, and the bounds of a number; stands in the annotation of a field."""
+
+    name: str
+    minimum: int = 0
+    maximum: int = _INT32_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorConfig:
+@functools.cache
+def properties_of(cls: type[msgspec.Struct]) -> Mapping[str, Property]:
+    """The settings of *cls* that have a property: name of the field -> property."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        name: item
+        for name in cls.__struct_fields__
+        for item in getattr(hints[name], "__metadata__", ())
+        if isinstance(item, Property)
+    }
+
+
+class CoordinatorConfig(msgspec.Struct, frozen=True):
     """What the coordinator is told at its start. Times in ms unless the name says otherwise.
 
     Raises:
@@ -33,44 +50,53 @@ class CoordinatorConfig:
         Kafka's ``GroupCoordinatorConfig``.
     """
 
-    consumer_session_timeout_ms: int = _setting(10_000, "group.consumer.session.timeout.ms", minimum=1)
-    consumer_min_session_timeout_ms: int = _setting(100, "group.consumer.min.session.timeout.ms", minimum=1)
-    consumer_max_session_timeout_ms: int = _setting(60_000, "group.consumer.max.session.timeout.ms", minimum=1)
-    consumer_heartbeat_interval_ms: int = _setting(100, "group.consumer.heartbeat.interval.ms", minimum=1)
-    consumer_min_heartbeat_interval_ms: int = _setting(10, "group.consumer.min.heartbeat.interval.ms", minimum=1)
-    consumer_max_heartbeat_interval_ms: int = _setting(15_000, "group.consumer.max.heartbeat.interval.ms", minimum=1)
-    consumer_max_size: int = _setting(_INT32_MAX, "group.consumer.max.size", minimum=1)
-    members_max: int = _setting(100_000, "kip848.members.max", minimum=1)
+    consumer_session_timeout_ms: Annotated[int, Property("group.consumer.session.timeout.ms", minimum=1)] = 10_000
+    consumer_min_session_timeout_ms: Annotated[int, Property("group.consumer.min.session.timeout.ms", minimum=1)] = 100
+    consumer_max_session_timeout_ms: Annotated[int, Property("group.consumer.max.session.timeout.ms", minimum=1)] = (
+        60_000
+    )
+    consumer_heartbeat_interval_ms: Annotated[int, Property("group.consumer.heartbeat.interval.ms", minimum=1)] = 100
+    consumer_min_heartbeat_interval_ms: Annotated[
+        int, Property("group.consumer.min.heartbeat.interval.ms", minimum=1)
+    ] = 10
+    consumer_max_heartbeat_interval_ms: Annotated[
+        int, Property("group.consumer.max.heartbeat.interval.ms", minimum=1)
+    ] = 15_000
+    consumer_max_size: Annotated[int, Property("group.consumer.max.size", minimum=1)] = _INT32_MAX
+    members_max: Annotated[int, Property("kip848.members.max", minimum=1)] = 100_000
     """Members of all groups together; who would be one more is refused. Not Kafka's: it bounds memory."""
-    groups_max: int = _setting(20_000, "kip848.groups.max", minimum=1)
+    groups_max: Annotated[int, Property("kip848.groups.max", minimum=1)] = 20_000
     """Groups with members, without them and with offsets only; one more is not made. Not Kafka's, as above."""
-    consumer_assignors: tuple[str, ...] = field(
-        default=("uniform", "range"), metadata={"name": "group.consumer.assignors"}
-    )
+    consumer_assignors: Annotated[tuple[str, ...], Property("group.consumer.assignors")] = ("uniform", "range")
     """Names, the most preferred first: the first one decides where members ask for none, or votes are equal."""
-    consumer_assignment_interval_ms: int = _setting(0, "group.consumer.assignment.interval.ms", maximum=15_000)
+    consumer_assignment_interval_ms: Annotated[
+        int, Property("group.consumer.assignment.interval.ms", maximum=15_000)
+    ] = 0
     """Least time between two targets of one group, so that many joins share one (KIP-1263)."""
-    consumer_regex_refresh_interval_ms: int = _setting(
-        600_000, "group.consumer.regex.refresh.interval.ms", minimum=10_000
+    consumer_regex_refresh_interval_ms: Annotated[
+        int, Property("group.consumer.regex.refresh.interval.ms", minimum=10_000)
+    ] = 600_000
+    consumer_regex_refresh_min_interval_ms: Annotated[int, Property("group.consumer.regex.refresh.min.interval.ms")] = (
+        100
     )
-    consumer_regex_refresh_min_interval_ms: int = _setting(100, "group.consumer.regex.refresh.min.interval.ms")
     """Least time between two matches of one group's patterns. Kafka has 10 s and no property for it."""
-    client_assignors: bool = field(default=True, metadata={"name": "kip848.client.assignors.enable"})
+    client_assignors: Annotated[bool, Property("kip848.client.assignors.enable")] = True
     """Whether members may compute the target (client-side assignors); if not, what they offer is not read."""
-    client_assignment_timeout_ms: int = _setting(0, "kip848.client.assignment.timeout.ms")
+    client_assignment_timeout_ms: Annotated[int, Property("kip848.client.assignment.timeout.ms")] = 0
     """How long a chosen member may take for the target before another one is asked; 0: its rebalance timeout."""
-    client_assignors_bytes_max: int = _setting(65_536, "kip848.client.assignors.max.bytes")
+    client_assignors_bytes_max: Annotated[int, Property("kip848.client.assignors.max.bytes")] = 65_536
     """Names and metadata that one member may offer, and metadata that an assignor may tell one member."""
-    offset_metadata_max_bytes: int = _setting(4096, "offset.metadata.max.bytes")
-    offsets_retention_minutes: int = _setting(10_080, "offsets.retention.minutes", minimum=1)
-    offsets_retention_check_interval_ms: int = _setting(600_000, "offsets.retention.check.interval.ms", minimum=1)
+    offset_metadata_max_bytes: Annotated[int, Property("offset.metadata.max.bytes")] = 4096
+    offsets_retention_minutes: Annotated[int, Property("offsets.retention.minutes", minimum=1)] = 10_080
+    offsets_retention_check_interval_ms: Annotated[int, Property("offsets.retention.check.interval.ms", minimum=1)] = (
+        600_000
+    )
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            if (minimum := item.metadata.get("minimum")) is not None:
-                value, maximum = getattr(self, item.name), item.metadata["maximum"]
-                if not minimum <= value <= maximum:
-                    raise ConfigError(f"{item.metadata['name']} must be within [{minimum}, {maximum}], got {value}")
+        for name, item in properties_of(CoordinatorConfig).items():
+            value = getattr(self, name)
+            if isinstance(value, int) and not item.minimum <= value <= item.maximum:
+                raise ConfigError(f"{item.name} must be within [{item.minimum}, {item.maximum}], got {value}")
         if not self.consumer_assignors or len(set(self.consumer_assignors)) != len(self.consumer_assignors):
             raise ConfigError(
                 f"group.consumer.assignors needs one name or more, each once, got {','.join(self.consumer_assignors)!r}"
@@ -108,7 +134,7 @@ class CoordinatorConfig:
         Raises:
             ConfigError: an unknown name, or a value that is not of its type or outside its bounds.
         """
-        by_name = {item.metadata["name"]: item.name for item in fields(cls)}
+        by_name = {item.name: field for field, item in properties_of(CoordinatorConfig).items()}
         values: dict[str, int | bool | tuple[str, ...]] = {}
         for name, text in properties.items():
             if name not in by_name:
@@ -119,12 +145,12 @@ class CoordinatorConfig:
                 values[by_name[name]] = _parse_bool(name, text)
             else:
                 values[by_name[name]] = _parse_int(name, text)
-        return replace(cls.for_profile(profile), **values)  # type: ignore[arg-type]  # names and types are from fields()
+        return replace(cls.for_profile(profile), **values)
 
     @staticmethod
     def property_names() -> frozenset[str]:
         """Every name that `from_properties` reads."""
-        return frozenset(item.metadata["name"] for item in fields(CoordinatorConfig))
+        return frozenset(item.name for item in properties_of(CoordinatorConfig).values())
 
     @property
     def offsets_retention_ms(self) -> int:

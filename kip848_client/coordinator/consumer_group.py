@@ -10,9 +10,10 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar, assert_never
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
@@ -66,8 +67,7 @@ def derive_state(*, member_count: int, reconciled_count: int, group_epoch: int, 
     return GroupState.STABLE
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRegex:
+class ResolvedRegex(msgspec.Struct, frozen=True):
     """The topics that a pattern matched.
 
     Args:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import assert_never
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
@@ -26,8 +27,7 @@ OwnedPartitions = Mapping[UUID, AbstractSet[int]]
 """Topic id -> partitions that a member says it owns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a member shall go.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kip848_client.coordinator import client_assignment, records, subscriptions
 from kip848_client.coordinator.batch import Batch

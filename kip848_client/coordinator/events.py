@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import TypeAlias, cast
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.journal import JournalEvent, JsonValue, Source
-from kip848_client.values import value
 
 Partitions: TypeAlias = Mapping[UUID, Iterable[int]]
 FactValue: TypeAlias = str | int | Sequence[str] | Mapping[str, int] | Partitions | Mapping[str, Partitions] | None
@@ -16,8 +16,7 @@ FactValue: TypeAlias = str | int | Sequence[str] | Mapping[str, int] | Partition
 event is written."""
 
 
-@value
-class GroupEvent:
+class GroupEvent(msgspec.Struct, frozen=True):
     """One fact. `event` and the keys of `fields` are those of ``journal.EVENTS``."""
 
     event: str
@@ -26,7 +25,7 @@ class GroupEvent:
     client_id: str | None = None
     member_epoch: int | None = None
     group_epoch: int | None = None
-    fields: Mapping[str, FactValue] = field(default_factory=dict)
+    fields: Mapping[str, FactValue] = msgspec.field(default_factory=dict)
 
 
 def to_journal(

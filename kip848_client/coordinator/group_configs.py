@@ -6,8 +6,9 @@ Where the overrides are kept is the shell's business: it sends `ConfigChanged` w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.errors import ConfigError
@@ -20,8 +21,7 @@ GROUP_CONFIG_NAMES: Final = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INT
 """Every name that a group may override."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(msgspec.Struct, frozen=True):
     """The settings in force for one group."""
 
     session_timeout_ms: int

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from kip848_client.values import value
+import msgspec
 
 PartitionEpochs: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Topic id -> partition -> assignment epoch: the epoch at which the partition was given to its member (KIP-1251).
@@ -42,8 +41,7 @@ class MemberState(enum.IntEnum):
     """Written by a newer coordinator: the member must give up everything and join again."""
 
 
-@value
-class ClientAssignor:
+class ClientAssignor(msgspec.Struct, frozen=True):
     """A client-side assignor that a member offers to run, and what it told about itself for it.
 
     Args:
@@ -78,8 +76,7 @@ class AssignorVersions(NamedTuple):
         return self.minimum <= low and high <= self.maximum
 
 
-@value
-class AssignmentMetadata:
+class AssignmentMetadata(msgspec.Struct, frozen=True):
     """What a client-side assignor is told beside its member's partitions.
 
     Args:
@@ -98,8 +95,7 @@ NO_METADATA: Final = AssignmentMetadata()
 """What goes with a target of a server-side assignor."""
 
 
-@value
-class MemberMetadata:
+class MemberMetadata(msgspec.Struct, frozen=True):
     """What a member told about itself.
 
     Args:
@@ -127,8 +123,7 @@ class MemberMetadata:
         )
 
 
-@value
-class CurrentAssignment:
+class CurrentAssignment(msgspec.Struct, frozen=True):
     """How far a member has come.
 
     Args:
@@ -142,13 +137,12 @@ class CurrentAssignment:
     member_epoch: int = 0
     previous_member_epoch: int = -1
     state: MemberState = MemberState.STABLE
-    assigned: PartitionEpochs = field(default_factory=dict)
-    pending_revocation: PartitionEpochs = field(default_factory=dict)
+    assigned: PartitionEpochs = msgspec.field(default_factory=dict)
+    pending_revocation: PartitionEpochs = msgspec.field(default_factory=dict)
     metadata: AssignmentMetadata = NO_METADATA
 
 
-@value
-class GroupMember:
+class GroupMember(msgspec.Struct, frozen=True):
     """One member of a consumer group."""
 
     member_id: str

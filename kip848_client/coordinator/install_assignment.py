@@ -7,8 +7,10 @@ on since: a group must make progress however often it changes. The next round th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator import records
@@ -23,7 +25,6 @@ from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply, TargetComputed
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
-from kip848_client.values import value
 from kip848_client.wire.messages import consumer_group_install_assignment as install_wire
 from kip848_client.wire.messages import consumer_group_prepare_assignment as prepare_wire
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -36,8 +37,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 )
 
 
-@value
-class HandedIn:
+class HandedIn(msgspec.Struct, frozen=True):
     """The part of one member in a target that was handed in."""
 
     partitions: TopicPartitions

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import replace
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.current_assignment import OwnedPartitions, is_subset
@@ -22,12 +24,10 @@ from kip848_client.coordinator.group_member import (
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-@value
-class FoundMember:
+class FoundMember(msgspec.Struct, frozen=True):
     """The member that a heartbeat is about.
 
     Args:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.coordinator.membership import unknown_member
 from kip848_client.coordinator.offset_store import CommittedOffset
@@ -111,8 +112,7 @@ def _check_member(state: CoordinatorState, group: OffsetFetchRequestGroup) -> No
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetch:
+class _Fetch(msgspec.Struct, frozen=True):
     """The offsets of one group, in the shape of an answer."""
 
     state: CoordinatorState

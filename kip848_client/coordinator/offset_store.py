@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(msgspec.Struct, frozen=True):
     """One committed offset.
 
     Args:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+import msgspec
+
 from kip848_client.coordinator.topics import TopicsImage
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
@@ -33,8 +34,7 @@ GroupMessage: TypeAlias = (
 """The requests that a group coordinator answers."""
 
 
-@value
-class ApiRequest:
+class ApiRequest(msgspec.Struct, frozen=True):
     """A decoded request of a client that the shell has authenticated and authorised.
 
     Args:
@@ -52,15 +52,13 @@ class ApiRequest:
     client_host: str = ""
 
 
-@value
-class TopicsChanged:
+class TopicsChanged(msgspec.Struct, frozen=True):
     """Topics were created, deleted, or got more partitions. Also sent once at the start."""
 
     image: TopicsImage
 
 
-@value
-class ConfigChanged:
+class ConfigChanged(msgspec.Struct, frozen=True):
     """The overrides of one group are now these (names of `group_configs.GROUP_CONFIG_NAMES`); empty means none.
 
     They must have passed `group_configs.resolve_group_config`; what does not is refused with its ConfigError.
@@ -70,15 +68,13 @@ class ConfigChanged:
     overrides: Mapping[str, str]
 
 
-@value
-class OffsetRetentionDue:
+class OffsetRetentionDue(msgspec.Struct, frozen=True):
     """Look for offsets that have expired. The shell sends it every ``offsets.retention.check.interval.ms``."""
 
     wall_ms: int
 
 
-@value
-class RegexResolved:
+class RegexResolved(msgspec.Struct, frozen=True):
     """The patterns of a group were matched against the topics; made by `subscriptions.resolve`.
 
     Args:

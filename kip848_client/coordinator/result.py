@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import msgspec
+
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import GroupConfig
 from kip848_client.coordinator.timers import TimerKey
 from kip848_client.coordinator.topics import TopicsImage
-from kip848_client.values import value
 from kip848_client.wire.messages.group_records import GroupRecord
 from kip848_client.wire.schema import Response
 
@@ -28,16 +29,14 @@ CoordinatorRecord: TypeAlias = GroupRecord
 """Key and value of one record of ``__consumer_offsets``; a value of None is a tombstone."""
 
 
-@value
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The answer to the request with this id."""
 
     request_id: int
     response: Response
 
 
-@value
-class ArmTimer:
+class ArmTimer(msgspec.Struct, frozen=True):
     """Start a timer, or move it."""
 
     key: TimerKey
@@ -45,66 +44,57 @@ class ArmTimer:
     member_epoch: int
 
 
-@value
-class CancelTimer:
+class CancelTimer(msgspec.Struct, frozen=True):
     """Stop a timer, if it runs."""
 
     key: TimerKey
 
 
-@value
-class MetadataChecked:
+class MetadataChecked(msgspec.Struct, frozen=True):
     """The group epoch accounts for the topics as they are now."""
 
     group_id: str
 
 
-@value
-class MetadataCheckDue:
+class MetadataCheckDue(msgspec.Struct, frozen=True):
     """Topics of these groups changed: the next heartbeat of any member looks."""
 
     group_ids: tuple[str, ...]
 
 
-@value
-class TargetComputed:
+class TargetComputed(msgspec.Struct, frozen=True):
     """A target was computed now; the next one has to wait for the assignment interval."""
 
     group_id: str
     now_ms: int
 
 
-@value
-class TopicsReplaced:
+class TopicsReplaced(msgspec.Struct, frozen=True):
     """The cluster's topics are now these."""
 
     image: TopicsImage
 
 
-@value
-class GroupConfigReplaced:
+class GroupConfigReplaced(msgspec.Struct, frozen=True):
     """The settings of one group are now these; None means those of the broker."""
 
     group_id: str
     config: GroupConfig | None
 
 
-@value
-class ResolutionStarted:
+class ResolutionStarted(msgspec.Struct, frozen=True):
     """The patterns of a group are being matched."""
 
     group_id: str
 
 
-@value
-class ResolutionEnded:
+class ResolutionEnded(msgspec.Struct, frozen=True):
     """They were matched, or could not be."""
 
     group_id: str
 
 
-@value
-class RoundChanged:
+class RoundChanged(msgspec.Struct, frozen=True):
     """The round of a group that is in flight is now this one; None: none is."""
 
     group_id: str
@@ -125,8 +115,7 @@ SoftChange: TypeAlias = (
 )
 
 
-@value
-class ResolveRegexes:
+class ResolveRegexes(msgspec.Struct, frozen=True):
     """Match patterns against topics (`subscriptions.resolve`) and hand the outcome in as an event.
 
     A task that is lost, or that fails, must still be ended, by a `RegexResolved` without topics: until then the group's
@@ -138,8 +127,7 @@ class ResolveRegexes:
     image: TopicsImage
 
 
-@value
-class CoordinatorResult:
+class CoordinatorResult(msgspec.Struct, frozen=True):
     """What one event leads to.
 
     Args:

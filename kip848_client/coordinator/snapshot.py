@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState, ResolvedRegex
@@ -17,8 +18,7 @@ from kip848_client.coordinator.group_member import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSnapshot:
+class MemberSnapshot(msgspec.Struct, frozen=True):
     """One member.
 
     Args:
@@ -56,8 +56,7 @@ class MemberSnapshot:
         return frozenset((topic_id, partition) for topic_id, held in self.target.items() for partition in held)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class GroupSnapshot(msgspec.Struct, frozen=True):
     """One consumer group. Members by id, ascending."""
 
     group_id: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.consumer_group import ConsumerGroup
@@ -13,8 +14,7 @@ from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedTarget:
+class ComputedTarget(msgspec.Struct, frozen=True):
     """A target that was computed and is not yet installed.
 
     Args:

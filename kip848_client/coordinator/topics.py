@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from uuid import UUID
 
+import msgspec
+from msgspec.structs import force_setattr
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+
+class TopicInfo(msgspec.Struct, frozen=True):
     """One topic. A topic that was deleted and created again has another id.
 
     Args:
@@ -22,8 +23,7 @@ class TopicInfo:
     racks: tuple[frozenset[str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsImage:
+class TopicsImage(msgspec.Struct, frozen=True):
     """Every topic there is, at one moment.
 
     Args:
@@ -34,20 +34,25 @@ class TopicsImage:
 
     topics: tuple[TopicInfo, ...] = ()
     version: int = 0
-    by_name: Mapping[str, TopicInfo] = field(init=False, repr=False, compare=False)
-    by_id: Mapping[UUID, TopicInfo] = field(init=False, repr=False, compare=False)
-    partition_counts: Mapping[UUID, int] = field(init=False, repr=False, compare=False)
-    partition_racks: Mapping[UUID, tuple[frozenset[str], ...]] = field(init=False, repr=False, compare=False)
+
+    # Worked out of `topics`; never given.
+    by_name: Mapping[str, TopicInfo] = msgspec.field(default_factory=dict)
+    by_id: Mapping[UUID, TopicInfo] = msgspec.field(default_factory=dict)
+    partition_counts: Mapping[UUID, int] = msgspec.field(default_factory=dict)
+    partition_racks: Mapping[UUID, tuple[frozenset[str], ...]] = msgspec.field(default_factory=dict)
     """Topic id -> `TopicInfo.racks`, of topics that have them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {topic.name: topic for topic in self.topics})
-        object.__setattr__(self, "by_id", {topic.topic_id: topic for topic in self.topics})
+        force_setattr(self, "by_name", {topic.name: topic for topic in self.topics})
+        force_setattr(self, "by_id", {topic.topic_id: topic for topic in self.topics})
         counts = {topic.topic_id: topic.partition_count for topic in self.topics}
-        object.__setattr__(self, "partition_counts", counts)
+        force_setattr(self, "partition_counts", counts)
         racks = {topic.topic_id: topic.racks for topic in self.topics if topic.racks}
-        object.__setattr__(self, "partition_racks", racks)
+        force_setattr(self, "partition_racks", racks)
         assert len(self.by_name) == len(self.by_id) == len(self.topics), "topic names and ids must be unique"
+
+    def __repr__(self) -> str:
+        return f"TopicsImage(topics={self.topics!r}, version={self.version})"
 
     def changed_since(self, before: TopicsImage) -> frozenset[str]:
         """Names of the topics that were created, deleted, created again or changed in partitions or racks."""

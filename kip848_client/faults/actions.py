@@ -28,8 +28,9 @@ so whatever is asked behind the lost one waits as well, as it does on a network.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from kip848_client.error_codes import ErrorCode, error_name
 from kip848_client.errors import ConfigError
@@ -64,16 +65,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """As if there were no rule; the rule counts the request, and no later rule sees it."""
 
     def __str__(self) -> str:
         return "pass_through"
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(msgspec.Struct, frozen=True):
     """Answer with an error code, where the API carries it."""
 
     code: int
@@ -84,8 +83,7 @@ class Error:
         return f"error {error_name(self.code)}{' after applying' if self.applied else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Answer with this, and do not apply the request."""
 
     response: Response
@@ -94,8 +92,7 @@ class Answer:
         return f"answer {type(self.response).__name__}"
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """No answer ever; the connection stays open."""
 
     applied: bool = False
@@ -104,8 +101,7 @@ class Drop:
         return "lose_reply silent" if self.applied else "drop"
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """No answer; the connection is closed, or reset."""
 
     applied: bool = False
@@ -115,8 +111,7 @@ class Close:
         return ("lose_reply" if self.applied else "close") + (" by reset" if self.reset else "")
 
 
-@dataclass(frozen=True, slots=True)
-class CutReply:
+class CutReply(msgspec.Struct, frozen=True):
     """Apply, send the first bytes of the answer (its length included), and reset the connection."""
 
     byte_count: int
@@ -125,8 +120,7 @@ class CutReply:
         return f"cut_reply after {self.byte_count} bytes"
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(msgspec.Struct, frozen=True):
     """Wait, then go on with `then`; or apply now and let the answer wait."""
 
     ms: int
@@ -137,8 +131,7 @@ class Delay:
         return f"delay {self.ms} ms{' of the reply' if self.applied else f', then {self.then}'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """As `Delay`, until the rule is released."""
 
     applied: bool
@@ -148,8 +141,7 @@ class Hold:
         return f"hold{' the reply' if self.applied else f', then {self.then}'}"
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteReply:
+class RewriteReply(msgspec.Struct, frozen=True):
     """Apply, and send what the function makes of the answer."""
 
     function: Callable[[Any], Response]
@@ -158,8 +150,7 @@ class RewriteReply:
         return "rewrite"
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteRequest:
+class RewriteRequest(msgspec.Struct, frozen=True):
     """Apply what the function makes of the request."""
 
     function: Callable[[Any], Request[Response]]
@@ -168,8 +159,7 @@ class RewriteRequest:
         return "rewrite_request"
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(msgspec.Struct, frozen=True):
     """Apply twice, as when a network repeats a request; the second answer goes nowhere."""
 
     after_ms: int

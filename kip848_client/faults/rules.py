@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.faults.actions import Action
@@ -26,8 +27,7 @@ ApiSelector = ApiKey | str | type[Request[Response]]
 """An API by its key, by Kafka's name in any spelling, or by the class of its requests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, kw_only=True):
     """What a request must be; what is None does not matter.
 
     Attributes:

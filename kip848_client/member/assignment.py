@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from kip848_client.values import value
+import msgspec
+
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 __all__ = ["NO_ASSIGNMENT", "IdPartition", "LocalAssignment", "partitions_from_wire", "partitions_to_wire"]
@@ -19,8 +20,7 @@ IdPartition: TypeAlias = tuple[UUID, int]
 """A partition by topic id, as the coordinator names it."""
 
 
-@value
-class LocalAssignment:
+class LocalAssignment(msgspec.Struct, frozen=True):
     """Partitions, and a number that tells two equal assignments apart.
 
     The coordinator may give A, then B, then A again, and must see A acknowledged twice. The number never goes on the

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from kip848_client.errors import AssignorTimeoutError
 from kip848_client.member.assignor_events import AssignorCall, AssignorFailed, CallOnAssignment, RunAssignor
 from kip848_client.member.context import Context
-from kip848_client.values import mutable
 
 __all__ = ["AssignorCalls"]
 
 
-@mutable
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     call_id: int
     effect: AssignorCall
     limit_ms: int

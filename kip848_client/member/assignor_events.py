@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import msgspec
+
 from kip848_client.assignors.interface import ConsumerGroupMetadata
 from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicIdPartition
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
@@ -34,8 +35,7 @@ __all__ = [
 # --------------------------------------------------------------------------------------------------------- events
 
 
-@value
-class AssignorsDescribed:
+class AssignorsDescribed(msgspec.Struct, frozen=True):
     """``metadata()`` of every local assignor was called.
 
     Args:
@@ -47,8 +47,7 @@ class AssignorsDescribed:
     call_id: int | None = None
 
 
-@value
-class ReassignmentRequested:
+class ReassignmentRequested(msgspec.Struct, frozen=True):
     """request_reassignment() was called.
 
     Args:
@@ -58,8 +57,7 @@ class ReassignmentRequested:
     reason: int
 
 
-@value
-class AssignorDone:
+class AssignorDone(msgspec.Struct, frozen=True):
     """``assign()`` ended, and its result was checked.
 
     Args:
@@ -72,8 +70,7 @@ class AssignorDone:
     error: int = 0
 
 
-@value
-class OnAssignmentDone:
+class OnAssignmentDone(msgspec.Struct, frozen=True):
     """``on_assignment()`` ended, in whatever way."""
 
     call_id: int
@@ -84,23 +81,20 @@ AssignorEvent: TypeAlias = AssignorsDescribed | ReassignmentRequested | Assignor
 # -------------------------------------------------------------------------------------------------------- effects
 
 
-@value
-class DescribeAssignors:
+class DescribeAssignors(msgspec.Struct, frozen=True):
     """Call ``metadata()`` of every local assignor; answer with `AssignorsDescribed`."""
 
     call_id: int
 
 
-@value
-class RunAssignor:
+class RunAssignor(msgspec.Struct, frozen=True):
     """Call ``assign()`` of the assignor that *snapshot* names, check the result; answer with `AssignorDone`."""
 
     call_id: int
     snapshot: ConsumerGroupPrepareAssignmentResponse
 
 
-@value
-class CallOnAssignment:
+class CallOnAssignment(msgspec.Struct, frozen=True):
     """Call ``on_assignment()``; answer with `OnAssignmentDone`.
 
     Args:
@@ -122,15 +116,13 @@ AssignorCall: TypeAlias = DescribeAssignors | RunAssignor | CallOnAssignment
 """What runs the user's code."""
 
 
-@value
-class AssignorFailed:
+class AssignorFailed(msgspec.Struct, frozen=True):
     """Anywhere: something about client-side assignment went wrong, and the member goes on; for logs and tests."""
 
     error: Kip848Error
 
 
-@value
-class AssignorsUnsupported:
+class AssignorsUnsupported(msgspec.Struct, frozen=True):
     """Anywhere: the coordinator has no client-side assignment, and the configuration allows to go on without. Once.
 
     Args:

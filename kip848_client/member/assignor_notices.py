@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.assignors.interface import ConsumerGroupMetadata
 from kip848_client.member.assignor_events import CallOnAssignment
 from kip848_client.member.context import Context
 from kip848_client.member.events import MetadataUpdated, RequestFailed, RequestMetadata
 from kip848_client.model import TopicIdPartition
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 __all__ = ["AssignorNotices"]
 
 
-@value
-class _Target:
+class _Target(msgspec.Struct, frozen=True):
     """What the coordinator told last about this member's target."""
 
     partitions: frozenset[tuple[UUID, int]] = frozenset()
@@ -34,8 +34,7 @@ class _Target:
     assignor_name: str = ""
 
 
-@value
-class _Notice:
+class _Notice(msgspec.Struct, frozen=True):
     """A target that the assignors have yet to hear of."""
 
     incarnation: int

@@ -20,6 +20,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kip848_client.error_codes import error_name
@@ -44,7 +45,6 @@ from kip848_client.member.events import Destination, MetadataUpdated, RequestFai
 from kip848_client.member.failures import is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.states import IN_GROUP, Phase
-from kip848_client.values import mutable
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -80,8 +80,7 @@ class RoundPhase(enum.Enum):
     """The next heartbeat's answer: the last request was refused as stale."""
 
 
-@mutable
-class _Round:
+class _Round(msgspec.Struct, eq=False):
     """One attempt to compute the group's target."""
 
     incarnation: int

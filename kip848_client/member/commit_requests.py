@@ -14,11 +14,12 @@ from collections.abc import Collection, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.context import Context
 from kip848_client.member.error_tables import TOPIC_GONE
 from kip848_client.model import NO_EPOCH, ZERO_UUID, OffsetAndMetadata, TopicPartition
-from kip848_client.values import value
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -46,8 +47,7 @@ class Built(NamedTuple, Generic[MessageT]):
     max_version: int | None
 
 
-@value
-class CommitResult:
+class CommitResult(msgspec.Struct, frozen=True):
     """What a coordinator said to a commit.
 
     Args:
@@ -61,8 +61,7 @@ class CommitResult:
     gone: frozenset[TopicPartition] = frozenset()
 
 
-@value
-class FetchResult:
+class FetchResult(msgspec.Struct, frozen=True):
     """What a coordinator said to a fetch of committed offsets.
 
     Args:

@@ -25,8 +25,9 @@ Rules: R102 to R124, R153 and R176 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Final
+
+import msgspec
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
@@ -53,7 +54,6 @@ from kip848_client.member.events import (
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
-from kip848_client.values import mutable
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 __all__ = ["Commits"]
@@ -62,8 +62,7 @@ _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
 
 
-@mutable
-class _Commit:
+class _Commit(msgspec.Struct, eq=False):
     kind: CommitKind
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     deadline_ms: int | None
@@ -75,7 +74,7 @@ class _Commit:
     """Asked for inside on_partitions_revoked: the rebalance waits for it."""
     moved: frozenset[TopicPartition] = frozenset()
     """Taken out, because they are not owned any more."""
-    gone: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    gone: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
     """Taken out, because their topic does not exist any more; only while a rebalance waits."""
     request_id: int | None = None
     sent_epoch: int | None = None
@@ -84,7 +83,7 @@ class _Commit:
     """A retry would like to commit what was consumed meanwhile."""
     last_error: Kip848Error | None = None
     ended: bool = False
-    error: Kip848Error | None = field(default=None)
+    error: Kip848Error | None = None
 
 
 class Commits:

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar, cast
 
+import msgspec
+
 from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.events import (
@@ -26,7 +28,6 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import PHASE_TABLE, WITH_EPOCH, MemberStateMachine, Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
-from kip848_client.values import mutable
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
@@ -38,8 +39,7 @@ MIN_REPEAT_MS: Final = 5000
 """The same complaint is raised at most this often."""
 
 
-@mutable
-class _Pending:
+class _Pending(msgspec.Struct, eq=False):
     """A request under way; with no handlers once its answer does not matter any more."""
 
     on_answer: Callable[[Response], None] | None

@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Final, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.assignor_events import AssignorEffect, AssignorEvent
 from kip848_client.member.states import MemberState
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
-from kip848_client.values import value
 from kip848_client.wire.schema import Request, Response
 
 # --------------------------------------------------------------------------------------------------------- events
 
 
-@value
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time passed: `Member.deadline_ms` was reached, or the shell woke for another reason.
 
     Args:
@@ -37,15 +36,13 @@ class Tick:
     app_polled_ms: int | None = None
 
 
-@value
-class SubscriptionChanged:
+class SubscriptionChanged(msgspec.Struct, frozen=True):
     """subscribe() was called. An empty subscription is not sent here: the shell posts `LeaveRequested`."""
 
     subscription: Subscription
 
 
-@value
-class ManuallyAssigned:
+class ManuallyAssigned(msgspec.Struct, frozen=True):
     """assign() was called: fetch exactly these partitions, without group membership. Empty ends manual mode.
 
     Args:
@@ -55,22 +52,20 @@ class ManuallyAssigned:
     """
 
     positions: Mapping[TopicPartition, OffsetAndMetadata | None]
-    consumed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    consumed: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
 
 
-@value
-class AppPolled:
+class AppPolled(msgspec.Struct, frozen=True):
     """poll() began while `MemberView.poll_wanted` was set. No record is handed out before the effects are performed.
 
     Args:
         positions: consumed position of every partition that delivered a record or was sought; may lack others.
     """
 
-    positions: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
 
 
-@value
-class ResponseReceived:
+class ResponseReceived(msgspec.Struct, frozen=True):
     """The answer to a `SendRequest`."""
 
     request_id: int
@@ -90,8 +85,7 @@ class FailureKind(enum.Enum):
     """The peer answered with bytes that the protocol does not allow; the connection was closed."""
 
 
-@value
-class RequestFailed:
+class RequestFailed(msgspec.Struct, frozen=True):
     """A `SendRequest`, `ConnectCoordinator`, `RequestMetadata` or `ListOffsets` ended without an answer."""
 
     request_id: int
@@ -99,8 +93,7 @@ class RequestFailed:
     message: str
 
 
-@value
-class CoordinatorConnected:
+class CoordinatorConnected(msgspec.Struct, frozen=True):
     """The connection asked for by `ConnectCoordinator` is up.
 
     Args:
@@ -111,15 +104,13 @@ class CoordinatorConnected:
     versions: Mapping[int, tuple[int, int]]
 
 
-@value
-class CoordinatorDisconnected:
+class CoordinatorDisconnected(msgspec.Struct, frozen=True):
     """The coordinator's connection broke while no request was outstanding on it."""
 
     node_id: int
 
 
-@value
-class MetadataUpdated:
+class MetadataUpdated(msgspec.Struct, frozen=True):
     """Topic names became known (the answer to `RequestMetadata`, or any other refresh).
 
     Args:
@@ -130,8 +121,7 @@ class MetadataUpdated:
     request_id: int | None = None
 
 
-@value
-class OffsetsListed:
+class OffsetsListed(msgspec.Struct, frozen=True):
     """The answer to `ListOffsets`.
 
     Args:
@@ -144,8 +134,7 @@ class OffsetsListed:
     errors: Mapping[TopicPartition, int]
 
 
-@value
-class ListenerDone:
+class ListenerDone(msgspec.Struct, frozen=True):
     """A listener call ended, in whatever way: return, exception, cancellation, KeyboardInterrupt.
 
     Args:
@@ -157,8 +146,7 @@ class ListenerDone:
     error: BaseException | None = None
 
 
-@value
-class PositionSet:
+class PositionSet(msgspec.Struct, frozen=True):
     """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup under way.
 
     Args:
@@ -169,8 +157,7 @@ class PositionSet:
     position: OffsetAndMetadata
 
 
-@value
-class PositionLost:
+class PositionLost(msgspec.Struct, frozen=True):
     """The broker has no record at the position of a fetched partition (offset out of range): apply the reset policy.
 
     The fetcher has already let go of the partition.
@@ -190,8 +177,7 @@ class CommitKind(enum.Enum):
     AUTO_CLOSE = "auto_close"
 
 
-@value
-class CommitRequested:
+class CommitRequested(msgspec.Struct, frozen=True):
     """commit() was called, or close() commits what was consumed (SYNC, ASYNC or AUTO_CLOSE; others start inside).
 
     Args:
@@ -207,8 +193,7 @@ class CommitRequested:
     revoking: bool = False
 
 
-@value
-class FetchOffsetsRequested:
+class FetchOffsetsRequested(msgspec.Struct, frozen=True):
     """committed() was called; answered by `OffsetsFetched`."""
 
     fetch_id: int
@@ -216,8 +201,7 @@ class FetchOffsetsRequested:
     deadline_ms: int
 
 
-@value
-class CallAbandoned:
+class CallAbandoned(msgspec.Struct, frozen=True):
     """The application stopped waiting for a commit, fetch or leave; its number no longer matters."""
 
     call_id: int
@@ -234,8 +218,7 @@ class LeaveMode(enum.Enum):
     """A dynamic member sends nothing and stays until its session ends; a static one sends -2."""
 
 
-@value
-class LeaveRequested:
+class LeaveRequested(msgspec.Struct, frozen=True):
     """unsubscribe() or close(); answered by `LeaveDone`.
 
     Args:
@@ -280,8 +263,7 @@ class Destination(enum.Enum):
     ANY_BROKER = "any_broker"
 
 
-@value
-class SendRequest:
+class SendRequest(msgspec.Struct, frozen=True):
     """Heartbeat thread: write one request, once; never resend it.
 
     Args:
@@ -299,8 +281,7 @@ class SendRequest:
     expect_answer: bool = True
 
 
-@value
-class ConnectCoordinator:
+class ConnectCoordinator(msgspec.Struct, frozen=True):
     """Heartbeat thread: open a connection of its own to the coordinator; answered by `CoordinatorConnected`."""
 
     request_id: int
@@ -308,8 +289,7 @@ class ConnectCoordinator:
     timeout_ms: int
 
 
-@value
-class RequestMetadata:
+class RequestMetadata(msgspec.Struct, frozen=True):
     """Heartbeat thread: ask the cluster for these topics by id; answered by `MetadataUpdated` or `RequestFailed`."""
 
     request_id: int
@@ -317,8 +297,7 @@ class RequestMetadata:
     timeout_ms: int
 
 
-@value
-class ListOffsets:
+class ListOffsets(msgspec.Struct, frozen=True):
     """Heartbeat thread: ask the partitions' leaders; answered by one `OffsetsListed` or `RequestFailed`.
 
     Args:
@@ -330,15 +309,13 @@ class ListOffsets:
     timeout_ms: int
 
 
-@value
-class PausePartitions:
+class PausePartitions(msgspec.Struct, frozen=True):
     """Application thread: stop fetching these and drop what is buffered; they are about to be revoked."""
 
     partitions: frozenset[TopicIdPartition]
 
 
-@value
-class RevokePartitions:
+class RevokePartitions(msgspec.Struct, frozen=True):
     """Application thread: run on_partitions_revoked, then let go of the partitions; answer with `ListenerDone`.
 
     If the listener raises, the partitions stay (paused): the member asks again.
@@ -348,8 +325,7 @@ class RevokePartitions:
     partitions: frozenset[TopicIdPartition]
 
 
-@value
-class AssignPartitions:
+class AssignPartitions(msgspec.Struct, frozen=True):
     """Application thread: run on_partitions_assigned (also with no partition); answer with `ListenerDone`.
 
     Fetching starts later, with `StartFetching`.
@@ -359,16 +335,14 @@ class AssignPartitions:
     partitions: frozenset[TopicIdPartition]
 
 
-@value
-class LosePartitions:
+class LosePartitions(msgspec.Struct, frozen=True):
     """Application thread: let go of the partitions, then run on_partitions_lost; answer with `ListenerDone`."""
 
     token: int
     partitions: frozenset[TopicIdPartition]
 
 
-@value
-class StartFetching:
+class StartFetching(msgspec.Struct, frozen=True):
     """Application thread: fetch these partitions from these positions (absolute offsets).
 
     A partition that is fetched or paused already (`PausePartitions`) goes on from the position given here.
@@ -377,8 +351,7 @@ class StartFetching:
     positions: Mapping[TopicIdPartition, OffsetAndMetadata]
 
 
-@value
-class StopFetching:
+class StopFetching(msgspec.Struct, frozen=True):
     """Application thread: let go of partitions of a manual assignment. No listener runs."""
 
     partitions: frozenset[TopicIdPartition]
@@ -388,8 +361,7 @@ AUTOMATIC_COMMIT_ID: Final = 0
 """`CommitDone.commit_id` of commits that the member started itself; calls of the shell have other numbers."""
 
 
-@value
-class CommitDone:
+class CommitDone(msgspec.Struct, frozen=True):
     """Application thread: a commit ended.
 
     Args:
@@ -402,11 +374,10 @@ class CommitDone:
     commit_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     error: Kip848Error | None
-    gone: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    gone: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
 
 
-@value
-class OffsetsFetched:
+class OffsetsFetched(msgspec.Struct, frozen=True):
     """Application thread: the answer to `FetchOffsetsRequested`; partitions without a committed offset are absent."""
 
     fetch_id: int
@@ -414,29 +385,25 @@ class OffsetsFetched:
     error: Kip848Error | None
 
 
-@value
-class LeaveDone:
+class LeaveDone(msgspec.Struct, frozen=True):
     """Application thread: the member left, or cannot; the waiting unsubscribe() or close() goes on."""
 
     leave_id: int
 
 
-@value
-class SurfaceError:
+class SurfaceError(msgspec.Struct, frozen=True):
     """Application thread: raise this from poll(), once; the member goes on."""
 
     error: Kip848Error
 
 
-@value
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """Application thread: the member is FATAL; raise this from poll() and from every later call but close()."""
 
     error: Kip848Error
 
 
-@value
-class StateChanged:
+class StateChanged(msgspec.Struct, frozen=True):
     """Anywhere: the public state moved; for logs, metrics and tests."""
 
     old: MemberState
@@ -468,8 +435,7 @@ MemberEffect: TypeAlias = (
 # ------------------------------------------------------------------------------------------- what the shell reads
 
 
-@value
-class MemberView:
+class MemberView(msgspec.Struct, frozen=True):
     """What the application's thread reads without asking: one frozen value, replaced whole after a step.
 
     Args:

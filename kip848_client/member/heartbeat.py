@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from kip848_client.member.assignment import LocalAssignment, partitions_to_wire
 from kip848_client.member.context import Context
 from kip848_client.member.events import Destination, RequestFailed
 from kip848_client.member.states import HEARTBEATING, Phase
-from kip848_client.values import value
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
     ConsumerGroupHeartbeatRequest,
@@ -39,8 +39,7 @@ _OMITTED_TIMEOUT_MS = -1
 _DEFAULT_INTERVAL_MS = 5000  # Kafka's group.consumer.heartbeat.interval.ms, for a coordinator that never names one
 
 
-@value
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """What the coordinator was told last, of the fields that are left out while they do not change."""
 
     link: int | None

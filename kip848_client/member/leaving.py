@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import (
@@ -27,7 +29,6 @@ from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.states import LEAVING, Phase
 from kip848_client.model import Subscription
-from kip848_client.values import value
 from kip848_client.wire.api_keys import ApiKey
 
 __all__ = ["LEAVE_EPOCH", "STATIC_LEAVE_EPOCH", "Leaving"]
@@ -38,8 +39,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 """A static member goes, and keeps its slot until the session ends."""
 
 
-@value
-class _Waiter:
+class _Waiter(msgspec.Struct, frozen=True):
     leave_id: int
     deadline_ms: int
 

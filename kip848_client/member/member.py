@@ -15,6 +15,8 @@ from __future__ import annotations
 import random
 from typing import Final, assert_never
 
+import msgspec
+
 from kip848_client.errors import Kip848Error
 from kip848_client.member.assignment import IdPartition
 from kip848_client.member.assignor_events import (
@@ -59,7 +61,6 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
-from kip848_client.values import value
 
 __all__ = ["Member", "MemberSnapshot"]
 
@@ -68,8 +69,7 @@ _NONE: Final[frozenset[TopicIdPartition]] = frozenset()
 _NOTHING_READABLE: Final[frozenset[TopicPartition]] = frozenset()
 
 
-@value
-class MemberSnapshot:
+class MemberSnapshot(msgspec.Struct, frozen=True):
     """What a member is at one moment, for logs, metrics and checkers.
 
     Args:

@@ -14,7 +14,8 @@ Rules: R91 to R98, R153 and R154 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+
+import msgspec
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
@@ -38,14 +39,12 @@ from kip848_client.member.events import Destination, FetchOffsetsRequested, Offs
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, TopicPartition, describe_partitions
-from kip848_client.values import mutable
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 __all__ = ["Lookup", "OffsetFetches"]
 
 
-@mutable
-class Lookup:
+class Lookup(msgspec.Struct, eq=False):
     """Somebody who waits for committed offsets.
 
     Args:
@@ -61,11 +60,10 @@ class Lookup:
     interested: int = 0
 
 
-@mutable
-class _Fetch:
+class _Fetch(msgspec.Struct, eq=False):
     partitions: frozenset[TopicPartition]
     backoff: Backoff
-    waiters: list[Lookup] = field(default_factory=list)
+    waiters: list[Lookup] = msgspec.field(default_factory=list)
     request_id: int | None = None
     last_error: Kip848Error | None = None
 

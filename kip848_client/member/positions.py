@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
+import msgspec
+
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import (
     FencedError,
@@ -36,7 +38,6 @@ from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.offset_fetches import Lookup, OffsetFetches
 from kip848_client.member.settings import ResetPolicy
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from kip848_client.values import mutable
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
 
@@ -68,8 +69,7 @@ _ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
 """Stages in which the member itself has something to do."""
 
 
-@mutable
-class _Slot:
+class _Slot(msgspec.Struct, eq=False):
     partition: TopicIdPartition
     backoff: Backoff
     stage: _Stage = _Stage.NOT_READY

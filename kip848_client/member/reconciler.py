@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.member.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
 from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.commits import Commits
@@ -41,13 +43,11 @@ from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.positions import Positions
 from kip848_client.member.states import IN_GROUP, Phase
 from kip848_client.model import TopicIdPartition
-from kip848_client.values import mutable
 
 __all__ = ["Reconciler", "Run"]
 
 
-@mutable
-class Run:
+class Run(msgspec.Struct, eq=False):
     """One reconciliation under way, and what it was started with."""
 
     resolved: LocalAssignment

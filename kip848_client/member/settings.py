@@ -6,7 +6,8 @@ Does not own: property names and their parsing (`kip848_client.config`).
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
@@ -23,8 +24,7 @@ class ResetPolicy(enum.Enum):
     """Nowhere: tell the application."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberConfig:
+class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one member.
 
     Args:

@@ -8,7 +8,7 @@ Rules: R150 to R152 in docs/protocol.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kip848_client.member.states import IN_GROUP, Phase
 
@@ -18,8 +18,7 @@ _OPEN = IN_GROUP - {Phase.IN_SYNC, Phase.ACK_DUE}
 _ENDED_WELL = frozenset({Phase.IN_SYNC, Phase.ACK_DUE})
 
 
-@dataclass(slots=True)
-class Statistics:
+class Statistics(msgspec.Struct):
     """Mutable inside the member; `copy` what leaves it."""
 
     heartbeats: int = 0

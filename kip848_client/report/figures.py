@@ -21,22 +21,21 @@ Definitions (`kip848_client.spark.analytics` counts the same):
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from kip848_client.report.timeline import CommitKey, PartitionLane, Span, Timeline
-from kip848_client.values import value
 
 AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 """States of a group in which nothing is left to be done."""
 
 
-@value
-class Percentiles:
+class Percentiles(msgspec.Struct, frozen=True):
     """Nearest-rank percentiles of durations in milliseconds; all None if there were none."""
 
     count: int
@@ -46,8 +45,7 @@ class Percentiles:
     max_ms: float | None
 
 
-@value
-class Rebalance:
+class Rebalance(msgspec.Struct, frozen=True):
     """One rebalance. `end_ms` is None if the log ends first."""
 
     start_ms: float
@@ -57,8 +55,7 @@ class Rebalance:
     reasons: Sequence[str]
 
 
-@value
-class Commits:
+class Commits(msgspec.Struct, frozen=True):
     """How many commits ended how, and how often for which reason."""
 
     done: int
@@ -68,8 +65,7 @@ class Commits:
     errors: Mapping[str, int]
 
 
-@value
-class MemberFigures:
+class MemberFigures(msgspec.Struct, frozen=True):
     """What is counted of one member.
 
     Args:
@@ -90,8 +86,7 @@ class MemberFigures:
     owned_ms: float
 
 
-@value
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """Everything that is counted of one group."""
 
     group_id: str
@@ -115,8 +110,7 @@ class Figures:
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values."""
-        plain = dataclasses.asdict(self)
-        plain["rebalances"] = [dataclasses.asdict(rebalance) for rebalance in self.rebalances]
+        plain: dict[str, object] = msgspec.to_builtins(self)
         return plain
 
 

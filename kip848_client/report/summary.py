@@ -6,14 +6,14 @@ for a terminal, JSON, and one self-contained HTML page that loads nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Final
 
+import msgspec
+
 from kip848_client.report.figures import Percentiles
-from kip848_client.values import value
 
 _WIDTH: Final = 640
 _BAR: Final = 20
@@ -21,16 +21,14 @@ _LABEL: Final = 110
 _COUNT: Final = 80
 
 
-@value
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One bar of a chart."""
 
     label: str
     count: int
 
 
-@value
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """The worst of something; cells are written as they are."""
 
     title: str
@@ -38,8 +36,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-@value
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """Everything that the page shows.
 
     Args:
@@ -60,13 +57,9 @@ class Summary:
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values."""
-        return {
-            "totals": dict(self.totals),
-            "shares": dict(self.shares),
-            "spreads": {name: dataclasses.asdict(spread) for name, spread in self.spreads.items()},
-            "charts": {title: [dataclasses.asdict(bar) for bar in bars] for title, bars in self.charts.items()},
-            "tables": [dataclasses.asdict(table) for table in self.tables],
-        }
+        plain: dict[str, object] = msgspec.to_builtins(self)
+        del plain["alarming"]
+        return plain
 
 
 def duration(ms: float) -> str:

@@ -16,15 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from kip848_client.values import value
+import msgspec
 
 MarkKind: TypeAlias = Literal["fault", "refusal", "failure", "life"]
 CommitEnd: TypeAlias = Literal["done", "failed", "accepted", "refused"]
 """What a client says of its commits, and what the coordinator says of them."""
 
 
-@value
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Something that lasted, in milliseconds of the log's clock; `text` is an owner, a state or a call."""
 
     start_ms: float
@@ -32,8 +31,7 @@ class Span:
     text: str
 
 
-@value
-class PartitionLane:
+class PartitionLane(msgspec.Struct, frozen=True):
     """One partition, ``topic-index``. Spans of one view are in order of their start; several at once are a finding."""
 
     partition: str
@@ -41,8 +39,7 @@ class PartitionLane:
     read: Sequence[Span]
 
 
-@value
-class MemberLane:
+class MemberLane(msgspec.Struct, frozen=True):
     """One member: its public states (its states at the coordinator, if it wrote no log of its own), its epochs as
     (time, epoch), its listener calls, and its heartbeats.
     """
@@ -54,8 +51,7 @@ class MemberLane:
     heartbeats: Sequence[Heartbeat]
 
 
-@value
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """One heartbeat that a client sent. `due_ms` is when the coordinator expected it at the latest; None for a join."""
 
     sent_ms: float
@@ -75,8 +71,7 @@ class CommitKey(NamedTuple):
     error: str
 
 
-@value
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """Something that happened at one moment, and to whom (a member, ``coordinator``, ...)."""
 
     ts_ms: float
@@ -85,8 +80,7 @@ class Mark:
     text: str
 
 
-@value
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """All that is known of one group."""
 
     group_id: str

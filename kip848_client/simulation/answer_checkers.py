@@ -6,8 +6,9 @@ Does not own: whether a heartbeat is accepted (`fencing_checkers`), what members
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.consumer_group import ConsumerGroup

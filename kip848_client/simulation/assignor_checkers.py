@@ -7,8 +7,9 @@ the calls of its assignor (`user_assignor`: one at a time).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata
 from kip848_client.member.assignor_events import AssignorCall, CallOnAssignment

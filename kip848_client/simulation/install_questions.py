@@ -6,7 +6,6 @@ only decides. Does not own: what members of a simulation do hand in (`assignor_c
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -160,7 +159,7 @@ class InstallQuestions(Observer):
         kept = group.target_metadata_of(member_id)
         if kept.assignor not in ("", assignor_name):
             kept = NO_METADATA
-        return dataclasses.replace(kept, error=_ERROR, assignor=assignor_name)
+        return replace(kept, error=_ERROR, assignor=assignor_name)
 
     def _bad(
         self, legal: tuple[Member, ...], response: ConsumerGroupPrepareAssignmentResponse

@@ -8,7 +8,6 @@ Does not own: what the answers of members must be (`answer_checkers`, `fencing_c
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -396,7 +395,7 @@ def _wishes(mirror: Mirror, member_id: str, seen: Seen) -> Iterator[Question]:
         ("rebalance_timeout_ms", metadata.rebalance_timeout_ms + 1),
         ("rack_id", "another"),
     ):
-        after = dataclasses.replace(metadata, **{name: value})  # type: ignore[arg-type]
+        after = replace(metadata, **{name: value})
         wanted = member_metadata_record(mirror.group_id, member_id=member_id, metadata=after)
         yield Question(
             f"only {name}",

@@ -8,7 +8,6 @@ After each step, who is asked must be who the model says (`round_model`). Nothin
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Final
 
@@ -56,7 +55,7 @@ class RoundWalk(Walk):
     def converged(self) -> None:
         """Walk."""
         rng = self._world.random("round walk")
-        config = dataclasses.replace(
+        config = replace(
             self._config,
             client_assignors=True,
             client_assignment_timeout_ms=rng.choice((0, _TIMEOUT_MS)),
@@ -159,8 +158,7 @@ class _Walk(RoundBench):
         offers = self._some_offers()
         if self._rng.random() < 0.3:
             offers = tuple(
-                dataclasses.replace(one, reason=self._rng.randint(0, 2))
-                for one in member.metadata.client_assignors[::-1]
+                replace(one, reason=self._rng.randint(0, 2)) for one in member.metadata.client_assignors[::-1]
             )
         request = replace(self._heartbeat_of(member), client_assignors=tuple(map(_to_wire, offers)))
         self._beat(request, member.member_id, offers, None)

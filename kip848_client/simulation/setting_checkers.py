@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.group_configs import (
@@ -38,7 +39,7 @@ class Settings(Observer):
         """Try them all."""
         for changes, good in _of_broker(self._config):
             try:
-                replace(self._config, **changes)  # type: ignore[arg-type]
+                replace(self._config, **changes)
                 taken = True
             except ConfigError:
                 taken = False

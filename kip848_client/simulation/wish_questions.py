@@ -7,7 +7,6 @@ a second time, for the whole group. Does not own: what is refused (`questions`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -116,7 +115,7 @@ class WishQuestions(Observer):
             wishes += [("server_assignor", name) for name in self._assignors]
         for name, value in wishes:
             stored = None if value == "" else value
-            after = dataclasses.replace(metadata, **{name: stored})  # type: ignore[arg-type]
+            after = replace(metadata, **{name: stored})
             moves = self._moves(group, member_id, metadata, after)
             moved = self._moved(group, {**self._metadata(), member_id: after})
             check = moved if moves else _stays
@@ -155,7 +154,7 @@ class WishQuestions(Observer):
         nobodys = replace(beat, instance_id="nobody's")
         yield Question("an instance id of nobody", nobodys, 1, ErrorCode.UNKNOWN_MEMBER_ID, _nothing, sender)
         for place, (client_id, client_host) in enumerate((("another", sender[1]), (sender[0], "/elsewhere"))):
-            moved = dataclasses.replace(metadata, client_id=client_id, client_host=client_host)
+            moved = replace(metadata, client_id=client_id, client_host=client_host)
             wanted = member_metadata_record(group.group_id, member_id=member_id, metadata=moved)
             what = ("client id", "host")[place]
             yield Question(f"another {what}", beat, 1, 0, _writes_only(wanted), (client_id, client_host))

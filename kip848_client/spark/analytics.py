@@ -19,11 +19,11 @@ Does not own: parsing (`event_rows`), spans (`lane_rows`), the arithmetic (`anal
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
@@ -51,8 +51,7 @@ TABLES: Final[Mapping[str, str]] = {
 """What `Analysis.write` writes, each a folder of Parquet files."""
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The whole log: lines, how many of them are events, and its first and last time (ms)."""
 
     lines: int

@@ -7,13 +7,13 @@ because who owns which partition changes between batches: a difference of positi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicPartition
-from kip848_client.values import value
 
 VERSION: Final = 1
 
@@ -22,8 +22,7 @@ class OffsetFormatError(Kip848Error):
     """An offset in a checkpoint that this version cannot read."""
 
 
-@value
-class OffsetRange:
+class OffsetRange(msgspec.Struct, frozen=True):
     """Records of one partition from `start` up to, and without, `end`."""
 
     partition: TopicPartition
@@ -36,8 +35,7 @@ class OffsetRange:
         return self.end - self.start
 
 
-@value
-class StreamOffset:
+class StreamOffset(msgspec.Struct, frozen=True):
     """What a batch read, and how far the query has come.
 
     Args:
@@ -48,9 +46,9 @@ class StreamOffset:
     """
 
     ranges: tuple[OffsetRange, ...] = ()
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
-    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
+    topic_ids: Mapping[str, UUID] = msgspec.field(default_factory=dict)
+    counts: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The same as what `json` writes; equal values give equal text, because Spark compares texts."""

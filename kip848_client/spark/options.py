@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Final
+from typing import ClassVar, Final
 
 from kip848_client.errors import ConfigError
-from kip848_client.model import Subscription, TopicPartition
+from kip848_client.model import Confidential, Subscription, TopicPartition
 from kip848_client.spark.kafka_names import client_config
 from kip848_client.spark.starting import (
     EARLIEST_OFFSET,
@@ -28,13 +27,11 @@ from kip848_client.spark.starting import (
     parse_place,
     parse_times,
 )
-from kip848_client.values import value
 
 __all__ = ["SourceOptions", "parse_options"]
 
 
-@value
-class SourceOptions:
+class SourceOptions(Confidential, frozen=True):
     """What one query was asked to do. Times are in ms.
 
     Args:
@@ -54,7 +51,9 @@ class SourceOptions:
         event_log: file on the driver's machine that the member's events are appended to.
     """
 
-    client: Mapping[str, str] = field(repr=False)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"client"})
+
+    client: Mapping[str, str]
     subscription: Subscription
     assigned: frozenset[TopicPartition]
     starting: Place

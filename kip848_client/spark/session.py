@@ -17,9 +17,10 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from kip848_client.errors import Kip848Error
 from kip848_client.spark.spark_home import unzipped_home, workers_have_pyspark
@@ -68,8 +69,7 @@ class JavaMissingError(Kip848Error):
     """No Java that Spark can run on. The message says what was found and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
+class Java(msgspec.Struct, frozen=True):
     """A Java runtime.
 
     Args:

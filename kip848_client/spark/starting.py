@@ -7,9 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Final, TypeAlias, assert_never
 
+import msgspec
+
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
-from kip848_client.values import value
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
@@ -32,23 +33,20 @@ class NoMatch(enum.Enum):
     LATEST = "latest"
 
 
-@value
-class AtOffsets:
+class AtOffsets(msgspec.Struct, frozen=True):
     """An offset for each partition; -2 is its beginning and -1 its end."""
 
     offsets: Mapping[TopicPartition, int]
 
 
-@value
-class AtTime:
+class AtTime(msgspec.Struct, frozen=True):
     """The first record at or after a time, ms since 1970, in every partition."""
 
     time_ms: int
     no_match: NoMatch
 
 
-@value
-class AtTimes:
+class AtTimes(msgspec.Struct, frozen=True):
     """The same with a time for each partition."""
 
     times_ms: Mapping[TopicPartition, int]

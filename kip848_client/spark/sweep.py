@@ -12,10 +12,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from kip848_client.coordinator.events import GroupEvent
@@ -62,8 +62,7 @@ _ROWS_PER_BATCH: Final = 50
 _AT_REST: Final = {"Stable", "Empty", "Dead"}
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """What is played.
 
     Args:
@@ -178,13 +177,11 @@ def _watched(spark: SparkSession, tasks: int, tell: Callable[[float], None]) -> 
 
 
 def _player(sweep: Sweep) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    plain = asdict(sweep)
-
     def play(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
         for batch in batches:
             for seed in batch.column(0).to_pylist():
-                rows.append(play_row(Sweep(**plain), seed))
+                rows.append(play_row(sweep, seed))
                 if len(rows) == _ROWS_PER_BATCH:
                     yield pa.RecordBatch.from_pylist(rows, schema=RUNS)
                     rows = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from pyspark.sql import functions as sf
 
 from kip848_client.errors import Kip848Error
@@ -18,8 +18,7 @@ _FAILURES_MAX: Final = 20
 _SHARES: Final = (0.5, 0.9, 0.99, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(msgspec.Struct, frozen=True):
     """A run in which an invariant broke, and the command that plays it again."""
 
     seed: int
@@ -28,8 +27,7 @@ class Broken:
     replay: str
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceTimes:
+class RebalanceTimes(msgspec.Struct, frozen=True):
     """Of the rebalances that ended with so many members, in virtual milliseconds; each one was seen."""
 
     members: int
@@ -40,8 +38,7 @@ class RebalanceTimes:
     max_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class SweepSummary:
+class SweepSummary(msgspec.Struct, frozen=True):
     """Everything. `broken` has the first ones; `broken_count` is the number of all."""
 
     runs: int
@@ -56,7 +53,8 @@ class SweepSummary:
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values."""
-        return asdict(self)
+        plain: dict[str, object] = msgspec.to_builtins(self)
+        return plain
 
 
 def summarize(runs: DataFrame) -> SweepSummary:

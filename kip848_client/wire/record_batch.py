@@ -16,8 +16,9 @@ import functools
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kip848_client.errors import MessageValueError, ProtocolError
 
@@ -118,13 +119,12 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One record as an application sees it."""
 
     value: bytes | None = None
     key: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = field(default=())
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: int = -1
     """Milliseconds since 1970."""
     offset: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from collections import Counter
@@ -12,6 +11,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec, RackAwareUniformAssignor, UniformAssignor
 from tests.assignors.test_server_assignors import T, flat, groups, sizes
@@ -145,9 +145,9 @@ def test_at_least_as_many_partitions_are_local_as_with_uniform(group: GroupSpec)
 def test_without_racks_it_is_uniform(group: GroupSpec) -> None:
     """A group whose members or partitions say nothing of racks is not treated in another way."""
     for other in (
-        dataclasses.replace(group, rack_ids={}),
-        dataclasses.replace(group, partition_racks={}),
-        dataclasses.replace(group, rack_ids=dict.fromkeys(group.subscriptions, "a")),
+        replace(group, rack_ids={}),
+        replace(group, partition_racks={}),
+        replace(group, rack_ids=dict.fromkeys(group.subscriptions, "a")),
     ):
         assert RACK_AWARE.assign(other) == UNIFORM.assign(other)
 
@@ -155,7 +155,7 @@ def test_without_racks_it_is_uniform(group: GroupSpec) -> None:
 @given(group=small_groups())
 def test_where_every_rack_has_a_replica_no_more_moves_than_with_uniform(group: GroupSpec) -> None:
     """With as many replicas as racks there is nothing to gain, and nothing is moved for it."""
-    everywhere = dataclasses.replace(
+    everywhere = replace(
         group,
         rack_ids={member_id: group.rack_ids.get(member_id, "a") for member_id in group.subscriptions},
         partition_racks={topic: (frozenset("abc"),) * count for topic, count in group.topics.items()},
@@ -251,7 +251,7 @@ def test_a_life_of_joins_and_leaves_stays_local_and_balanced(seed: int) -> None:
         else:
             members[f"m{rng.randrange(100):02}-{number}"] = rng.choice("abc")
         group = racked(members, partitions, target)
-        fresh = dataclasses.replace(group, target={})
+        fresh = replace(group, target={})
         kept = target
         target = RACK_AWARE.assign(group)
         if members:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kip848_client.assignors import (
     SERVER_ASSIGNORS,
@@ -159,7 +159,7 @@ def test_the_result_is_a_function_of_the_content(assignor: ServerAssignor, group
 def test_a_second_run_changes_nothing(assignor: ServerAssignor, group: GroupSpec) -> None:
     """A rebalance without a reason moves no partition, and shares every part with the target in force."""
     once = assignor.assign(group)
-    again = assignor.assign(dataclasses.replace(group, target=once))
+    again = assignor.assign(replace(group, target=once))
     assert again == once
     assert all(again[member_id] is once[member_id] for member_id in once)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import queue
 import select
@@ -17,6 +16,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
@@ -142,7 +142,7 @@ def make_server() -> Iterator[Callable[..., ServerUnderTest]]:
     made = []
 
     def make(**limits: int) -> ServerUnderTest:
-        made.append(ServerUnderTest(dataclasses.replace(BrokerConfig(), **limits)))  # type: ignore[arg-type]
+        made.append(ServerUnderTest(replace(BrokerConfig(), **limits)))
         return made[-1]
 
     yield make

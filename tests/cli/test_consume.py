@@ -6,16 +6,15 @@ import argparse
 import json
 import os
 import signal
-from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from kip848_client.cli import consume
 from kip848_client.errors import ConfigError
 
 
-@dataclass
-class Record:
+class Record(msgspec.Struct):
     data: bytes | None = b"v"
     name: bytes | None = None
     tags: list[tuple[str, bytes | None]] | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import pytest
 
 from kip848_client.cli.demo_ledger import CountedRun
@@ -45,8 +45,7 @@ class Record(NamedTuple):
         return f"{self.carrier},1545,EWR,IAH".encode()
 
 
-@dataclass
-class FakeConsumer:
+class FakeConsumer(msgspec.Struct):
     """Plays a script: each step is a batch to deliver, or a callable to run inside consume()."""
 
     script: list[list[Record] | Callable[[FakeConsumer], None]]
@@ -54,7 +53,7 @@ class FakeConsumer:
     commit_error: Exception | None = None
     state: MemberState = MemberState.STABLE
     member_epoch: int = 1
-    listeners: dict[str, Any] = field(default_factory=dict)
+    listeners: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def subscribe(self, topics: list[str], **listeners: Any) -> None:
         assert topics == ["flights"]

@@ -7,8 +7,6 @@ read once.
 
 from __future__ import annotations
 
-import dataclasses
-
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
@@ -52,7 +50,7 @@ class ClientModeLife(GroupLife):
         self.prepared: dict[str, ConsumerGroupPrepareAssignmentResponse] = {}
 
     def make_harness(self) -> Harness:
-        return AssignmentHarness(config=dataclasses.replace(FAST, consumer_regex_refresh_min_interval_ms=100))
+        return AssignmentHarness(config=replace(FAST, consumer_regex_refresh_min_interval_ms=100))
 
     # What clients do
 

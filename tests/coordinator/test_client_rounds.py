@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -227,7 +225,7 @@ def test_a_member_that_prepares_before_it_is_told_starts_its_time() -> None:
 
 def test_the_time_of_the_last_rebalance_timeout_counts_unless_the_broker_sets_one() -> None:
     """Rebalance timeouts are minutes; a broker may be told to ask another member sooner."""
-    h = AssignmentHarness(config=dataclasses.replace(FAST, client_assignment_timeout_ms=700))
+    h = AssignmentHarness(config=replace(FAST, client_assignment_timeout_ms=700))
     h.enter("m1")
     h.enter("m2")
     assert h.chosen == "m1"
@@ -682,7 +680,7 @@ def test_a_join_that_could_not_be_kept_starts_no_round() -> None:
 
 def test_without_the_extension_offers_are_not_read() -> None:
     """The profile "kafka" answers as Apache Kafka does, which skips the tag."""
-    h = AssignmentHarness(config=dataclasses.replace(FAST, client_assignors=False))
+    h = AssignmentHarness(config=replace(FAST, client_assignors=False))
     answer = h.enter("m1", offer(" "), offer(versions=(9, 1)))
     assert (answer.error_code, answer.should_compute_assignment) == (0, False)
     assert h.received(answer) == {"foo": [0, 1, 2, 3, 4, 5]}
@@ -696,7 +694,7 @@ def test_without_the_extension_offers_are_not_read() -> None:
 def test_a_log_of_a_client_mode_group_is_served_by_a_coordinator_without_the_extension() -> None:
     """Switching the extension off needs no new group: the server's assignor takes over with the next change."""
     h = _three()
-    h.config = dataclasses.replace(h.config, client_assignors=False)
+    h.config = replace(h.config, client_assignors=False)
     h.restart()
     h.add_partitions("foo", partitions=7)
     answer = h.beat("m1")
@@ -707,7 +705,7 @@ def test_a_log_of_a_client_mode_group_is_served_by_a_coordinator_without_the_ext
 
 def test_with_an_assignment_interval_the_next_round_waits_for_it() -> None:
     """``group.consumer.assignment.interval.ms`` batches changes for members' assignors as for the server's."""
-    h = AssignmentHarness(config=dataclasses.replace(FAST, consumer_assignment_interval_ms=10_000))
+    h = AssignmentHarness(config=replace(FAST, consumer_assignment_interval_ms=10_000))
     assert h.enter("m1").should_compute_assignment, "the first target of a group never waits"
     h.compute()
     h.advance(9_999)

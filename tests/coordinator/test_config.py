@@ -71,7 +71,7 @@ def test_a_wrong_property_is_refused_with_what_would_be_right(properties: dict[s
 def test_every_property_has_a_name_and_reads_back() -> None:
     """What DescribeConfigs shows can be given to --set."""
     config = CoordinatorConfig()
-    assert len(CoordinatorConfig.property_names()) == len(CoordinatorConfig.__slots__)
+    assert len(CoordinatorConfig.property_names()) == len(CoordinatorConfig.__struct_fields__)
     assert CoordinatorConfig.from_properties({}) == config
 
 

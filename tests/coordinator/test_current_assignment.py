@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +25,7 @@ SAME = None
 """The row leaves the member as it is."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row: what the member is, what it shall have, and what comes out. Epochs of partitions are values."""
 
     before: CurrentAssignment

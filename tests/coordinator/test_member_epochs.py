@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import FAST, Harness

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.coordinator import CoordinatorRecord, OffsetRetentionDue, TopicInfo
 from kip848_client.errors import ErrorCode

@@ -7,12 +7,13 @@ one; the rest of the invariants is checked here. At the end the faults stop and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import hypothesis.strategies as st
+import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from kip848_client.coordinator import GroupSnapshot, GroupState, MemberSnapshot, MemberState
 from kip848_client.errors import ErrorCode
@@ -24,8 +25,7 @@ PATTERNS = ("t.*", "t[01]", "nothing")
 Parts = set[tuple[str, int]]
 
 
-@dataclass
-class Client:
+class Client(msgspec.Struct):
     """One consumer process.
 
     Attributes:
@@ -41,8 +41,8 @@ class Client:
     instance: str | None = None
     assignor: str | None = None
     epoch: int = 0
-    assigned: Parts = field(default_factory=set)
-    reading: Parts = field(default_factory=set)
+    assigned: Parts = msgspec.field(default_factory=set)
+    reading: Parts = msgspec.field(default_factory=set)
     repeat: bool = True
     alive: bool = True
     offers: tuple[Assignor, ...] = ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.coordinator import GroupState, RegexResolved, ResolveRegexes, TopicInfo, TopicsImage, resolve
 from kip848_client.errors import ErrorCode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kip848_client.wire.codec import decode_request, decode_response, encode_request, encode_response
@@ -73,8 +73,7 @@ def test_an_unsupported_version_is_answered_in_the_layout_of_version_0() -> None
     assert_says(message, said.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(msgspec.Struct, frozen=True):
     """One frame and what kio read in it."""
 
     frame: bytes

@@ -21,10 +21,11 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from tests.interop.kafka_libs import KAFKA_FOLDER, java_command, kafka_libs, kafka_version
 from tests.interop.kafka_wire import Json, WireConnection
@@ -49,8 +50,7 @@ class KafkaBrokerError(Exception):
     """The broker did not do as told; the message ends with the last lines of its log."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalKafka:
+class ExternalKafka(msgspec.Struct, frozen=True):
     """A broker that somebody else runs (KIP848_BOOTSTRAP): it can be used, but not restarted or configured."""
 
     bootstrap_servers: str

@@ -18,9 +18,9 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Self, TypeAlias, TypeVar
 
+import msgspec
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
@@ -36,8 +36,7 @@ API_KEYS: Final = {name: int(key) for key, name in api_key_map.items()}
 AnyEntity = TypeVar("AnyEntity", bound=Entity)
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True):
     """One request and its response, as bytes (header and body, without the length in front) and decoded."""
 
     api: str

@@ -10,16 +10,16 @@ import ast
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from tests.mutants.sources import modules, path_of, short
 
 _LONGEST: Final = 110
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True):
     """One change.
 
     Args:

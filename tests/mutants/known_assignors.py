@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kip848_client.coordinator import client_assignors, install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls

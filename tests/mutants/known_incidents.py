@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,7 +38,7 @@ def _(patch: Patch) -> None:
             for change in result.soft
             if result.records == () or not (isinstance(change, CancelTimer) and change.key.kind is TimerKind.REBALANCE)
         )
-        apply(self, dataclasses.replace(result, soft=kept))
+        apply(self, replace(result, soft=kept))
 
     def fires(state: Any, key: TimerKey, timer: Any, *, wall_ms: int) -> CoordinatorResult:
         group = state.groups.get(key.group_id)
@@ -89,7 +88,7 @@ def _(patch: Patch) -> None:
         for topic_id, partitions in (named["owned"] or {}).items():
             for partition in partitions:
                 assigned.setdefault(topic_id, {}).setdefault(partition, after.member_epoch)
-        return dataclasses.replace(after, assigned=assigned) if assigned != after.assigned else after
+        return replace(after, assigned=assigned) if assigned != after.assigned else after
 
     patch.setattr(heartbeat, "reconcile", reconcile)
 

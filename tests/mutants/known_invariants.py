@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
@@ -95,14 +94,14 @@ def _(patch: Patch) -> None:
 
     def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
         soft = tuple(_thrice(change) for change in result.soft)
-        original(self, dataclasses.replace(result, soft=soft))
+        original(self, replace(result, soft=soft))
 
     def _thrice(change: Any) -> Any:
         if getattr(getattr(change, "key", None), "kind", None) is not TimerKind.SESSION:
             return change
         if not isinstance(change, ArmTimer):
             return change
-        return dataclasses.replace(change, deadline_ms=change.deadline_ms + 2 * 6_000)
+        return replace(change, deadline_ms=change.deadline_ms + 2 * 6_000)
 
     patch.setattr(GroupCoordinator, "apply", apply)
 
@@ -172,7 +171,7 @@ def _(patch: Patch) -> None:
                 before[id(self)] = change
             else:
                 soft.append(change)
-        return dataclasses.replace(result, soft=tuple(soft))
+        return replace(result, soft=tuple(soft))
 
     patch.setattr(GroupCoordinator, "_topics_changed", changed)
 

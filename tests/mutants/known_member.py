@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,7 +100,7 @@ def _(patch: Patch) -> None:
 
     def build_on_any_connection(self: Heartbeats, **named: Any) -> Any:
         if self._sent is not None:
-            self._sent = dataclasses.replace(self._sent, link=self._context.link)
+            self._sent = replace(self._sent, link=self._context.link)
         return build(self, **named)
 
     patch.setattr(Heartbeats, "failed", failed)
@@ -144,7 +143,7 @@ def _(patch: Patch) -> None:
     def looked_up(self: Positions, lookup: Any, slots: Any, result: FetchResult | None, error: Any) -> None:
         if result is not None:
             earlier = {key: OffsetAndMetadata(at.offset - 1) for key, at in result.offsets.items()}
-            result = dataclasses.replace(result, offsets=earlier)
+            result = replace(result, offsets=earlier)
         original(self, lookup, slots, result, error)
 
     patch.setattr(Positions, "_looked_up", looked_up)

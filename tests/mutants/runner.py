@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from tests.mutants.equivalent import reason_to_leave_out
 from tests.mutants.generated import Mutation, sample
@@ -25,8 +26,7 @@ PLAY_CPU_S: Final = 20.0
 CPU_S: Final = 900.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mutant:
+class Mutant(msgspec.Struct, frozen=True):
     """One bug to try.
 
     Args:
@@ -45,8 +45,7 @@ class Mutant:
     line: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a mutant.
 
     Args:
@@ -67,8 +66,7 @@ class Outcome:
         return self.caught and (not self.mutant.expected or self.verdict.caught_by in self.mutant.expected)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(msgspec.Struct, frozen=True):
     """What generated mutants were chosen from.
 
     Args:
@@ -130,7 +128,7 @@ class Kept:
         """Keep one more."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
-            file.write(json.dumps([self._key(outcome.mutant), dataclasses.asdict(outcome.verdict)]) + "\n")
+            file.write(json.dumps([self._key(outcome.mutant), msgspec.structs.asdict(outcome.verdict)]) + "\n")
 
     def _key(self, mutant: Mutant) -> str:
         return mutant.name if mutant.module else f"{mutant.name} {self._list}"

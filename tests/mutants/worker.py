@@ -7,8 +7,6 @@ limited, so that a bug cannot take the machine with it.
 from __future__ import annotations
 
 import ast
-import dataclasses
-import json
 import resource
 import signal
 import sys
@@ -18,6 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+import msgspec
+
 from tests.mutants.generated import mutate
 from tests.mutants.plays import Play
 from tests.mutants.sources import ChangedModules
@@ -25,8 +25,7 @@ from tests.mutants.sources import ChangedModules
 _MEMORY_BYTES: Final = 3 * 2**30
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """What one process is to do.
 
     Args:
@@ -44,8 +43,7 @@ class Task:
     cpu_s: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What came of it.
 
     Args:
@@ -139,12 +137,10 @@ def _limit(cpu_s: float) -> Iterator[None]:
 
 def main() -> None:
     """Read a task from standard input, write the verdict to standard output."""
-    asked = json.load(sys.stdin)
-    plays = [(number, Play(scenario, seed, tuple(changes))) for number, (scenario, seed, changes) in asked.pop("plays")]
-    task = Task(plays=plays, **asked)
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (int(task.cpu_s + 2 * task.play_cpu_s + 60),) * 2)
-    print(json.dumps(dataclasses.asdict(judge(task))))
+    print(msgspec.json.encode(judge(task)).decode())
 
 
 if __name__ == "__main__":

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trustme
 
 DAY: Final = dt.timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """A certificate (with its chain) and its private key, as PEM files."""
 
     certificate: Path

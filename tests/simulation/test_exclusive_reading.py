@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.coordinator import current_assignment
 from kip848_client.member.heartbeat import Heartbeats

@@ -7,11 +7,11 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark import StorageLevel
@@ -138,8 +138,7 @@ def summed(rows: Sequence[Row]) -> dict[str, int]:
     return counted
 
 
-@dataclass(frozen=True)
-class Reported:
+class Reported(msgspec.Struct, frozen=True):
     """What ``kip848 report --spark`` made of `played` and of one line that is no event."""
 
     tables: Path

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
 from kip848_client.coordinator import (
@@ -360,8 +363,7 @@ class Harness:
         return {self.group_id, *self.coordinator.groups()}
 
 
-@dataclass(frozen=True)
-class CoordinatorStateImage:
+class CoordinatorStateImage(msgspec.Struct, frozen=True):
     """All hard state, comparable."""
 
     groups: Mapping[str, GroupSnapshot | None]

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.clock import ManualClock
 from kip848_client.errors import Kip848Error
 from kip848_client.member.events import (
@@ -105,8 +107,7 @@ class NoJitter(random.Random):
         return (a + b) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A listener call that the application has not finished."""
 
     kind: str

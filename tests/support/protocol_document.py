@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import error_name
@@ -36,8 +37,7 @@ _RULE: Final = re.compile(r"^\* \*\*R(?P<number>\d+)\*\* (?P<text>.+?)$(?P<rest>
 _BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One numbered sentence.
 
     Args:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
@@ -86,8 +87,7 @@ MOVED_ON: Final = frozenset(
 """What a real Kafka answers for a moment after a topic was created or a coordinator was asked for the first time."""
 
 
-@dataclass(slots=True)
-class Scene:
+class Scene(msgspec.Struct):
     """What the requests speak of.
 
     Attributes:
@@ -105,7 +105,7 @@ class Scene:
     members_group: str = ""
     member_id: str = "member"
     exists: bool = True
-    _made: int = field(default=0)
+    _made: int = 0
 
     @classmethod
     def arrange(cls, bootstrap_servers: str) -> Scene:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from kip848_client.assignors.library.from_server import Uniform
 from kip848_client.model import TopicPartition
@@ -20,8 +21,7 @@ FOLDER: Final = Path(__file__).parent / "conversations"
 _SEPARATOR: Final = "----"
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """Commands and their outcome; or, without commands, text for readers.
 
     Args:

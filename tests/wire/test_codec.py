@@ -191,8 +191,8 @@ def test_a_field_that_was_not_on_the_wire_has_its_default() -> None:
     assert message.topics[0].partitions[0].committed_leader_epoch == -1
 
 
-def test_decoded_values_are_the_frozen_dataclasses_themselves() -> None:
-    """They are built through a mutable twin; nothing of that may show."""
+def test_decoded_messages_are_frozen_and_equal_to_constructed_ones() -> None:
+    """Cores compare and keep messages without knowing whether they came over a network."""
     _, message = decode_request(encode(_commit(), 9))
 
     assert type(message) is OffsetCommitRequest

@@ -11,8 +11,9 @@ Source:
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kip848_client.broker.apis._partitions import find_log, find_topic
 from kip848_client.broker.append_watchers import Watch
@@ -49,16 +50,14 @@ def handle(broker: BrokerState, request: FetchRequest, context: RequestContext) 
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(msgspec.Struct, frozen=True):
     """One partition of the request: its log, or why there is none."""
 
     asked: FetchPartition
     log: PartitionLog | ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetTopic:
+class _TargetTopic(msgspec.Struct, frozen=True):
     name: str
     topic_id: uuid.UUID
     topic: Topic | ErrorCode

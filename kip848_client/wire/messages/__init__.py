@@ -16,7 +16,7 @@ __all__ = ["MessagePair", "message_pair", "SUPPORTED_API_KEYS"]
 
 
 class MessagePair(NamedTuple):
-    """The two dataclasses of one API."""
+    """The two messages of one API."""
 
     request: type[Request[Response]]
     response: type[Response]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from kip848_client.broker.apis import ApiTable
 from kip848_client.broker.config import BrokerConfig
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.groups import GroupHost
 
 
-@dataclass(eq=False)
-class ManualTimer:
+class ManualTimer(msgspec.Struct, eq=False):
     due_ms: int
     callback: Callable[[], None]
     cancelled: bool = False
@@ -34,11 +34,10 @@ class ManualTimer:
         self.cancelled = True
 
 
-@dataclass(slots=True, eq=False)
-class QuietBroker(BrokerState):
+class QuietBroker(BrokerState, eq=False):
     """A `BrokerState` whose timers wait for `run_timers`."""
 
-    timers: list[ManualTimer] = field(default_factory=list)
+    timers: list[ManualTimer] = msgspec.field(default_factory=list)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> ManualTimer:
         timer = ManualTimer(self.clock.now_ms() + delay_ms, callback)
@@ -86,12 +85,11 @@ def a_broker(
     )
 
 
-@dataclass(eq=False)
-class Asked:
+class Asked(msgspec.Struct, eq=False):
     """One request on its way: its context, and the answer once there is one."""
 
     context: RequestContext
-    answers: list[Response | None] = field(default_factory=list)
+    answers: list[Response | None] = msgspec.field(default_factory=list)
 
     @property
     def answered(self) -> bool:

@@ -13,10 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
@@ -77,12 +77,11 @@ Reply: TypeAlias = "Response | int | _Special | Callable[[Any], Response | int |
 """An answer, an error code, or None for what the model answers."""
 
 
-@dataclass(eq=False)
-class Heard:
+class Heard(msgspec.Struct, eq=False):
     """One request that came."""
 
     at_s: float
-    connection: _Connection = field(repr=False)
+    connection: _Connection
     version: int
     correlation_id: int
     client_id: str | None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from tests.interop.differential.steps import (
     Ask,
@@ -421,7 +422,7 @@ class Generator:
 
     def _beat(self, member: str, epoch: Epoch = Epoch.CURRENT, *, lossy: bool = True, **fields: object) -> Heartbeat:
         beat = Heartbeat(member, epoch, instance=self._joined.get(member), version=self._version)
-        return replace(beat, lost=lossy and self._is_lost(), **fields)  # type: ignore[arg-type]  # a subset of the fields
+        return replace(beat, lost=lossy and self._is_lost(), **fields)  # a subset of the fields
 
     def _names(self, member: str) -> tuple[str, ...]:
         if member.startswith("new"):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from tests.interop.kafka_wire import Json, WireConnection
 from tests.support.waiting import wait_until
@@ -26,16 +27,15 @@ GROUPS: Final = ("g", "h", "", PROBE_GROUP)
 GROUP_RESOURCE: Final = 32
 
 
-@dataclass(slots=True)
-class MemberView:
+class MemberView(msgspec.Struct):
     """What a client of this broker would know of itself."""
 
     member_id: str
     epoch: int = 0
     epoch_before: int = 0
-    assigned: Partitions = field(default_factory=dict)
+    assigned: Partitions = msgspec.field(default_factory=dict)
     """The last assignment that it was sent."""
-    held: Partitions = field(default_factory=dict)
+    held: Partitions = msgspec.field(default_factory=dict)
     """What it uses: the assignment, and what it has not given up yet."""
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Final, TypeAlias, assert_never
+
+import msgspec
 
 from tests.interop.differential.side import (
     GROUP_RESOURCE,
@@ -61,8 +62,7 @@ class Owned(enum.StrEnum):
     TWICE = "assigned, twice over"
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """A ConsumerGroupHeartbeat. What is None, or a timeout of -1, is not said.
 
     Args:
@@ -117,8 +117,7 @@ class Heartbeat:
             side.hear_heartbeat(self.group, self.member, sent_epoch=epoch, answer=answer)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """An OffsetCommit. Up to version 9 by name, from 10 on by id.
 
     Args:
@@ -170,8 +169,7 @@ class Commit:
         """A commit changes nothing for a member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True):
     """An OffsetFetch of one group.
 
     Args:
@@ -211,8 +209,7 @@ class Fetch:
         """A fetch changes nothing for a member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A request about groups that needs no member: describe, list, delete.
 
     Args:
@@ -253,8 +250,7 @@ class Ask:
         """Members keep what they know, also of a group that is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets:
+class DeleteOffsets(msgspec.Struct, frozen=True):
     """An OffsetDelete."""
 
     partitions: tuple[tuple[str, int], ...]
@@ -272,8 +268,7 @@ class DeleteOffsets:
         """Nothing changes for a member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Configure:
+class Configure(msgspec.Struct, frozen=True):
     """An IncrementalAlterConfigs of a group, or with no value a DescribeConfigs."""
 
     name: str
@@ -294,8 +289,7 @@ class Configure:
         """A member hears of it with its next heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeTopic:
+class ChangeTopic(msgspec.Struct, frozen=True):
     """Make a topic, let it grow, or delete it (no partitions); the coordinator knows it before the next step."""
 
     topic: str
@@ -320,7 +314,7 @@ def line(step: Step) -> str:
     """A step for a person: its kind, and every field that differs from its default."""
     said = [
         f"{field.name}={_shown(value)}"
-        for field in fields(step)
+        for field in msgspec.structs.fields(step)
         if (value := getattr(step, field.name)) != field.default
     ]
     return f"{type(step).__name__}({', '.join(said)})"

@@ -7,8 +7,8 @@ its Metadata has a byte too many, and its answer to a newer ApiVersions mixes tw
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer
@@ -21,8 +21,7 @@ pytestmark = pytest.mark.interop
 PARTITIONS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class MockCluster:
+class MockCluster(msgspec.Struct, frozen=True):
     """One mock broker, and the producer that it lives in."""
 
     producer: Producer

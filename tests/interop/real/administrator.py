@@ -6,9 +6,9 @@ librdkafka's AdminClient shows no epochs, and crashes when a coordinator that is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import msgspec
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -21,8 +21,7 @@ SET: Final = 0
 NO_GROUP: Final = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMember:
+class ShownMember(msgspec.Struct, frozen=True):
     """One member, as ConsumerGroupDescribe shows it."""
 
     member_id: str
@@ -36,8 +35,7 @@ class ShownMember:
     target: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownGroup:
+class ShownGroup(msgspec.Struct, frozen=True):
     """One group; without members and with the state NO_GROUP if there is none."""
 
     state: str

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 from confluent_kafka import KafkaError, Message, Producer
 
 from kip848_client.model import TopicPartition
@@ -24,8 +24,7 @@ from tests.interop.real.members import TIMEOUT_S
 REPOSITORY: Final = Path(__file__).parents[3]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerProcess:
+class WorkerProcess(msgspec.Struct, frozen=True):
     """One running worker."""
 
     name: str

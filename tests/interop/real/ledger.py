@@ -6,21 +6,20 @@ came twice. Times are of the monotonic clock, which all processes of one machine
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
+
+import msgspec
 
 from kip848_client.model import TopicPartition
 
 Kind = Literal["assigned", "revoked", "lost", "killed", "read", "committed", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One thing that happened to one partition.
 
     Attributes:
@@ -46,12 +45,12 @@ class Entry:
 
     def to_line(self) -> bytes:
         """As one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return msgspec.json.encode(self) + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Entry:
         """Read one line back."""
-        return cls(**json.loads(line))
+        return msgspec.json.decode(line, type=cls)
 
 
 def entries_of(path: Path) -> list[Entry]:
@@ -100,8 +99,7 @@ class Ledger:
         return [f"{entry.member}: {entry.text}" for entry in self.entries if entry.kind == "error"]
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(msgspec.Struct):
     """What a ledger shows.
 
     Attributes:
@@ -110,18 +108,17 @@ class Findings:
         handovers: partitions that went from one member to another.
     """
 
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[str] = msgspec.field(default_factory=list)
     repeated: int = 0
     handovers: int = 0
 
 
-@dataclass(slots=True)
-class _Partition:
+class _Partition(msgspec.Struct):
     owner: str | None = None
     last_owner: str | None = None
     next_number: int | None = None
     """Of the present owner; None until it has read something."""
-    seen: set[int] = field(default_factory=set)
+    seen: set[int] = msgspec.field(default_factory=set)
     committed: int = 0
     gave_up: Kind = "revoked"
     """How the last owner went."""

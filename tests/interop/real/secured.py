@@ -6,10 +6,10 @@ import base64
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from cryptography.hazmat.primitives import serialization
 
 from kip848_client.config import ConfigValue
@@ -73,8 +73,7 @@ def as_pkcs8(identity: Identity) -> bytes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
+class Clients(msgspec.Struct, frozen=True):
     """What clients of a secured broker set."""
 
     broker: KafkaBroker
