@@ -37,6 +37,9 @@ __all__ = [
 _RECORDS_OPENED_MAX: Final = 50_000
 """A batch of more records is not searched one by one: that would hold up everything else for a tenth of a second."""
 
+_UNPACKED_MAX: Final = 8 * 1024 * 1024
+"""A batch that unpacks to more is not searched either: unpacking takes some 6 ms for a megabyte."""
+
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
 
 
@@ -306,8 +309,9 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset:
         """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
 
-        Exact, but for a batch that is compressed with snappy, lz4 or zstd or has more than 50,000 records: there the
-        batch's first record is named, so a reader may see some older records first and misses none.
+        Exact, but for a batch that is compressed with snappy, lz4 or zstd, has more than 50,000 records or unpacks to
+        more than 8 MiB: there the batch's first record is named, so a reader may see some older records first and
+        misses none.
         """
         index = bisect_left(self._running_max_timestamps, timestamp)
         while index < len(self._batches):
@@ -375,9 +379,10 @@ class PartitionLog:
         if header.max_timestamp < timestamp:
             return None
         try:
-            positions = record_positions(batch) if header.record_count <= _RECORDS_OPENED_MAX else None
+            few = header.record_count <= _RECORDS_OPENED_MAX
+            positions = record_positions(batch, unpacked_max=_UNPACKED_MAX) if few else None
         except ProtocolError:
-            positions = None  # a compression that is not opened here, or records that are damaged
+            positions = None  # a compression that is not opened here, too much of it, or records that are damaged
         if positions is None:
             offset = max(header.base_offset, self._log_start_offset)
             return TimestampAndOffset(header.max_timestamp, offset, header.leader_epoch)

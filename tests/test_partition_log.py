@@ -375,6 +375,15 @@ def test_a_batch_of_very_many_records_is_not_searched_one_by_one(monkeypatch: py
     assert log.offset_for_timestamp(35) == TimestampAndOffset(50, 2, 0)
 
 
+def test_a_batch_that_unpacks_to_very_much_is_not_searched_one_by_one() -> None:
+    """Broken: sixty kilobytes of gzip and one search by time hold up every heartbeat for half a second."""
+    log = PartitionLog()
+    values = [Record(value=bytes(5 * 1024 * 1024), timestamp=time) for time in (10, 20)]
+    log.append(build_batch(values, attributes=COMPRESSION_GZIP))
+
+    assert log.offset_for_timestamp(15) == TimestampAndOffset(20, 0, 0)
+
+
 # -- leader epochs
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "HEADER_SIZE",
     "COMPRESSION_NONE",
     "COMPRESSION_GZIP",
+    "UNPACKED_MAX",
 ]
 
 HEADER_SIZE: Final = 61
@@ -56,6 +57,9 @@ _EPOCH: Final = struct.Struct(">i")
 
 COMPRESSION_NONE: Final = 0
 COMPRESSION_GZIP: Final = 1
+UNPACKED_MAX: Final = 64 * 1024 * 1024
+"""A batch that unpacks to more is refused unless the caller allows it: a few bytes of gzip can claim gigabytes."""
+
 _COMPRESSION_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _COMPRESSION_MASK: Final = 0x07
@@ -198,14 +202,19 @@ def patch_batch(data: bytearray | memoryview, position: int = 0, *, base_offset:
     _EPOCH.pack_into(data, position + _SIZE_BEFORE_LENGTH_COUNTS, leader_epoch)
 
 
-def records_of(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[Record, ...]:
+def records_of(
+    data: bytes | bytearray | memoryview, position: int = 0, *, unpacked_max: int = UNPACKED_MAX
+) -> tuple[Record, ...]:
     """The records of the batch at *position*, uncompressed or compressed with gzip.
 
+    Args:
+        unpacked_max: bytes that compressed records may unpack to.
+
     Raises:
-        ProtocolError: not a batch, records that end early, or a compression that is not read here.
+        ProtocolError: not a batch, records that end early or unpack to more, or a compression that is not read here.
     """
     header = parse_batch_header(data, position)
-    content = _content_of(data, position, header)
+    content = _content_of(data, position, header, unpacked_max)
     records = []
     try:
         at = 0
@@ -219,14 +228,16 @@ def records_of(data: bytes | bytearray | memoryview, position: int = 0) -> tuple
     return tuple(records)
 
 
-def record_positions(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[RecordPosition, ...]:
+def record_positions(
+    data: bytes | bytearray | memoryview, position: int = 0, *, unpacked_max: int = UNPACKED_MAX
+) -> tuple[RecordPosition, ...]:
     """Offset and timestamp of each record of the batch at *position*.
 
     Steps by the records' lengths and does not look at keys, values and headers, so it is several times faster than
-    `records_of` and does not see damage in them. Raises as `records_of` else.
+    `records_of` and does not see damage in them. Takes and raises as `records_of` else.
     """
     header = parse_batch_header(data, position)
-    content = _content_of(data, position, header)
+    content = _content_of(data, position, header, unpacked_max)
     end = len(content)
     same_time = header.is_log_append_time
     found = []
@@ -312,11 +323,8 @@ def _is_cut_off(data: bytes | bytearray | memoryview, position: int) -> bool:
     return length + _SIZE_BEFORE_LENGTH_COUNTS > left
 
 
-_DECOMPRESSED_MAX: Final = 64 * 1024 * 1024
-"""A batch that unpacks to more is refused: a few bytes of gzip can claim gigabytes."""
-
-
-def _content_of(data: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bytes:
+def _content_of(data: bytes | bytearray | memoryview, position: int, header: BatchHeader, unpacked_max: int) -> bytes:
+    """The records' bytes. Every batch that is opened goes through here, so that none unpacks without a limit."""
     content = bytes(data[position + HEADER_SIZE : position + header.size])
     if header.compression == COMPRESSION_NONE:
         return content
@@ -326,11 +334,13 @@ def _content_of(data: bytes | bytearray | memoryview, position: int, header: Bat
         raise ProtocolError(f"records compressed with {name} are not read here")
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        plain = unpacker.decompress(content, _DECOMPRESSED_MAX)
+        plain = unpacker.decompress(content, unpacked_max)
     except zlib.error as failure:
         raise ProtocolError(f"the gzip of the batch at byte {position} is damaged: {failure}") from failure
     if not unpacker.eof:
-        raise ProtocolError(f"the gzip of the batch at byte {position} is cut off or unpacks to over 64 MiB")
+        raise ProtocolError(
+            f"the gzip of the batch at byte {position} is cut off or unpacks to over {unpacked_max:,} bytes"
+        )
     return plain
 
 

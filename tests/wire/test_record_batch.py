@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
@@ -174,8 +175,18 @@ def test_gzip_that_unpacks_to_gigabytes_is_refused() -> None:
     bomb = build_batch([Record(b"\0" * (65 * 1024 * 1024))], attributes=COMPRESSION_GZIP)
     assert len(bomb) < 200_000
 
-    with pytest.raises(ProtocolError, match="64 MiB"):
+    with pytest.raises(ProtocolError, match="unpacks to over 67,108,864 bytes"):
         records_of(bomb)
+
+
+@pytest.mark.parametrize("open_batch", [records_of, record_positions])
+def test_how_far_a_batch_may_unpack_is_the_callers_to_say(open_batch: Callable[..., object]) -> None:
+    """The broker searches a batch by time while everybody else waits: it allows less than a tool does."""
+    batch = build_batch([Record(b"\0" * 10_000, timestamp=1)], attributes=COMPRESSION_GZIP)
+
+    assert open_batch(batch, unpacked_max=11_000)
+    with pytest.raises(ProtocolError, match="unpacks to over 9,000 bytes"):
+        open_batch(batch, unpacked_max=9_000)
 
 
 def test_what_cannot_be_built_is_refused() -> None:
