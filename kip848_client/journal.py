@@ -11,19 +11,22 @@ within one ``v``. This module formats and keeps events; it decides nothing about
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO, TypeAlias
+from typing import Final, Literal, Protocol, TextIO, TypeAlias
 
 import msgspec
 
 from kip848_client.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SCHEMA_VERSION: Final = 1
+
+_LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+_LEVELS_MAX: Final = 20
+_NUMBER_MAX: Final = 2**63
 
 Source: TypeAlias = Literal["client", "coordinator", "simulation"]
 JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
@@ -151,7 +154,8 @@ def parse_line(line: str) -> JournalEvent:
     """Read one line back.
 
     Raises:
-        ProtocolError: not a JSON object of this schema, or an event name that is not listed.
+        ProtocolError: not a JSON object of this schema, an event name that is not listed, or numbers and nesting that
+            no writer of an event log makes.
     """
     try:
         raw = json.loads(line)
@@ -163,17 +167,43 @@ def parse_line(line: str) -> JournalEvent:
         for name, (kind, needed) in _TYPES.items():
             if not isinstance(raw[name], kind) and (needed or raw[name] is not None):
                 raise ProtocolError(f"event log line has {name}={raw[name]!r}, which is no {kind.__name__}")
+        _check_value([*raw.values()], levels=_LEVELS_MAX)
         return JournalEvent(**{name: raw[name] for name in JournalEvent.__match_args__})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ProtocolError(f"not a line of the event log: {line[:200]!r}") from error
 
 
-def read_journal(path: Path) -> Iterator[JournalEvent]:
-    """Yield the events of a file; a last line without its newline was still being written and is left out."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                yield parse_line(line)
+def _check_value(value: JsonValue, *, levels: int) -> None:
+    """Refuse what JSON can say and no event means: readers may then convert and print fields as they are."""
+    if isinstance(value, dict | list):
+        if not levels:
+            raise ValueError("nested too deeply")
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_value(item, levels=levels - 1)
+    elif isinstance(value, int | float) and not -_NUMBER_MAX < value < _NUMBER_MAX:
+        raise ValueError(f"a number out of range: {value}")
+
+
+def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalEvent]:
+    """Yield the events of a file; a last line without its newline was still being written and is left out.
+
+    Raises:
+        ProtocolError: a line is not one of an event log; names file and line.
+        OSError: the file cannot be read.
+    """
+    from pathlib import Path  # here: whoever writes no file needs none of it
+
+    with Path(path).open("rb") as lines:
+        for number in itertools.count(1):
+            line = lines.readline(_LINE_BYTES_MAX)
+            if not line.endswith(b"\n"):
+                if len(line) == _LINE_BYTES_MAX:
+                    raise ProtocolError(f"{path}, line {number}: not an event log: longer than {len(line):,} bytes")
+                return
+            try:
+                yield parse_line(line.decode("utf-8", "backslashreplace"))
+            except ProtocolError as error:
+                raise ProtocolError(f"{path}, line {number}: {error}") from error
 
 
 class Journal(Protocol):
@@ -231,9 +261,15 @@ class JsonLinesJournal:
         self.failed: OSError | ValueError | None = None
 
     @classmethod
-    def open(cls, path: Path) -> JsonLinesJournal:
-        """Append to the file at *path*; it is made if it is not there."""
-        return cls(path.open("a", encoding="utf-8"))
+    def open(cls, path: str | os.PathLike[str]) -> JsonLinesJournal:
+        """Append to the file at *path*; it is made if it is not there.
+
+        Raises:
+            OSError: it cannot be opened; its folder has to be there.
+        """
+        from pathlib import Path  # here: whoever writes no file needs none of it
+
+        return cls(Path(path).open("a", encoding="utf-8"))
 
     def write(self, event: JournalEvent) -> None:
         """Append *event* as one line."""

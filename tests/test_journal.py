@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kip848_client import journal
 from kip848_client.errors import ProtocolError
 from kip848_client.journal import (
     JournalEvent,
@@ -66,6 +67,56 @@ def test_a_foreign_line_is_a_protocol_error(line: str) -> None:
         parse_line(line)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "[" * 50 + "]" * 50,
+        "[" * 100_000 + "]" * 100_000,
+        '{"a":' * 100_000 + "1" + "}" * 100_000,
+        "1" + "0" * 400,
+        "1e400",
+        "NaN",
+    ],
+)
+def test_a_line_that_no_writer_makes_is_a_protocol_error(fields: str) -> None:
+    """Whoever reads a file from elsewhere gets an error of this package, not a RecursionError or OverflowError."""
+    with pytest.raises(ProtocolError):
+        parse_line(EVENT.to_json().replace('["orders"]', fields))
+    with pytest.raises(ProtocolError):
+        parse_line(fields)
+
+
+def test_a_file_that_is_no_event_log_is_named_with_the_line(tmp_path: Path) -> None:
+    """A picture among the logs is found by its name."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(EVENT.to_json().encode() + b"\n\x89PNG\r\n\x1a\n\x00\xff\n")
+
+    with pytest.raises(ProtocolError, match=f"{re.escape(str(path))}, line 2: not a line of the event log"):
+        list(read_journal(path))
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk image given by mistake has no line ends."""
+    monkeypatch.setattr(journal, "_LINE_BYTES_MAX", 1000)
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"\0" * 5000)
+
+    with pytest.raises(ProtocolError, match="line 1: not an event log: longer than 1,000 bytes"):
+        list(read_journal(path))
+
+
+def test_a_journal_is_opened_by_the_name_of_its_file(tmp_path: Path) -> None:
+    """The example of the documents with a plain string is the first thing that people write."""
+    name = str(tmp_path / "events.jsonl")
+    written = JsonLinesJournal.open(name)
+    written.write(EVENT)
+    written.close()
+
+    assert list(read_journal(name)) == [EVENT]
+
+
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     """Reading the log of a living process does not fail on its last, half line."""
     path = tmp_path / "events.jsonl"
@@ -76,11 +127,11 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
 def test_a_broken_sink_is_given_up_without_an_exception() -> None:
     """A full disk or closed pipe must not stop a consumer."""
     stream = io.StringIO()
-    journal = JsonLinesJournal(stream)
-    journal.write(EVENT)
+    sink = JsonLinesJournal(stream)
+    sink.write(EVENT)
     stream.close()
-    journal.write(EVENT)
-    assert isinstance(journal.failed, ValueError)
+    sink.write(EVENT)
+    assert isinstance(sink.failed, ValueError)
 
 
 def test_an_event_reaches_every_journal_of_a_tee() -> None:
