@@ -125,22 +125,23 @@ def _next(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions 
 
 
 def _unsubscribe(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions | None) -> CurrentAssignment:
-    """Take away topics that the member just unsubscribed from, before any target says so."""
+    """Take away topics that the member just unsubscribed from, before any target says so.
+
+    A member confirms all that is to be given up at once: while it owns any of it, old or new, it counts as the holder
+    of all of it, also of topics that it does not list. Source: Kafka's ``updateCurrentAssignment``.
+    """
     gone = {t: parts for t, parts in current.assigned.items() if t not in target.subscribed_topic_ids}
     if not gone:
         return current
     keep = {t: parts for t, parts in current.assigned.items() if t in target.subscribed_topic_ids}
-    pending = current.pending_revocation
-    state = current.state
-    if _owns_any(owned, gone):
-        pending = _merge(pending, gone)
-        state = MemberState.UNREVOKED_PARTITIONS
+    pending = _merge(current.pending_revocation, gone)
+    waits = _owns_any(owned, pending)
     return CurrentAssignment(
         member_epoch=current.member_epoch,
         previous_member_epoch=current.member_epoch,
-        state=state,
+        state=MemberState.UNREVOKED_PARTITIONS if waits else current.state,
         assigned=keep,
-        pending_revocation=pending,
+        pending_revocation=pending if waits else current.pending_revocation,
         metadata=current.metadata,
     )
 

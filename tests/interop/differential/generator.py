@@ -59,6 +59,7 @@ class Generator:
             (7, self._full),
             (6, self._settle),
             (6, self._change_subscription),
+            (4, self._unsubscribe_while_revoking),
             (4, self._swap_patterns),
             (3, self._join_again),
             (4, self._wrong_epoch),
@@ -133,11 +134,34 @@ class Generator:
 
     def _change_subscription(self) -> Iterator[Step]:
         for member in self._somebody():
-            owned = self._random.choice((Owned.UNSAID, Owned.ASSIGNED, Owned.HELD, Owned.NOTHING))
+            owned = self._random.choice((Owned.UNSAID, Owned.ASSIGNED, Owned.HELD, Owned.SUBSCRIBED, Owned.NOTHING))
             beat = self._beat(member, owned=owned, names=self._names(member))
             if self._patterns and self._random.random() < 0.7:
                 beat = replace(beat, regex=self._pattern(), names=self._random.choice((beat.names, None, ())))
             yield beat
+
+    def _unsubscribe_while_revoking(self) -> Iterator[Step]:
+        """A member that is to give up partitions of one topic drops another, whose partitions it does not list."""
+        topics = sorted(self._topics)
+        others = [member for member in self._joined if not member.startswith("new")]
+        if len(topics) < 2 or len(others) < 2:
+            return
+        member, other = self._random.sample(sorted(others), 2)
+        first, second = self._random.sample(topics, 2)
+        beat, after = self._beat(member, lossy=False), self._beat(other, lossy=False)
+        both = replace(after, owned=Owned.ASSIGNED, names=(first, second))
+        # The member takes both topics alone; then the other one asks for its part of them.
+        yield replace(after, owned=Owned.ASSIGNED, names=(MISSING,))
+        yield replace(beat, owned=Owned.ASSIGNED, names=(first, second))
+        yield replace(after, owned=Owned.ASSIGNED)
+        yield replace(beat, owned=Owned.ASSIGNED)
+        yield both
+        yield beat
+        yield replace(beat, names=(first,), owned=self._random.choice((Owned.SUBSCRIBED, Owned.SUBSCRIBED, Owned.HELD)))
+        yield replace(after, owned=Owned.ASSIGNED)
+        yield Ask("consumer_group_describe", 1, ("g",))
+        yield replace(beat, owned=Owned.ASSIGNED)
+        yield replace(after, owned=Owned.ASSIGNED)
 
     def _swap_patterns(self) -> Iterator[Step]:
         """One pattern after the other; the second is not matched at once, and its topics go meanwhile."""

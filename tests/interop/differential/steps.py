@@ -54,6 +54,8 @@ class Owned(enum.StrEnum):
     """What it was told last; so it gives up the rest."""
     HELD = "held"
     """Also what it was told to give up."""
+    SUBSCRIBED = "held, of the topics it names"
+    """Also what it was told to give up, but nothing of a topic that this heartbeat does not name any more."""
     PART = "all but one"
     """All that it was told, without the first partition."""
     FOREIGN = "one too many"
@@ -99,7 +101,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
             "rebalance_timeout_ms": self.timeout_ms,
             "subscribed_topic_names": None if self.names is None else [side.topic_name(name) for name in self.names],
             "server_assignor": self.assignor,
-            "topic_partitions": _owned(self.owned, view, side),
+            "topic_partitions": _owned(self.owned, view, side, names=self.names),
         }
         if self.version >= 1:
             request["subscribed_topic_regex"] = side.pattern(self.regex)
@@ -361,7 +363,7 @@ def _topic(side: Side, topic: str, *, by_id: bool) -> dict[str, Json]:
     return {"topic_id": side.topic_id(topic)} if by_id else {"name": side.topic_name(topic)}
 
 
-def _owned(owned: Owned, view: MemberView, side: Side) -> list[Json] | None:
+def _owned(owned: Owned, view: MemberView, side: Side, *, names: tuple[str, ...] | None = None) -> list[Json] | None:
     partitions: Partitions
     match owned:
         case Owned.UNSAID:
@@ -372,6 +374,11 @@ def _owned(owned: Owned, view: MemberView, side: Side) -> list[Json] | None:
             partitions = view.assigned
         case Owned.HELD:
             partitions = union(view.held, view.assigned)
+        case Owned.SUBSCRIBED:
+            named = {side.topic_id(name) for name in names or ()}
+            partitions = {
+                topic_id: found for topic_id, found in union(view.held, view.assigned).items() if topic_id in named
+            }
         case Owned.PART:
             partitions = {topic_id: found[1:] for topic_id, found in view.assigned.items()}
         case Owned.FOREIGN:

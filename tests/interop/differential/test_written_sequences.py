@@ -99,6 +99,11 @@ SEQUENCES: Final[dict[str, list[Step]]] = {
         *(acknowledge("a"), ChangeTopic("t0", 5), acknowledge("a"), acknowledge("b"), acknowledge("a"), LOOK),
         *(ChangeTopic("t1", 2), acknowledge("b"), acknowledge("a"), LOOK),
     ],
+    "a member that still revokes drops another topic and does not list its partitions": [
+        *(FOUR, ChangeTopic("t1", 2), join("a", "t0", "t1"), join("b", "t0", "t1"), Heartbeat("a"), LOOK),
+        *(Heartbeat("a", names=("t0",), owned=Owned.SUBSCRIBED), LOOK, Heartbeat("b"), acknowledge("b"), LOOK),
+        *(acknowledge("a"), LOOK, Heartbeat("b"), acknowledge("b"), acknowledge("a"), LOOK),
+    ],
     "one pattern takes the place of another while it is matched": [
         *(FOUR, ChangeTopic("t1", 2), join("a", regex="t0"), Heartbeat("a"), LOOK, Heartbeat("a", regex="t1")),
         *(LOOK, Heartbeat("a"), acknowledge("a"), acknowledge("a"), LOOK, Heartbeat("a", regex="t1", owned=Owned.HELD)),
