@@ -15,6 +15,7 @@ from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentResponse,
 )
 from kip848_client.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -52,6 +53,8 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
             return DeleteGroupsResponse(
                 results=tuple(DeletableGroupResult(group_id=group_id, error_code=code) for group_id in group_ids)
             )
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error_code=code)
         case OffsetDeleteRequest():
             return OffsetDeleteResponse(error_code=code)
         case _:

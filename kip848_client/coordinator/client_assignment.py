@@ -10,6 +10,7 @@ A round is soft state: what is decided here becomes `RoundChanged` and timers in
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,12 +29,12 @@ def client_assignor(
     state: CoordinatorState,
     group: ConsumerGroup,
     *,
-    gone: str | None = None,
+    gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
     metadata: MemberMetadata | None = None,
 ) -> Choice | None:
     """The client-side assignor in use; None in server mode. Arguments as of `client_assignors.offers_after`."""
-    if not state.config.client_assignors or not can_be_common(group):
+    if not state.config.client_assignors or not can_be_common(group, gone=len(gone)):
         return None
     return choose(offers_after(group, gone=gone, joined=joined, metadata=metadata))
 
@@ -114,7 +115,7 @@ class RoundPlanner:
         if choice is None:
             self.end()
         else:
-            left = failed if leaves else None
+            left = frozenset({failed} if leaves else ())
             self._start(choice, first=None, left=left, tried=flying.tried | {failed}, reason=reason)
 
     def start_next(self, choice: Choice | None) -> None:
@@ -160,7 +161,13 @@ class RoundPlanner:
         return True
 
     def _start(
-        self, choice: Choice, *, first: str | None, tried: frozenset[str], reason: str, left: str | None = None
+        self,
+        choice: Choice,
+        *,
+        first: str | None,
+        tried: frozenset[str],
+        reason: str,
+        left: AbstractSet[str] = frozenset(),
     ) -> None:
         if self.round is not None:
             self._cancel_timer(self.round.member_id)
@@ -171,9 +178,7 @@ class RoundPlanner:
         }
         if self._speaker is not None:
             away.discard(self._speaker.member_id)  # it is back
-        if left is not None:
-            away.add(left)
-        picked = pick_member(choice, first=first, tried=tried, away=away)
+        picked = pick_member(choice, first=first, tried=tried, away=away | left)
         if picked is None:
             self._set(None)
             return
@@ -198,20 +203,20 @@ class RoundPlanner:
         return TimerKey(TimerKind.CLIENT_ASSIGNMENT, self._group.group_id, member_id)
 
 
-def member_gone(
-    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str, group_epoch: int
+def members_gone(
+    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_ids: AbstractSet[str], group_epoch: int
 ) -> None:
-    """A member leaves the group for good: if it was to compute the target, another one does, or the coordinator."""
+    """Members leave the group for good: if one was to compute the target, another one does, or the coordinator."""
     if group.group_id not in state.rounds:
         return
     planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
-    if planner.round is None or (planner.round.member_id != member_id and planner.is_for_all()):
+    if planner.round is None or (planner.round.member_id not in member_ids and planner.is_for_all()):
         return  # what all had in common they still have, and the chosen one reads it
-    choice = client_assignor(state, group, gone=member_id)
+    choice = client_assignor(state, group, gone=member_ids)
     if choice is None:
-        planner.end()  # the one who left was the only one who read what the others have in common
-    else:
-        planner.move_on(choice, failed=member_id, leaves=True, reason="member_left")
+        planner.end()  # those who left were the only ones who read what the others have in common
+    elif planner.round.member_id in member_ids:
+        planner.move_on(choice, failed=planner.round.member_id, leaves=True, reason="member_left")
 
 
 def member_away(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str) -> None:

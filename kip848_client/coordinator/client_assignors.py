@@ -97,9 +97,13 @@ def read_offers(message: ConsumerGroupHeartbeatRequest, *, bytes_max: int) -> tu
 
 
 def offers_after(
-    group: ConsumerGroup, *, gone: str | None = None, joined: str | None = None, metadata: MemberMetadata | None = None
+    group: ConsumerGroup,
+    *,
+    gone: AbstractSet[str] = frozenset(),
+    joined: str | None = None,
+    metadata: MemberMetadata | None = None,
 ) -> Offers:
-    """What members offer once *gone* is no member any more and *joined* (new or not) has *metadata*.
+    """What members offer once those of *gone* are no members any more and *joined* (new or not) has *metadata*.
 
     KIP-848 counts the protocols of a member on the classic protocol as assignors of version -1; there are no such
     members here, and this is the place where they would be counted.
@@ -107,20 +111,26 @@ def offers_after(
     Returns:
         Empty also if no assignor can be common to all; that is told by counts, so a group in server mode costs nothing.
     """
-    if not can_be_common(group):
+    if not can_be_common(group, gone=len(gone)):
         return _NO_OFFERS
-    offers = {member_id: member.metadata.client_assignors for member_id, member in group.members.items()}
-    if gone is not None:
-        offers.pop(gone, None)
+    offers = {
+        member_id: member.metadata.client_assignors
+        for member_id, member in group.members.items()
+        if member_id not in gone
+    }
     if joined is not None and metadata is not None:
         offers[joined] = metadata.client_assignors
     return offers
 
 
-def can_be_common(group: ConsumerGroup) -> bool:
-    """Whether all members but at most one offer the same assignor; if not, one member's change does not matter."""
+def can_be_common(group: ConsumerGroup, *, gone: int = 0) -> bool:
+    """Whether all members but at most one offer the same assignor; if not, one member's change does not matter.
+
+    Args:
+        gone: how many leave, if several do at once.
+    """
     counts = [sum(offered.values()) for offered in group.client_assignors.values()]
-    return len(group.members) <= 1 + max(counts, default=0)
+    return len(group.members) <= max(1, gone) + max(counts, default=0)
 
 
 def choose(offers: Offers) -> Choice | None:

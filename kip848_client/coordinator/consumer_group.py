@@ -178,18 +178,20 @@ class ConsumerGroup:
                 topics |= known.topics
         return frozenset(topics)
 
-    def subscribed_topics_after(self, *, old: MemberMetadata | None, new: MemberMetadata | None) -> frozenset[str]:
-        """`subscribed_topics` as it would be if a member's metadata went from *old* to *new* (None: not a member)."""
+    def subscribed_topics_after(
+        self, *, old: Sequence[MemberMetadata], new: MemberMetadata | None = None
+    ) -> frozenset[str]:
+        """`subscribed_topics` as it would be once metadata *old* of members are gone, and *new* is there."""
         subscribed = self.subscribed_topics
-        if new is not None and (old is None or old.subscribes_like(new)) and self.topics_of(new) <= subscribed:
+        if new is not None and all(before.subscribes_like(new) for before in old) and self.topics_of(new) <= subscribed:
             return subscribed
         names = dict(self._name_subscribers)
         regexes = dict(self.regex_subscribers)
-        if old is not None:
-            for name in old.subscribed_topic_names:
+        for before in old:
+            for name in before.subscribed_topic_names:
                 _count(names, name, -1)
-            if old.subscribed_topic_regex is not None:
-                _count(regexes, old.subscribed_topic_regex, -1)
+            if before.subscribed_topic_regex is not None:
+                _count(regexes, before.subscribed_topic_regex, -1)
         topics = set(names)
         if new is not None:
             topics.update(new.subscribed_topic_names)

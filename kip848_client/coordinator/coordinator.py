@@ -106,6 +106,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import Consum
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
@@ -128,6 +129,7 @@ class GroupCoordinator:
 
     API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(
         {
+            ApiKey.LEAVE_GROUP,
             ApiKey.CONSUMER_GROUP_HEARTBEAT,
             ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
             ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
@@ -322,6 +324,8 @@ class GroupCoordinator:
                 return install_assignment.handle_prepare(state, request, message, now_ms=now_ms)
             case ConsumerGroupInstallAssignmentRequest():
                 return install_assignment.handle_install(state, request, message, now_ms=now_ms)
+            case LeaveGroupRequest():
+                return departure.handle_leave_group(state, request, message)
             case OffsetCommitRequest():
                 return offset_commit.handle_offset_commit(state, request, message)
             case OffsetFetchRequest():

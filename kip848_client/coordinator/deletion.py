@@ -40,7 +40,7 @@ def handle_offset_delete(
 ) -> CoordinatorResult:
     """Answer one OffsetDelete. Offsets of a topic that a member still subscribes to stay."""
     group = state.groups.get(message.group_id)
-    if group is None and not state.offsets.has_group(message.group_id):
+    if not message.group_id or (group is None and not state.offsets.has_group(message.group_id)):
         code = ErrorCode.GROUP_ID_NOT_FOUND if message.group_id else ErrorCode.INVALID_GROUP_ID
         refused = OffsetDeleteResponse(error_code=code)
         return CoordinatorResult(replies=(Reply(request.request_id, refused),))

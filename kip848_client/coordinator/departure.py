@@ -1,6 +1,8 @@
-"""How a member ceases to be one: it leaves, or one of its timers fires. Removing is the same for both."""
+"""How a member ceases to be one: it leaves, an administrator removes it, or one of its timers fires."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -15,14 +17,25 @@ from kip848_client.coordinator.group_member import (
     PartitionEpochs,
 )
 from kip848_client.coordinator.membership import static_member, unknown_member
+from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CancelTimer, CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
+from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+_SEVERAL_VERSION = 3
+"""From this version of LeaveGroup on, a request names several members, and each has its code."""
 
 
 def leave(state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest) -> CoordinatorResult:
@@ -39,7 +52,7 @@ def leave(state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHe
     if message.member_epoch == STATIC_LEAVE_EPOCH:
         _leave_for_a_while(state, group, batch, member=member)
     else:
-        remove_member(state, group, batch, member=member, reason="leave", wall_ms=request.wall_ms)
+        _remove(state, group, batch, members=(member,), reason="leave", wall_ms=request.wall_ms)
     response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
     return batch.result(Reply(request.request_id, response))
 
@@ -51,6 +64,56 @@ def _leaving_member(group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest
     if member is None:
         raise unknown_member(group, member_id=message.member_id)
     return member
+
+
+def handle_leave_group(state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest) -> CoordinatorResult:
+    """Answer one LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
+
+    Each member has its own code. Those that are found leave together: the group epoch moves by one.
+
+    Source:
+        Kafka's ``GroupMetadataManager.classicGroupLeaveToConsumerGroup``; KIP-345.
+    """
+    leaving = message.members
+    if request.api_version < _SEVERAL_VERSION:
+        leaving = (MemberIdentity(member_id=message.member_id),)
+    if not message.group_id:
+        refused = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return CoordinatorResult(replies=(Reply(request.request_id, refused),))
+    group = state.groups.get(message.group_id)
+    batch = Batch(message.group_id)
+    gone: dict[str, GroupMember] = {}
+    codes: list[int] = []
+    for identity in leaving:
+        found = _named_member(group, identity)
+        if isinstance(found, GroupMember):
+            gone[found.member_id] = found
+            codes.append(ErrorCode.NONE)
+        else:
+            codes.append(found)
+    if group is not None and gone:
+        _remove(state, group, batch, members=tuple(gone.values()), reason="leave", wall_ms=request.wall_ms)
+    if request.api_version < _SEVERAL_VERSION:
+        return batch.result(Reply(request.request_id, LeaveGroupResponse(error_code=codes[0])))
+    answered = tuple(
+        MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
+        for identity, code in zip(leaving, codes, strict=True)
+    )
+    return batch.result(Reply(request.request_id, LeaveGroupResponse(members=answered)))
+
+
+def _named_member(group: ConsumerGroup | None, identity: MemberIdentity) -> GroupMember | ErrorCode:
+    """The member that *identity* names, or the code why it is none; an empty id with an instance id is any holder."""
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if instance_id is None:
+        return group.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    try:
+        holder_id = member_id or group.static_members.get(instance_id, "")
+        return static_member(group, instance_id=instance_id, member_id=holder_id)
+    except Refused as refused:
+        return refused.code
 
 
 def _leave_for_a_while(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member: GroupMember) -> None:
@@ -82,40 +145,51 @@ def _epochs_zeroed(partitions: PartitionEpochs) -> PartitionEpochs:
     return {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in partitions.items()}
 
 
-def remove_member(
-    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member: GroupMember, reason: str, wall_ms: int
+def _remove(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    batch: Batch,
+    *,
+    members: Sequence[GroupMember],
+    reason: str,
+    wall_ms: int,
 ) -> None:
-    """Take a member out of the group and bump the group epoch.
+    """Take members out of the group, at least one, and bump the group epoch once.
 
     No target is computed: the next heartbeat of another member does it. If nobody is left, the target is current by
     definition and its epoch follows at once.
     """
-    group_id, member_id = group.group_id, member.member_id
-    batch.records += [
-        records.current_tombstone(group_id, member_id=member_id),
-        records.target_tombstone(group_id, member_id=member_id),
-        records.member_metadata_tombstone(group_id, member_id=member_id),
-    ]
-    regex = subscriptions.forgotten_regex(group, old=member.metadata, new=None)
-    if regex is not None:
+    group_id = group.group_id
+    gone = [member.metadata for member in members]
+    for member in members:
+        batch.records += [
+            records.current_tombstone(group_id, member_id=member.member_id),
+            records.target_tombstone(group_id, member_id=member.member_id),
+            records.member_metadata_tombstone(group_id, member_id=member.member_id),
+        ]
+    for regex in subscriptions.forgotten_regexes(group, old=gone):
         batch.records.append(records.regex_tombstone(group_id, regex=regex))
     epoch = group.group_epoch + 1
-    topics = group.subscribed_topics_after(old=member.metadata, new=None)
+    topics = group.subscribed_topics_after(old=gone)
     batch.records.append(records.group_epoch_record(group_id, epoch=epoch, metadata_hash=state.metadata_hash(topics)))
-    is_empty = len(group.members) == 1
-    if is_empty:
+    left = len(group.members) - len(members)
+    if not left:
         batch.records.append(records.target_epoch_record(group_id, epoch=epoch, timestamp_ms=wall_ms))
-    batch.cancel_timers(member_id)
-    client_assignment.member_gone(state, group, batch, member_id=member_id, group_epoch=epoch)
-    batch.happened("member_left", member=member, group_epoch=group.group_epoch, fields={"reason": reason})
+    for member in members:
+        batch.cancel_timers(member.member_id)
+    client_assignment.members_gone(
+        state, group, batch, member_ids=frozenset(member.member_id for member in members), group_epoch=epoch
+    )
+    for member in members:
+        batch.happened("member_left", member=member, group_epoch=group.group_epoch, fields={"reason": reason})
     batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": f"member_left ({reason})"})
     batch.state_changed(
         old=group.state,
         new=derive_state(
-            member_count=len(group.members) - 1,
+            member_count=left,
             reconciled_count=0,
             group_epoch=epoch,
-            target_epoch=epoch if is_empty else group.target_epoch,
+            target_epoch=group.target_epoch if left else epoch,
         ),
         group_epoch=epoch,
     )
@@ -129,9 +203,9 @@ def time_is_up(state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, wal
     if group is not None and member is not None:
         match key.kind:
             case TimerKind.SESSION:
-                remove_member(state, group, batch, member=member, reason="session_timeout", wall_ms=wall_ms)
+                _remove(state, group, batch, members=(member,), reason="session_timeout", wall_ms=wall_ms)
             case TimerKind.REBALANCE if member.current.member_epoch == timer.member_epoch:
-                remove_member(state, group, batch, member=member, reason="rebalance_timeout", wall_ms=wall_ms)
+                _remove(state, group, batch, members=(member,), reason="rebalance_timeout", wall_ms=wall_ms)
             case TimerKind.REBALANCE:
                 pass
             case TimerKind.CLIENT_ASSIGNMENT:

@@ -214,8 +214,7 @@ class _Heartbeat:
             return
         if regex is not None and regex not in group.regex_subscribers:
             subscriptions.check_regex(regex)
-        forgotten = subscriptions.forgotten_regex(group, old=found.counted, new=metadata)
-        if forgotten is not None:
+        for forgotten in subscriptions.forgotten_regexes(group, old=_counted(found), new=metadata):
             batch.records.append(records.regex_tombstone(group.group_id, regex=forgotten))
         task = subscriptions.resolution_due(
             self._state, group, old=found.counted, new=metadata, wall_ms=self._request.wall_ms
@@ -229,7 +228,7 @@ class _Heartbeat:
         reason = self._reason_to_bump(found, updated.metadata)
         if reason is None and group.group_id not in state.metadata_check_due:
             return
-        topics = group.subscribed_topics_after(old=found.counted, new=updated.metadata)
+        topics = group.subscribed_topics_after(old=_counted(found), new=updated.metadata)
         metadata_hash = state.metadata_hash(topics)
         if reason is None and metadata_hash != group.metadata_hash:
             reason = "topics_changed"
@@ -275,9 +274,8 @@ class _Heartbeat:
         return (before and before.assignor_name) != (now and now.assignor_name)
 
     def _client_assignor(self, found: FoundMember, after: MemberMetadata) -> Choice | None:
-        return client_assignor(
-            self._state, self._group, gone=found.replaced_id, joined=found.member.member_id, metadata=after
-        )
+        gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
+        return client_assignor(self._state, self._group, gone=gone, joined=found.member.member_id, metadata=after)
 
     # Step 2
 
@@ -446,6 +444,10 @@ class _Heartbeat:
             soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
         else:
             soft.append(CancelTimer(key))
+
+
+def _counted(found: FoundMember) -> tuple[MemberMetadata, ...]:
+    return () if found.counted is None else (found.counted,)
 
 
 def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:

@@ -41,11 +41,6 @@ class FoundMember(msgspec.Struct, frozen=True):
     replaced: GroupMember | None = None
 
     @property
-    def replaced_id(self) -> str | None:
-        """Id of the static member whose place it takes."""
-        return None if self.replaced is None else self.replaced.member_id
-
-    @property
     def counted(self) -> MemberMetadata | None:
         """The metadata that the group's counts hold for it; None if it is new."""
         return None if self.is_new else (self.replaced or self.member).metadata
@@ -73,7 +68,8 @@ def find_member(
     member_id = message.member_id or new_member_id(state.rng)
     known = group.members.get(member_id)
     size_max = state.config.consumer_max_size
-    if known is None and len(group.members) >= size_max and message.instance_id not in group.static_members:
+    # Also a static member that comes back under another id, although it would take the place that it left.
+    if known is None and len(group.members) >= size_max:
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group {group.group_id} has reached its maximum capacity of {size_max} members.",

@@ -14,6 +14,7 @@ from kip848_client.wire.messages.consumer_group_install_assignment import Consum
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
@@ -24,6 +25,7 @@ GroupMessage: TypeAlias = (
     | ConsumerGroupPrepareAssignmentRequest
     | ConsumerGroupInstallAssignmentRequest
     | ConsumerGroupDescribeRequest
+    | LeaveGroupRequest
     | OffsetCommitRequest
     | OffsetFetchRequest
     | OffsetDeleteRequest

@@ -10,7 +10,8 @@ The syntax is RE2's, which cannot be made to hang; Python's `re` accepts other p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import re2
@@ -139,12 +140,19 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
     return batch.result()
 
 
-def forgotten_regex(group: ConsumerGroup, *, old: MemberMetadata | None, new: MemberMetadata | None) -> str | None:
-    """The resolved pattern that nobody subscribes to any more once a member's metadata went from *old* to *new*."""
-    regex = None if old is None else old.subscribed_topic_regex
-    if regex is None or (new is not None and new.subscribed_topic_regex == regex):
-        return None
-    return regex if group.regex_subscribers[regex] == 1 and regex in group.resolved_regexes else None
+def forgotten_regexes(
+    group: ConsumerGroup, *, old: Sequence[MemberMetadata], new: MemberMetadata | None = None
+) -> list[str]:
+    """The resolved patterns that nobody subscribes to any more once metadata *old* are gone, and *new* is there."""
+    dropped = Counter(metadata.subscribed_topic_regex for metadata in old)
+    return [
+        regex
+        for regex, count in dropped.items()
+        if regex is not None
+        and (new is None or new.subscribed_topic_regex != regex)
+        and group.regex_subscribers[regex] == count
+        and regex in group.resolved_regexes
+    ]
 
 
 def started(task: ResolveRegexes, batch: Batch) -> None:

@@ -93,8 +93,8 @@ class HeartbeatFencing(Observer):
         seen = members.get(request.member_id)
         full = seen is None and request.member_epoch >= 0 and self._if_there_is_room() is _TOO_MANY
         if full:
-            # As in Kafka, also to one that was removed and does not know it. Static places are not decided here.
-            return _TOO_MANY if request.instance_id is None else None
+            # As in Kafka, also to one that was removed and does not know it, or that comes back to a static place.
+            return _TOO_MANY
         if request.instance_id is not None:
             holder = self._holder(request.instance_id)
             if request.member_epoch == 0:

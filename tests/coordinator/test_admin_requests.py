@@ -192,7 +192,10 @@ def test_offsets_of_a_topic_that_nobody_reads_are_deleted(group_id: str) -> None
 def test_offsets_of_an_unknown_group_are_not_found() -> None:
     """A typing error is told."""
     assert _delete_offsets(_group(), "nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert _delete_offsets(_group(), "").error_code == ErrorCode.INVALID_GROUP_ID
+    h = _group()
+    h.group_id = ""
+    commit(h, "", -1, {"foo": {0: 1}})
+    assert _delete_offsets(h, "").error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_snapshot_of_a_missing_group_is_none() -> None:

@@ -301,7 +301,7 @@ def test_no_step_gives_and_takes_at_once_nor_gives_what_others_hold(row: Row) ->
     lost = (_flat(before.assigned) | _flat(before.pending_revocation)) - (
         _flat(after.assigned) | _flat(after.pending_revocation)
     )
-    asked = _flat(after.pending_revocation)
+    asked = _flat(before.pending_revocation)
     if row.owned is None or any(number in row.owned.get(topic, ()) for topic, number in asked):
         assert not lost, "nothing is taken from a member that has not confirmed"
     else:

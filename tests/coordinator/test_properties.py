@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from kip848_client.coordinator import GroupSnapshot, GroupState, MemberSnapshot, MemberState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor, ConsumerGroupHeartbeatResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.support.coordinator_harness import FAST, FailedAppend, Harness
 
 TOPICS = ("t0", "t1", "t2")
@@ -123,6 +124,20 @@ class GroupLife(RuleBasedStateMachine):
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
         self._choose(data).alive = False
+
+    @precondition(lambda self: self._alive())
+    @rule(data=st.data())
+    def administrator_removes_members(self, data: st.DataObject) -> None:
+        gone = data.draw(st.lists(st.sampled_from(self._alive()), min_size=1, unique_by=lambda one: one.member_id))
+        named = tuple(MemberIdentity(member_id=one.member_id, group_instance_id=one.instance) for one in gone)
+        group = self._group
+        before = 0 if group is None else group.group_epoch
+        response = self.h.send(LeaveGroupRequest(group_id="g", members=named), version=5)
+        assert isinstance(response, LeaveGroupResponse)
+        removed = any(not one.error_code for one in response.members)
+        group = self._group
+        assert (0 if group is None else group.group_epoch) == before + removed
+        assert group is None or group.members.keys().isdisjoint(one.member_id for one in gone)
 
     @precondition(lambda self: self._alive())
     @rule(data=st.data(), epoch=st.integers(-1, 30), says_owned=st.booleans())

@@ -22,6 +22,7 @@ from tests.interop.differential.steps import (
     Fetch,
     Heartbeat,
     Owned,
+    RemoveMembers,
     Step,
 )
 
@@ -76,6 +77,7 @@ class Generator:
             (6, self._fetch),
             (10, self._look),
             (2, self._delete),
+            (2, self._remove_members),
             (4, self._move_topic),
             (2, self._other_group),
             (2, self._configure),
@@ -388,6 +390,20 @@ class Generator:
                 DeleteOffsets(self._some(3), group=self._random.choice(("g", "g", "h", "nogroup"))),
             )
         )
+
+    def _remove_members(self) -> Iterator[Step]:
+        """An administrator removes some at once: by id, static ones by instance id alone, or with a wrong id."""
+        known = sorted((self._joined | self._away).items())
+        named: list[tuple[str | None, str | None]] = [("stranger", None), (None, None), (None, "nobody")]
+        for member, instance in known:
+            named += [(member, instance)] * 2 + [(None, instance), (member, None), ("stranger", instance)]
+        some = tuple(self._random.choice(named) for _ in range(self._random.randint(1, 3)))
+        yield RemoveMembers(some, self._random.choice((2, 3, 5, 5)), self._random.choice(("g", "g", "g", "g", "h", "")))
+        for name, instance_id in some:
+            holder = next((m for m, i in known if i is not None and i == instance_id), name)
+            if self._random.random() < 0.8:  # the others go on as if nothing had happened
+                self._joined.pop(holder or "", None)
+                self._away.pop(holder or "", None)
 
     def _move_topic(self) -> Iterator[Step]:
         if not self._moves_topics:

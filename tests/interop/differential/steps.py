@@ -252,6 +252,33 @@ class Ask(msgspec.Struct, frozen=True):
         """Members keep what they know, also of a group that is gone."""
 
 
+class RemoveMembers(msgspec.Struct, frozen=True):
+    """A LeaveGroup, as an administrator's tool sends it.
+
+    Args:
+        members: member (None: not said) and instance id of each.
+    """
+
+    members: tuple[tuple[str | None, str | None], ...]
+    version: int = 5
+    group: str = "g"
+
+    def request(self, side: Side) -> Request:
+        """The request as *side* must get it."""
+        ids = ["" if member is None else side.view(self.group, member).member_id for member, _ in self.members]
+        fields: dict[str, Json] = {"group_id": side.group_id(self.group)}
+        if self.version < 3:
+            return "leave_group", self.version, fields | {"member_id": ids[0]}
+        rows: list[Json] = []
+        for member_id, (_, instance) in zip(ids, self.members, strict=True):
+            row: dict[str, Json] = {"member_id": member_id, "group_instance_id": instance}
+            rows.append(row | {"reason": "tidying up"} if self.version >= 5 else row)
+        return "leave_group", self.version, fields | {"members": rows}
+
+    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
+        """The members are not told."""
+
+
 class DeleteOffsets(msgspec.Struct, frozen=True):
     """An OffsetDelete."""
 
@@ -308,7 +335,7 @@ class ChangeTopic(msgspec.Struct, frozen=True):
         return {"error_code": code}
 
 
-Asking: TypeAlias = Heartbeat | Commit | Fetch | Ask | DeleteOffsets | Configure
+Asking: TypeAlias = Heartbeat | Commit | Fetch | Ask | RemoveMembers | DeleteOffsets | Configure
 Step: TypeAlias = Asking | ChangeTopic
 
 

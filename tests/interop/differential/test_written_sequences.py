@@ -16,6 +16,7 @@ from tests.interop.differential.steps import (
     Fetch,
     Heartbeat,
     Owned,
+    RemoveMembers,
     Step,
 )
 
@@ -103,6 +104,16 @@ SEQUENCES: Final[dict[str, list[Step]]] = {
         *(FOUR, ChangeTopic("t1", 2), join("a", "t0", "t1"), join("b", "t0", "t1"), Heartbeat("a"), LOOK),
         *(Heartbeat("a", names=("t0",), owned=Owned.SUBSCRIBED), LOOK, Heartbeat("b"), acknowledge("b"), LOOK),
         *(acknowledge("a"), LOOK, Heartbeat("b"), acknowledge("b"), acknowledge("a"), LOOK),
+    ],
+    "an administrator removes members by id and by instance id": [
+        *(FOUR, join("a"), join("b"), join("s", instance="i"), join("t", instance="j"), acknowledge("a"), LOOK),
+        *(RemoveMembers((("a", None), (None, "i"), ("b", "j"), ("t", "k"), ("gone", None), (None, None))), LOOK),
+        *(Heartbeat("a"), Heartbeat("s", instance="i"), Heartbeat("b"), acknowledge("t", instance="j"), LOOK),
+        *(away("t", "j"), RemoveMembers((("s", "j"),)), RemoveMembers(((None, "j"),), version=3), LOOK),
+        *(RemoveMembers((("b", None), ("b", None)), version=4), LOOK, RemoveMembers((("b", None),)), join("b")),
+        *(RemoveMembers((("x", None),), version=2), RemoveMembers((("b", None),), version=0), LOOK),
+        *(RemoveMembers((("b", None),), group="nogroup"), RemoveMembers((("b", None),), group="")),
+        *(Commit((("t0", 0, 1),), group="h"), RemoveMembers((("b", None), (None, "i")), group="h")),
     ],
     "one pattern takes the place of another while it is matched": [
         *(FOUR, ChangeTopic("t1", 2), join("a", regex="t0"), Heartbeat("a"), LOOK, Heartbeat("a", regex="t1")),

@@ -10,8 +10,8 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-    from kafka.admin import NewPartitions, NewTopic
-    from kafka.errors import TopicAlreadyExistsError
+    from kafka.admin import MemberToRemove, NewPartitions, NewTopic
+    from kafka.errors import NoError, TopicAlreadyExistsError, UnknownMemberIdError
 
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.embedded.clients import MemberThread, produce
@@ -31,6 +31,17 @@ def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     yield client
     client.close()
+
+
+def test_an_administrator_removes_members_of_a_group(broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    """A static instance that will not come back is taken out by name, and its partitions move on at once."""
+    with MemberThread(broker.bootstrap_servers, ["orders"]):
+        broker.wait_for_group("g", members=1)
+        with MemberThread(broker.bootstrap_servers, ["orders"], group_instance_id="gone"):
+            broker.wait_for_group("g", state="Stable", members=2)
+        named = [MemberToRemove(group_instance_id="gone"), MemberToRemove(group_instance_id="nobody")]
+        assert list(admin.remove_group_members("g", named).values()) == [NoError, UnknownMemberIdError]
+        broker.wait_for_group("g", state="Stable", members=1)
 
 
 def test_an_idempotent_producer_writes_what_an_assigned_consumer_reads(broker: EmbeddedBroker) -> None:
