@@ -41,6 +41,8 @@ class ConsumerConfig(Confidential, frozen=True):
         auto_commit_interval_ms: None when enable.auto.commit is off.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
         rebalance_timeout_ms: equal to max.poll.interval.ms; sent to the coordinator.
+        early_heartbeats: heartbeat sooner than the interval while partitions of other members are on their way.
+        heartbeat_interval_max_ms: longest heartbeat interval, or None for whatever the coordinator names.
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
         security: TLS and SASL of the control plane; made from the same keys that the data plane is given.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
@@ -64,6 +66,8 @@ class ConsumerConfig(Confidential, frozen=True):
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     connection_setup_timeout_ms: int
+    early_heartbeats: bool
+    heartbeat_interval_max_ms: int | None
     data_plane: Mapping[str, ConfigValue]
     security: SecuritySettings = msgspec.field(default_factory=SecuritySettings)
     on_commit: Callable[..., object] | None = None
@@ -129,6 +133,8 @@ _OWN_KEYS: Final = frozenset(
         "retry.backoff.ms",
         "retry.backoff.max.ms",
         "socket.connection.setup.timeout.ms",
+        "heartbeat.early.enable",
+        "heartbeat.interval.max.ms",
         "on_commit",
     }
 )
@@ -144,6 +150,8 @@ _NOT_FOR_DATA_PLANE: Final = (
             "max.poll.interval.ms",
             "request.timeout.ms",
             "default.api.timeout.ms",
+            "heartbeat.early.enable",
+            "heartbeat.interval.max.ms",
             "on_commit",
         }
     )
@@ -203,6 +211,12 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         retry_backoff_max_ms=reader.integer("retry.backoff.max.ms", default=1_000, low=1, high=300_000),
         connection_setup_timeout_ms=reader.integer(
             "socket.connection.setup.timeout.ms", default=30_000, low=1_000, high=_INT32_MAX
+        ),
+        early_heartbeats=reader.flag("heartbeat.early.enable", default=True),
+        heartbeat_interval_max_ms=(
+            reader.integer("heartbeat.interval.max.ms", default=_INT32_MAX, low=50, high=_INT32_MAX)
+            if "heartbeat.interval.max.ms" in reader.conf
+            else None
         ),
         data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id) | secured,
         security=security,

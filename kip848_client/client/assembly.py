@@ -134,4 +134,6 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         retry_backoff_max_ms=config.retry_backoff_max_ms,
         auto_commit_interval_ms=config.auto_commit_interval_ms,
         auto_offset_reset=ResetPolicy(config.auto_offset_reset),
+        early_heartbeats=config.early_heartbeats,
+        heartbeat_interval_max_ms=config.heartbeat_interval_max_ms,
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
-__all__ = ["NO_ASSIGNMENT", "IdPartition", "LocalAssignment", "partitions_from_wire", "partitions_to_wire"]
+__all__ = ["NO_ASSIGNMENT", "IdPartition", "LocalAssignment", "partitions_from_wire", "partitions_to_wire", "pending_from_wire"]
 
 IdPartition: TypeAlias = tuple[UUID, int]
 """A partition by topic id, as the coordinator names it."""
@@ -38,6 +38,13 @@ NO_ASSIGNMENT: Final = LocalAssignment(frozenset(), -1)
 def partitions_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
     """The partitions of an answer."""
     return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
+
+
+def pending_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
+    """The partitions that the member shall own, and has to wait for; Apache Kafka's coordinator never names them."""
+    return frozenset(
+        (topic.topic_id, index) for topic in assignment.pending_topic_partitions for index in topic.partitions
+    )
 
 
 def partitions_to_wire(partitions: Iterable[IdPartition]) -> tuple[TopicPartitions, ...]:

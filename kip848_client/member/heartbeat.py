@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from kip848_client.member.assignment import LocalAssignment, partitions_to_wire
 from kip848_client.member.context import Context
+from kip848_client.member.early_heartbeats import EarlyHeartbeats
 from kip848_client.member.events import Destination, RequestFailed
 from kip848_client.member.states import HEARTBEATING, Phase
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -54,6 +55,7 @@ class Heartbeats:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.early = EarlyHeartbeats(context)
         self._backoff = context.new_backoff()
         self._sent: Sent | None = None
         self._in_flight: int | None = None
@@ -100,6 +102,9 @@ class Heartbeats:
         if self.in_flight or self._context.phase not in HEARTBEATING:
             return None
         ready_ms, due_ms = self._backoff.ready_ms, self._due_ms
+        early_ms = self.early.due_ms()
+        if early_ms is not None and early_ms < due_ms:
+            due_ms = early_ms
         return ready_ms if ready_ms > due_ms or self._immediate() else due_ms
 
     def due(self) -> bool:
@@ -169,6 +174,7 @@ class Heartbeats:
         self.ack_due = False
         self.expedite = False
         self._note_send(due_ms=None if context.phase is Phase.JOINING else self._expected_ms)
+        self.early.sent(interval_ms=self._interval_ms)
         self._due_ms = context.now_ms + self._interval_ms
         self._expected_ms = self._due_ms if self._interval_ms else None
         self._in_flight = context.send(
@@ -251,6 +257,9 @@ class Heartbeats:
         self._tells_partitions = False
         if interval_ms <= 0:
             interval_ms = self._interval_ms or _DEFAULT_INTERVAL_MS
+        longest_ms = self._context.config.heartbeat_interval_max_ms
+        if longest_ms is not None:
+            interval_ms = min(interval_ms, longest_ms)
         if interval_ms != self._interval_ms:
             self._interval_ms = interval_ms
             self._due_ms = self._expected_ms = self._context.now_ms + interval_ms
@@ -274,6 +283,7 @@ class Heartbeats:
         Args:
             removals: how often in a row it was removed; it joins again at once after the first time only.
         """
+        self.early.stop()
         self._context.orphan(self._in_flight)
         self._in_flight = None
         self._tells_partitions = False

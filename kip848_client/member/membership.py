@@ -32,7 +32,7 @@ from kip848_client.errors import (
     error_for_code,
     error_name,
 )
-from kip848_client.member.assignment import partitions_from_wire
+from kip848_client.member.assignment import partitions_from_wire, pending_from_wire
 from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.context import MIN_REPEAT_MS, Context
 from kip848_client.member.discovery import Discovery
@@ -140,8 +140,12 @@ class Membership:
 
     def advance(self) -> None:
         """Send the heartbeat that is due, if there is one, and end leaves that took too long."""
-        if self._context.link is not None and self._heartbeats.due():
-            self._send_heartbeat()
+        if self._context.link is not None:
+            if self._heartbeats.due():
+                self._send_heartbeat()
+            early = self._heartbeats.early
+            if early.question_wanted and self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is not None:
+                early.ask(timeout_ms=self._heartbeats.timeout_ms, target=self._reconciler.target.partitions)
         self._leaving.advance()
 
     def deadline_ms(self) -> int | None:
@@ -211,6 +215,7 @@ class Membership:
             return
         if context.phase is not Phase.JOINING:
             self._removals = 0
+        self._look_for_partitions_on_their_way(response)
         context.epoch = response.member_epoch
         self._assignors.answered(response)
         if response.assignment is None:
@@ -220,6 +225,17 @@ class Membership:
         changed = self._reconciler.receive(partitions_from_wire(response.assignment))
         if changed and context.phase in {Phase.JOINING, Phase.IN_SYNC, Phase.ACK_DUE}:
             context.move("assignment_received")
+
+    def _look_for_partitions_on_their_way(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """Let early heartbeats know what came with the answer; epoch and target are still those before it."""
+        assignment = response.assignment
+        self._heartbeats.early.answered(
+            joined=self._context.phase is Phase.JOINING,
+            moved=response.member_epoch != self._context.epoch,
+            target=None if assignment is None else partitions_from_wire(assignment),
+            before=self._reconciler.target.partitions,
+            pending=frozenset() if assignment is None else pending_from_wire(assignment),
+        )
 
     def _adopt_member_id(self, response: ConsumerGroupHeartbeatResponse) -> None:
         if response.member_id:

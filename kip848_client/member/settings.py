@@ -43,6 +43,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         retry_backoff_max_ms: longest wait after a failure.
         auto_commit_interval_ms: None when ``enable.auto.commit`` is false.
         auto_offset_reset: what to do without a committed offset.
+        early_heartbeats: heartbeat sooner than the interval while partitions of other members are on their way.
+        heartbeat_interval_max_ms: longest interval, also if the coordinator names a longer one; None for its own.
         unreleased_instance_retry_ms: how long UNRELEASED_INSTANCE_ID is taken as a passing error while joining. 0, as
             in Kafka: it is fatal at once. A static member that crashed can hit its own former self; with one session
             timeout here it waits that out.
@@ -67,6 +69,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     auto_commit_interval_ms: int | None = 5000
     auto_offset_reset: ResetPolicy = ResetPolicy.LATEST
     unreleased_instance_retry_ms: int = 0
+    early_heartbeats: bool = False
+    heartbeat_interval_max_ms: int | None = None
 
     def __post_init__(self) -> None:
         if not self.group_id.strip():
@@ -87,6 +91,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
             ("retry.backoff.ms", self.retry_backoff_ms, 0),
             ("retry.backoff.max.ms", self.retry_backoff_max_ms, 0),
             ("auto.commit.interval.ms", 0 if self.auto_commit_interval_ms is None else self.auto_commit_interval_ms, 0),
+            ("heartbeat.interval.max.ms", 1 if self.heartbeat_interval_max_ms is None else self.heartbeat_interval_max_ms, 1),
             ("unreleased_instance_retry_ms", self.unreleased_instance_retry_ms, 0),
         ):
             if value < least:

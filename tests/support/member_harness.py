@@ -141,6 +141,7 @@ class MemberHarness:
         metadata_answered: answer RequestMetadata at once, with the topics in `topic_ids`.
         listeners_finish: end every listener call at once, without an error.
         heartbeat_version: the highest one of the coordinator; None if it has none.
+        describes: the coordinator offers ConsumerGroupDescribe.
     """
 
     settings: dict[str, object] = field(default_factory=dict)
@@ -148,6 +149,7 @@ class MemberHarness:
     metadata_answered: bool = True
     listeners_finish: bool = False
     heartbeat_version: int | None = 1
+    describes: bool = False
     rng: random.Random = field(default_factory=NoJitter)
 
     def __post_init__(self) -> None:
@@ -236,6 +238,8 @@ class MemberHarness:
         versions: dict[int, tuple[int, int]] = {ApiKey.OFFSET_COMMIT: (2, 10), ApiKey.OFFSET_FETCH: (1, 10)}
         if self.heartbeat_version is not None:
             versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, self.heartbeat_version)
+        if self.describes:
+            versions[ApiKey.CONSUMER_GROUP_DESCRIBE] = (0, 1)
         return versions
 
     # ---------------------------------------------------------------------------------------------------- the clock

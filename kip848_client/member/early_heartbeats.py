@@ -1,0 +1,207 @@
+"""Early heartbeats: a member that waits for partitions of other members asks sooner than the interval.
+
+A partition that moves has no reader from the moment its old owner gave it up until the new owner's next heartbeat. The
+coordinator cannot call the new owner, so the new owner asks: soon after its epoch moved, then at growing distances, and
+anew when a part of what it waits for arrives. It learns what it waits for
+
+- from ``PendingTopicPartitions`` of the answer, which our own coordinator sends;
+- else from one ConsumerGroupDescribe for each epoch, after the first early heartbeat brought nothing. A group of more
+  than `SMALL_GROUP` members is asked once only;
+- else not at all: then a bound on the number of early heartbeats decides.
+
+While it knows that partitions are on their way, it asks every `KNOWN_MAX_MS` for two intervals, which is as long as
+their owners need to hear of it and to give them up; after that at growing distances. A member that waits for nothing
+sends no early heartbeat.
+
+Does not own: building and sending heartbeats (`heartbeat`), what their answers change (`membership`).
+
+Source: own; KIP-848 leaves it to the interval. Rules: R180 to R186 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kip848_client.member.assignment import IdPartition
+from kip848_client.member.context import Context
+from kip848_client.member.events import Destination
+from kip848_client.member.states import Phase
+from kip848_client.model import NO_EPOCH
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+
+__all__ = ["BLIND_HEARTBEATS_MAX", "FIRST_MS", "KNOWN_MAX_MS", "SMALL_GROUP", "EarlyHeartbeats"]
+
+FIRST_MS: Final = 30
+"""Before the first early heartbeat of an epoch, or after a part arrived."""
+GROWTH: Final = 1.5
+KNOWN_MAX_MS: Final = 60
+"""Longest distance while the member knows what it waits for: what a user feels as a gap is about this much."""
+KNOWN_INTERVALS: Final = 2
+"""How many heartbeat intervals the distance stays that short: the owners hear of it within one, and need time."""
+BLIND_HEARTBEATS_MAX: Final = 12
+"""Early heartbeats for each epoch, or part that arrived, of a member that does not know what it waits for."""
+SMALL_GROUP: Final = 48
+"""Members up to which a group is described for each epoch."""
+_JITTER: Final = 0.2
+
+
+class _Wait(msgspec.Struct):
+    """One wait: since the epoch moved, or since a part arrived."""
+
+    since_ms: int
+    delay_ms: float = FIRST_MS
+    next_ms: int = 0
+    sent: int = 0
+    missing: frozenset[IdPartition] | None = None
+    """What has not arrived; None while that is not known."""
+
+
+class EarlyHeartbeats:
+    """When a member that waits for partitions asks again."""
+
+    def __init__(self, context: Context) -> None:
+        self._context: Final = context
+        self._wait: _Wait | None = None
+        self._request_id: int | None = None
+        self._large_group = False
+        self._asked_epoch = NO_EPOCH
+        """Epoch in which ConsumerGroupDescribe was sent last."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the member may be waiting for partitions of others."""
+        return self._wait is not None
+
+    def due_ms(self) -> int | None:
+        """When the next early heartbeat is due; None if none is."""
+        wait = self._wait
+        return wait.next_ms if wait is not None and self._context.phase is Phase.IN_SYNC else None
+
+    # ----------------------------------------------------------------------------------------------------- heartbeats
+
+    def sent(self, *, interval_ms: int) -> None:
+        """A heartbeat leaves, early or not; the next early one is counted from it."""
+        wait, now_ms = self._wait, self._context.now_ms
+        if wait is None:
+            return
+        if self._context.phase is Phase.IN_SYNC and now_ms >= wait.next_ms:
+            wait.sent += 1
+            wait.delay_ms *= GROWTH
+            fresh = now_ms - wait.since_ms < KNOWN_INTERVALS * interval_ms
+            if wait.missing is not None and fresh:
+                wait.delay_ms = min(wait.delay_ms, KNOWN_MAX_MS)
+        if wait.delay_ms >= interval_ms or (wait.missing is None and wait.sent >= BLIND_HEARTBEATS_MAX):
+            self.stop()
+        else:
+            self._schedule(wait)
+
+    def answered(
+        self,
+        *,
+        joined: bool,
+        moved: bool,
+        target: frozenset[IdPartition] | None,
+        before: frozenset[IdPartition],
+        pending: frozenset[IdPartition],
+    ) -> None:
+        """The coordinator accepted a heartbeat.
+
+        Args:
+            joined: it was the one that joins.
+            moved: the member's epoch is another one than before.
+            target: the assignment of the answer, or None if it had none.
+            before: the target before it.
+            pending: what the coordinator says the member has to wait for.
+        """
+        if not self._context.config.early_heartbeats:
+            return
+        if joined:
+            self._large_group = False
+            self._asked_epoch = NO_EPOCH
+        brought = target is not None and not target <= before
+        if moved:
+            self._begin(None, likely=joined or brought or not self._large_group)
+        elif brought:
+            self._begin(None if self._wait is None else self._wait.missing, likely=True)
+        wait = self._wait
+        if wait is None:
+            return
+        if pending:
+            wait.missing = pending
+        elif wait.missing is not None and target is not None:
+            wait.missing -= target
+            if not wait.missing:
+                self.stop()
+
+    def _begin(self, missing: frozenset[IdPartition] | None, *, likely: bool) -> None:
+        self.stop()
+        if likely:
+            self._wait = _Wait(self._context.now_ms, missing=missing)
+            self._schedule(self._wait)
+
+    def _schedule(self, wait: _Wait) -> None:
+        jitter = self._context.rng.uniform(1 - _JITTER, 1 + _JITTER)
+        wait.next_ms = self._context.now_ms + max(1, round(wait.delay_ms * jitter))
+
+    def stop(self) -> None:
+        """The member waits for nothing, or is no longer in the group."""
+        self._wait = None
+        self._context.orphan(self._request_id)
+        self._request_id = None
+
+    # --------------------------------------------------------------------------------------------- what is waited for
+
+    @property
+    def question_wanted(self) -> bool:
+        """Whether ConsumerGroupDescribe should say what the member waits for."""
+        wait = self._wait
+        return (
+            wait is not None
+            and wait.missing is None
+            and self._asked_epoch != self._context.epoch
+            and wait.sent > 0
+            and not self._large_group
+            and self._context.phase is Phase.IN_SYNC
+        )
+
+    def ask(self, *, timeout_ms: int, target: frozenset[IdPartition]) -> None:
+        """Send ConsumerGroupDescribe.
+
+        Args:
+            target: what the member was assigned so far.
+        """
+        wait = self._wait
+        assert wait is not None, "only a member that waits asks what for"
+        self._asked_epoch = self._context.epoch
+        self._request_id = self._context.send(
+            ConsumerGroupDescribeRequest(group_ids=(self._context.config.group_id,)),
+            destination=Destination.COORDINATOR,
+            timeout_ms=timeout_ms,
+            on_answer=lambda response: self._described(wait, response, target),
+            on_failure=lambda _: None,
+        )
+
+    def _described(
+        self, wait: _Wait, response: ConsumerGroupDescribeResponse, target_before: frozenset[IdPartition]
+    ) -> None:
+        self._request_id = None
+        group = next(iter(response.groups), None)
+        if wait is not self._wait or wait.missing is not None or group is None or group.error_code:
+            return
+        self._large_group = len(group.members) > SMALL_GROUP
+        member = next((member for member in group.members if member.member_id == self._context.member_id), None)
+        if member is None or group.assignment_epoch < group.group_epoch:
+            return  # the target is still being computed
+        shall_own = {
+            (topic.topic_id, index) for topic in member.target_assignment.topic_partitions for index in topic.partitions
+        }
+        wait.missing = frozenset(shall_own - target_before)
+        if wait.missing:
+            wait.delay_ms = min(wait.delay_ms, KNOWN_MAX_MS)
+        else:
+            self.stop()

@@ -1,0 +1,177 @@
+"""The rules of docs/protocol.md, section Early heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, KNOWN_MAX_MS, SMALL_GROUP
+from kip848_client.member.events import ResponseReceived
+from kip848_client.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness
+
+INTERVAL_MS = 5_000
+NOTHING: Mapping[str, list[int]] = {}
+
+
+def newcomer(*, describes: bool = False, **settings: object) -> MemberHarness:
+    """It has joined a group in which others still have everything, and has acknowledged its empty assignment."""
+    member = MemberHarness(
+        settings={"early_heartbeats": True, "max_poll_interval_ms": 300_000, **settings}, describes=describes
+    )
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=5, assignment=NOTHING, interval_ms=INTERVAL_MS)
+    member.reconcile()
+    member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
+    return member
+
+
+def sends(member: MemberHarness, *, for_ms: int) -> list[int]:
+    """How long after now the member sends heartbeats, each answered at once without news."""
+    began_ms = member.now_ms
+    times = []
+    while member.now_ms < began_ms + for_ms:
+        member.advance(1)
+        if member.requests(ConsumerGroupHeartbeatRequest):
+            times.append(member.now_ms - began_ms)
+            member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
+    return times
+
+
+def describe(member: MemberHarness, target: Mapping[str, list[int]], *, members: int = 2, target_epoch: int = 5) -> None:
+    """Answer the member's ConsumerGroupDescribe: the group is in epoch 5."""
+    question = member.take(ConsumerGroupDescribeRequest)
+    topics = tuple(
+        TopicPartitions(member.topic_ids[topic], topic, tuple(partitions)) for topic, partitions in target.items()
+    )
+    itself = Member(member_id=MEMBER_ID, member_epoch=5, target_assignment=Assignment(topics))
+    others = tuple(Member(member_id=f"other-{index}", member_epoch=5) for index in range(members - 1))
+    group = DescribedGroup(group_id=GROUP, group_epoch=5, assignment_epoch=target_epoch, members=(itself, *others))
+    member.step(ResponseReceived(question.request_id, ConsumerGroupDescribeResponse(groups=(group,))))
+
+
+def test_r180_a_newcomer_asks_after_30_ms_and_then_at_growing_distances() -> None:
+    """Partitions that others give up for it would lie idle until its next interval."""
+    member = newcomer()
+
+    assert sends(member, for_ms=1_000)[:5] == [30, 75, 143, 244, 396]
+
+
+def test_r180_a_member_whose_epoch_moved_asks_too() -> None:
+    """A member that leaves hands its partitions to those that are there already."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+    describe(member, NOTHING)
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=6, interval_ms=INTERVAL_MS)
+
+    member.advance(30)
+
+    member.expect_heartbeat(epoch=6)
+
+
+def test_r181_a_part_that_arrives_begins_it_anew() -> None:
+    """The next owner gives up its part soon after the first."""
+    member = newcomer()
+    sends(member, for_ms=1_500)
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=5, assignment={"t": [0]}, interval_ms=INTERVAL_MS)
+    member.reconcile()
+    member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
+
+    member.advance(30)
+
+    member.expect_heartbeat(epoch=5)
+
+
+def test_r182_a_member_asks_once_for_each_epoch_what_it_waits_for() -> None:
+    """Only the coordinator knows the target; a description of the group for each heartbeat would cost too much."""
+    member = newcomer(describes=True)
+
+    sends(member, for_ms=30)
+    describe(member, {"t": [0]}, target_epoch=4)  # still being computed
+    sends(member, for_ms=1_000)
+
+    assert member.requests(ConsumerGroupDescribeRequest) == []
+
+
+def test_r183_while_it_knows_what_it_waits_for_it_asks_every_60_ms_for_two_intervals() -> None:
+    """What users feel of a rebalance is this distance."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+    describe(member, {"t": [0]})
+
+    times = sends(member, for_ms=8 * INTERVAL_MS)
+
+    distances = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    short = [distance for at, distance in zip(times, distances, strict=False) if at < 2 * INTERVAL_MS - KNOWN_MAX_MS]
+    assert max(short) == KNOWN_MAX_MS
+    assert distances[-1] == INTERVAL_MS
+
+
+def test_r183_it_ends_when_everything_has_arrived() -> None:
+    """A member that has all of its target has nothing to ask for."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+    describe(member, {"t": [0]})
+    member.advance(KNOWN_MAX_MS)
+    member.answer_heartbeat(epoch=5, assignment={"t": [0]}, interval_ms=INTERVAL_MS)
+    member.reconcile()
+    member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
+
+    assert sends(member, for_ms=INTERVAL_MS - 1) == []
+
+
+def test_r184_without_knowledge_twelve_early_heartbeats_are_the_limit() -> None:
+    """In a large group nearly all members wait for nothing."""
+    member = newcomer()
+
+    times = sends(member, for_ms=6 * INTERVAL_MS)
+
+    early = [later for earlier, later in zip([0, *times], times, strict=False) if later - earlier < INTERVAL_MS]
+    assert len(early) <= BLIND_HEARTBEATS_MAX
+    assert times[-1] - times[-2] == INTERVAL_MS
+
+
+def test_r185_a_member_that_waits_for_nothing_sends_none() -> None:
+    """A group at rest costs one heartbeat an interval and member."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+
+    describe(member, NOTHING)
+
+    assert sends(member, for_ms=INTERVAL_MS - 1) == []
+
+
+def test_r185_the_key_turns_them_off() -> None:
+    """Who counts heartbeats can have Kafka's behaviour."""
+    member = newcomer(early_heartbeats=False)
+
+    assert sends(member, for_ms=INTERVAL_MS - 1) == []
+
+
+def test_r186_in_a_large_group_only_newcomers_and_those_who_get_a_part_ask_early() -> None:
+    """A thousand members whose epoch moves because one joined must not ask a thousand times what they wait for."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+    describe(member, NOTHING, members=SMALL_GROUP + 1)
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=6, interval_ms=INTERVAL_MS)
+
+    assert sends(member, for_ms=INTERVAL_MS - 1) == []
+    assert member.requests(ConsumerGroupDescribeRequest) == []
+
+
+def test_r187_the_interval_can_be_capped() -> None:
+    """Users who want leaving members to be noticed sooner than the broker's interval say so."""
+    member = newcomer(early_heartbeats=False, heartbeat_interval_max_ms=1_000)
+
+    assert sends(member, for_ms=3_000) == [1_000, 2_000, 3_000]
