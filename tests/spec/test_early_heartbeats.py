@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, KNOWN_MAX_MS, SMALL_GROUP
 from kip848_client.member.events import ResponseReceived
@@ -46,7 +47,9 @@ def sends(member: MemberHarness, *, for_ms: int) -> list[int]:
     return times
 
 
-def describe(member: MemberHarness, target: Mapping[str, list[int]], *, members: int = 2, target_epoch: int = 5) -> None:
+def describe(
+    member: MemberHarness, target: Mapping[str, list[int]], *, members: int = 2, target_epoch: int = 5
+) -> None:
     """Answer the member's ConsumerGroupDescribe: the group is in epoch 5."""
     question = member.take(ConsumerGroupDescribeRequest)
     topics = tuple(
@@ -111,7 +114,7 @@ def test_r183_while_it_knows_what_it_waits_for_it_asks_every_60_ms_for_two_inter
 
     times = sends(member, for_ms=8 * INTERVAL_MS)
 
-    distances = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    distances = [later - earlier for earlier, later in pairwise(times)]
     short = [distance for at, distance in zip(times, distances, strict=False) if at < 2 * INTERVAL_MS - KNOWN_MAX_MS]
     assert max(short) == KNOWN_MAX_MS
     assert distances[-1] == INTERVAL_MS
@@ -136,7 +139,7 @@ def test_r184_without_knowledge_twelve_early_heartbeats_are_the_limit() -> None:
 
     times = sends(member, for_ms=6 * INTERVAL_MS)
 
-    early = [later for earlier, later in zip([0, *times], times, strict=False) if later - earlier < INTERVAL_MS]
+    early = [later for earlier, later in pairwise([0, *times]) if later - earlier < INTERVAL_MS]
     assert len(early) <= BLIND_HEARTBEATS_MAX
     assert times[-1] - times[-2] == INTERVAL_MS
 
