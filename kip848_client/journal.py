@@ -11,16 +11,17 @@ within one ``v``. This module formats and keeps events; it decides nothing about
 
 from __future__ import annotations
 
+import functools
 import itertools
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal, Protocol, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TextIO, TypeAlias
 
 import msgspec
 
 from kip848_client.errors import ProtocolError
+from kip848_client.json_text import to_json
 
 SCHEMA_VERSION: Final = 1
 
@@ -29,7 +30,10 @@ _LEVELS_MAX: Final = 20
 _NUMBER_MAX: Final = 2**63
 
 Source: TypeAlias = Literal["client", "coordinator", "simulation"]
-JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
+else:
+    JsonValue = Any  # msgspec, which reads the annotations, cannot decode a type that contains itself
 
 EVENTS: Final[Mapping[str, str]] = {
     # The coordinator's side.
@@ -94,7 +98,7 @@ EVENTS: Final[Mapping[str, str]] = {
 """Event name -> what its fields hold."""
 
 
-class JournalEvent(msgspec.Struct, frozen=True):
+class JournalEvent(msgspec.Struct, frozen=True, tag_field="v", tag=SCHEMA_VERSION):
     """One line of the event log.
 
     Args:
@@ -116,41 +120,20 @@ class JournalEvent(msgspec.Struct, frozen=True):
     fields: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        assert self.event in EVENTS, f"event {self.event!r} is not listed in journal.EVENTS"
+        if self.event not in EVENTS:
+            raise ValueError(f"event {self.event!r} is not listed in journal.EVENTS")
 
     def to_json(self) -> str:
         """Write the event as one line, without the newline; keys always in the same order."""
-        return json.dumps(
-            {
-                "v": SCHEMA_VERSION,
-                "ts_ms": self.ts_ms,
-                "source": self.source,
-                "event": self.event,
-                "group_id": self.group_id,
-                "member_id": self.member_id,
-                "client_id": self.client_id,
-                "member_epoch": self.member_epoch,
-                "group_epoch": self.group_epoch,
-                "fields": dict(self.fields),
-            },
-            separators=(",", ":"),
-        )
+        return to_json(self)
 
 
-_TYPES: Final[Mapping[str, tuple[type, bool]]] = {
-    "ts_ms": (int, True),
-    "source": (str, True),
-    "group_id": (str, False),
-    "member_id": (str, False),
-    "client_id": (str, False),
-    "member_epoch": (int, False),
-    "group_epoch": (int, False),
-    "fields": (dict, True),
-}
-"""Key -> what it holds, and whether it must hold something."""
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[JournalEvent]:
+    return msgspec.json.Decoder(JournalEvent)
 
 
-def parse_line(line: str) -> JournalEvent:
+def parse_line(line: str | bytes) -> JournalEvent:
     """Read one line back.
 
     Raises:
@@ -158,19 +141,13 @@ def parse_line(line: str) -> JournalEvent:
             no writer of an event log makes.
     """
     try:
-        raw = json.loads(line)
-        version = raw["v"]
-        if version != SCHEMA_VERSION:
-            raise ProtocolError(f"event log line has v={version!r}; this version reads v={SCHEMA_VERSION}")
-        if raw["event"] not in EVENTS:
-            raise ProtocolError(f"event log line has the unknown event {raw['event']!r}")
-        for name, (kind, needed) in _TYPES.items():
-            if not isinstance(raw[name], kind) and (needed or raw[name] is not None):
-                raise ProtocolError(f"event log line has {name}={raw[name]!r}, which is no {kind.__name__}")
-        _check_value([*raw.values()], levels=_LEVELS_MAX)
-        return JournalEvent(**{name: raw[name] for name in JournalEvent.__match_args__})
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ProtocolError(f"not a line of the event log: {line[:200]!r}") from error
+        event = _decoder().decode(line)
+        _check_value([event.ts_ms, event.member_epoch, event.group_epoch, dict(event.fields)], levels=_LEVELS_MAX)
+        return event
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(
+            f"not a line of the event log: {line[:200]!r}: {error}; v={SCHEMA_VERSION} is read"
+        ) from error
 
 
 def _check_value(value: JsonValue, *, levels: int) -> None:

@@ -117,6 +117,18 @@ def test_a_journal_is_opened_by_the_name_of_its_file(tmp_path: Path) -> None:
     assert list(read_journal(name)) == [EVENT]
 
 
+def test_a_line_of_another_version_says_which_one_is_read() -> None:
+    """A log of a newer release is told apart from a damaged one."""
+    with pytest.raises(ProtocolError, match=r"Invalid value 2 - at `\$\.v`; v=1 is read"):
+        parse_line(EVENT.to_json().replace('"v":1', '"v":2'))
+
+
+def test_a_name_that_is_not_utf_8_is_written_all_the_same() -> None:
+    """The path in an error may hold any bytes; the log must neither fail nor hold a line that no reader takes."""
+    event = JournalEvent(ts_ms=1, source="client", event="error_surfaced", fields={"error": "no file caf\udce9, ü"})
+    assert parse_line(event.to_json()).fields == {"error": "no file caf?, ü"}
+
+
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     """Reading the log of a living process does not fail on its last, half line."""
     path = tmp_path / "events.jsonl"

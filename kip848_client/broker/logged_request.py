@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Literal
 
@@ -10,6 +9,7 @@ import msgspec
 
 from kip848_client.error_codes import error_name
 from kip848_client.journal import JsonValue
+from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response, WireStruct, fields_of
@@ -83,7 +83,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
             "request": to_jsonable(self.request),
             "response": to_jsonable(self.response),
         }
-        return json.dumps(value, separators=(",", ":"))
+        return to_json(value)
 
     def __str__(self) -> str:
         about = [

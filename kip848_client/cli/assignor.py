@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from kip848_client.assignors.loading import load_assignor
 from kip848_client.assignors.suite import report_lines, run_suite
 from kip848_client.assignors.suite_groups import held_by, make_group
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.json_text import to_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +112,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(msgspec.to_builtins(report) | {"passed": report.passed}))
+        print(to_json(msgspec.structs.asdict(report) | {"passed": report.passed}))
     else:
         print("\n".join(report_lines(report)))
     return 0 if report.passed else 1
@@ -155,7 +155,7 @@ def _show(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise Kip848Error(f"the picture cannot be written: {error}") from error
     if arguments.json:
-        print(json.dumps({"assignor": make().name, "change": change, "before": was, "after": became}))
+        print(to_json({"assignor": make().name, "change": change, "before": was, "after": became}))
     else:
         print("\n".join(draw_text(was, became, change=change)))
     return 0

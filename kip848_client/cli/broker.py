@@ -11,7 +11,6 @@ The ready file is written whole or not at all: who sees it may connect. SIGTERM 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -27,6 +26,7 @@ from kip848_client.broker.broker import EmbeddedBroker
 from kip848_client.cli.broker_security import add_security_arguments, security_options
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
+from kip848_client.json_text import to_json
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for repair in broker.repairs:
                 print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
-            ready = json.dumps(
+            ready = to_json(
                 {
                     "bootstrap_servers": broker.bootstrap_servers,
                     "security_protocol": broker.security_protocol,

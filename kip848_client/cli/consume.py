@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import logging
 import signal
 import sys
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
+from kip848_client.json_text import to_json
 from kip848_client.telemetry import LOGGER, LogEvent
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def spell_value(message: Any) -> bytes:
 def spell_json(message: Any) -> bytes:
     """The record as one JSON object. Bytes that are not UTF-8 come as ``{"base64": "..."}``."""
     kind, timestamp_ms = message.timestamp()
-    return json.dumps(
+    return to_json(
         {
             "topic": message.topic(),
             "partition": message.partition(),
@@ -125,9 +125,7 @@ def spell_json(message: Any) -> bytes:
             "key": _readable(message.key()),
             "value": _readable(message.value()),
             "headers": [[name, _readable(value)] for name, value in message.headers() or ()],
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
+        }
     ).encode()
 
 

@@ -8,7 +8,6 @@ is 0 if they are exact, 1 if they are not. Here are the options and the order of
 from __future__ import annotations
 
 import argparse
-import json
 import queue
 import sys
 import time
@@ -26,6 +25,7 @@ from kip848_client.cli.demo_story import Story, story_s
 from kip848_client.cli.demo_table import Screen, describe_result, open_screen, result_object
 from kip848_client.errors import ConfigError
 from kip848_client.journal import Journal, JournalEvent, JsonLinesJournal, tee
+from kip848_client.json_text import to_json
 
 TOPIC: Final = "flights"
 GROUP: Final = "counters"
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         screen.close()
     if arguments.json:
-        print(json.dumps(result_object(scene, verdict, duration_ms=duration_ms)))
+        print(to_json(result_object(scene, verdict, duration_ms=duration_ms)))
     else:
         print(f"\n{describe_result(scene, verdict)}")
         if hint is not None:

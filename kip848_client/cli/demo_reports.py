@@ -6,9 +6,8 @@ in the middle of a line, say) never happened for anybody else.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+import functools
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,13 +15,17 @@ from kip848_client.cli.demo_ledger import CountedRun
 from kip848_client.errors import ProtocolError
 
 
-class Started(msgspec.Struct, frozen=True):
+class _Report(msgspec.Struct, frozen=True, tag_field="report", tag=str.lower):
+    """Base of all: the name of the class tells which report a line is."""
+
+
+class Started(_Report, frozen=True):
     """The process runs and is about to subscribe."""
 
     pid: int
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(_Report, frozen=True):
     """What the consumer says of itself; written when it changed.
 
     Args:
@@ -34,7 +37,7 @@ class Status(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
 
 
-class Moved(msgspec.Struct, frozen=True):
+class Moved(_Report, frozen=True):
     """A rebalance listener ran.
 
     Args:
@@ -45,47 +48,37 @@ class Moved(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
 
 
-class Counted(msgspec.Struct, frozen=True):
+class Counted(_Report, frozen=True):
     """One batch was counted. Nothing of it is committed yet."""
 
     runs: tuple[CountedRun, ...]
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(_Report, frozen=True):
     """Everything counted so far is committed."""
 
 
-class Troubled(msgspec.Struct, frozen=True):
+class Troubled(_Report, frozen=True):
     """Something was refused or raised."""
 
     message: str
 
 
-class Left(msgspec.Struct, frozen=True):
+class Left(_Report, frozen=True):
     """The consumer is closed; the process ends."""
 
 
 Report: TypeAlias = Started | Status | Moved | Counted | Committed | Troubled | Left
 
-_KINDS: Final[Mapping[str, type[Report]]] = {
-    "started": Started,
-    "status": Status,
-    "moved": Moved,
-    "counted": Counted,
-    "committed": Committed,
-    "troubled": Troubled,
-    "left": Left,
-}
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[Report]:
+    return msgspec.json.Decoder(Report)
 
 
 def to_line(report: Report) -> bytes:
     """Spell a report, with the newline."""
-    fields: dict[str, Any] = {"report": type(report).__name__.lower()}
-    if isinstance(report, Counted):
-        fields["runs"] = [(run.partition, run.first_offset, " ".join(run.carriers)) for run in report.runs]
-    else:
-        fields.update(msgspec.structs.asdict(report))
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+    return msgspec.json.encode(report) + b"\n"
 
 
 def parse_line(line: bytes) -> Report:
@@ -95,12 +88,6 @@ def parse_line(line: bytes) -> Report:
         ProtocolError: it is not one; somebody else wrote to the worker's standard output.
     """
     try:
-        fields = json.loads(line)
-        kind = _KINDS[fields.pop("report")]
-        if kind is Counted:
-            return Counted(tuple(CountedRun(part, first, names.split()) for part, first, names in fields["runs"]))
-        if "partitions" in fields:
-            fields["partitions"] = tuple(fields["partitions"])
-        return kind(**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _decoder().decode(line)
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise ProtocolError(f"not a report of a worker: {line[:200]!r}") from error

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -24,6 +23,7 @@ import msgspec
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, Progress, ask
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
+from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
 
 _Answer: TypeAlias = GroupListing | GroupDescription | GroupLag | str
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     answer = ask(conf, question, timeout_ms=int(arguments.timeout * 1000))
     if arguments.json:
         key = "deleted" if arguments.action == "delete" else "groups"
-        print(json.dumps({key: [_plain(item) for item in answer]}))
+        print(to_json({key: [_plain(item) for item in answer]}))
     else:
         print("\n\n".join(_blocks(answer)))
     return 0

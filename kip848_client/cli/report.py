@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from kip848_client.cli.report_spark import add_spark_arguments, run_spark
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import read_journal
+from kip848_client.json_text import to_json
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.report.html import render_html
 from kip848_client.report.png import draw_timeline
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Kip848Error(f"the picture cannot be written: {error}") from error
     figures = [figures_of(timeline) for timeline in timelines]
     if arguments.json:
-        print(json.dumps({"groups": [each.to_plain() for each in figures]}))
+        print(to_json({"groups": [each.to_plain() for each in figures]}))
         return 0
     for each in figures:
         print("\n".join(_sentences(each)))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.json_text import to_json
 from kip848_client.report.summary import render_summary, sentences
 
 
@@ -56,7 +56,7 @@ def run_spark(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise Kip848Error(f"the page cannot be written: {error}") from error
     if arguments.json:
-        print(json.dumps(summary.to_plain()))
+        print(to_json(summary.to_plain()))
         return 0
     print("\n".join(sentences(summary)))
     malformed = next(table for table in summary.tables if table.header[1] == "line")

@@ -17,17 +17,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from kip848_client.cli.simulate_exhaustive import walk
 from kip848_client.cli.simulate_many import Progress, Work, play_many
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.json_text import to_json
 from kip848_client.simulation.coverage import named
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import Report
@@ -121,7 +123,7 @@ def _seed_range(text: str) -> range:
 
 def _print_one(report: Report, *, as_json: bool, verbose: bool) -> None:
     if as_json:
-        print(json.dumps(_plain(report)))
+        print(to_json(_plain(report)))
         return
     print(f"scenario {report.scenario.name}, seed {report.seed}: {report.scenario.members} consumers to begin with\n")
     for sentence in tell(report.lines, verbose=verbose):
@@ -158,7 +160,7 @@ def _print_many(total: Progress, *, as_json: bool, cells: bool, digest: bool) ->
             "digest": total.digest if digest else None,
             "failures": [_plain(report) for report in total.failures],
         }
-        print(json.dumps(answer))
+        print(to_json(answer))
         return
     for report in total.failures:
         print(f"\nseed {report.seed}, the last that happened:")
@@ -223,7 +225,7 @@ def _plain(report: Report) -> dict[str, object]:
         "counts": dict(report.counts),
         "violation": violation and {"invariant": violation.invariant, "message": violation.message},
         "replay": report.replay_command,
-        "history": [json.loads(line) for line in report.lines],
+        "history": [msgspec.json.decode(line) for line in report.lines],
     }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from kip848_client.errors import ConfigError
+from kip848_client.json_text import to_json
 from kip848_client.simulation.exhaustive import Exploration, explore
 
 _SHOWN_EVERY = 500
@@ -25,7 +25,7 @@ def walk(*, depth: int, faults: int, as_json: bool) -> int:
             print(f"\r{states:,} states", end="", file=sys.stderr, flush=True)
 
     found = explore(depth=depth, faults=faults, on_state=progress)
-    print(json.dumps(_plain(found)) if as_json else _told(found, faults=faults))
+    print(to_json(_plain(found)) if as_json else _told(found, faults=faults))
     return 0 if found.violation is None else 1
 
 

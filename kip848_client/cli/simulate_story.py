@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 Details: TypeAlias = Mapping[str, Any]
 
@@ -22,7 +23,7 @@ def tell(lines: Iterable[str], *, verbose: bool) -> list[str]:
     """
     told = []
     for line in lines:
-        event = json.loads(line)
+        event = msgspec.json.decode(line)
         sentence = _SENTENCES.get(event["what"]) or (_DETAILS.get(event["what"]) if verbose else None)
         if sentence is not None and (text := sentence(event)):
             who = event["who"].replace("member-", "consumer-")

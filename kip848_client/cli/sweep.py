@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, cast
 
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError
+from kip848_client.json_text import to_json
 
 if TYPE_CHECKING:
     from kip848_client.spark.sweep import Traces
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plot is not None:
         plot_rebalances(summary, arguments.plot)
     if arguments.json:
-        print(json.dumps(summary.to_plain() | {"seconds": round(elapsed_s, 3), "out": str(arguments.out)}))
+        print(to_json(summary.to_plain() | {"seconds": round(elapsed_s, 3), "out": str(arguments.out)}))
     else:
         print("\n".join(_sentences(summary, elapsed_s)))
     return 1 if summary.broken_count else 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
+from kip848_client.json_text import to_json
 from kip848_client.report.figures import figures_of
 from kip848_client.report.timeline import Span, Timeline
 
@@ -18,7 +18,7 @@ def render_html(timelines: Sequence[Timeline]) -> str:
         timelines: at least one group.
     """
     title = "Groups " + ", ".join(timeline.group_id for timeline in timelines)
-    data = json.dumps([_plain(timeline) for timeline in timelines], separators=(",", ":"))
+    data = to_json([_plain(timeline) for timeline in timelines])
     # Names come from logs: nothing in them may end the script element.
     safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ Does not own: what events mean (`lane_rows`), what is counted (`analytics`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ from pyspark.sql.window import Window
 
 from kip848_client.errors import ConfigError, ProtocolError
 from kip848_client.journal import JournalEvent, parse_line
+from kip848_client.json_text import to_json
 from kip848_client.report.lanes import HANDLERS
 from kip848_client.spark.arrow_map import map_in_arrow
 
@@ -118,7 +118,7 @@ def _columns(event: JournalEvent) -> tuple[object, ...]:
     fields = event.fields
     if not (-_HUGE < event.ts_ms < _HUGE and -_HUGE < (event.group_epoch or 0) < _HUGE):
         raise ProtocolError(f"event log line has a number that no clock shows: {event.ts_ms}, {event.group_epoch}")
-    told = json.dumps(fields) if event.event in HANDLERS else None
+    told = to_json(fields) if event.event in HANDLERS else None
     due_ms, sent_ms = (_number(fields.get(name)) for name in ("due_ms", "sent_ms"))
     error = fields.get("error")
     return (

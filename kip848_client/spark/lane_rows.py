@@ -6,10 +6,10 @@ said, and done, by `kip848_client.report.lanes`; this module gives it the events
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
@@ -151,7 +151,7 @@ class _Group:
                 member_id=member_id,  # type: ignore[arg-type]
                 client_id=client_id,  # type: ignore[arg-type]
                 group_epoch=group_epoch,  # type: ignore[arg-type]
-                fields=json.loads(fields),  # type: ignore[arg-type]
+                fields=msgspec.json.decode(fields),  # type: ignore[call-overload]
             )
         )
         self._events += 1
