@@ -51,7 +51,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "storage_failed": "error: the data folder cannot be written; the first failure in a row, then every ten seconds",
     "storage_recovered": "the data folder takes what it refused before",
     "member_joined": "topics, instance_id: a member joined, or joined again with epoch 0",
-    "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave",
+    "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave | sync_timeout | "
+    "group_too_large",
     "member_fenced": "error, sent_epoch: a heartbeat was refused and changed nothing",
     "subscription_changed": "topics, regex",
     "group_epoch_bumped": "reason",
@@ -62,6 +63,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "target_assignment_computed": "assignor, members: member id -> {topic: [partitions]}",
     "member_assignment_changed": "state, assigned, pending_revocation: {topic: [partitions]}",
     "group_state_changed": "old, new",
+    "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
     "offsets_committed": "offsets: {topic-partition: offset}",
     "commit_refused": "error, offsets",
     # The client's side.

@@ -354,6 +354,8 @@ class EmbeddedBroker(BrokerControls):
         self._thread = self._server = self._state = None
         try:
             thread.call(self.faults.detach)
+            if not abort:
+                thread.call(state.groups.stop_coordinating)
             thread.run(server.stop(abort=abort))
             thread.call(state.groups.close)
             self._stop_listening()

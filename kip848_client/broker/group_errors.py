@@ -15,6 +15,7 @@ from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentResponse,
 )
 from kip848_client.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -23,6 +24,7 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Response
 
 __all__ = ["error_response"]
@@ -33,6 +35,12 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
     match message:
         case ConsumerGroupHeartbeatRequest():
             return ConsumerGroupHeartbeatResponse(error_code=code, error_message=reason)
+        case JoinGroupRequest(member_id=member_id):
+            return JoinGroupResponse(error_code=code, protocol_name="", member_id=member_id)
+        case SyncGroupRequest():
+            return SyncGroupResponse(error_code=code)
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error_code=code)
         case ConsumerGroupInstallAssignmentRequest():
             return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=reason)
         case OffsetCommitRequest(topics=topics):
@@ -53,8 +61,6 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
             return DeleteGroupsResponse(
                 results=tuple(DeletableGroupResult(group_id=group_id, error_code=code) for group_id in group_ids)
             )
-        case LeaveGroupRequest():
-            return LeaveGroupResponse(error_code=code)
         case OffsetDeleteRequest():
             return OffsetDeleteResponse(error_code=code)
         case _:

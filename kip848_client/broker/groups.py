@@ -22,7 +22,7 @@ from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
-from kip848_client.broker.snapshots import GroupSnapshot, snapshot_of
+from kip848_client.broker.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.topic_configs import partition_racks
 from kip848_client.broker.topics import TopicChange, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
@@ -32,6 +32,7 @@ from kip848_client.coordinator.group_configs import GroupConfig
 from kip848_client.coordinator.requests import (
     ApiRequest,
     ConfigChanged,
+    CoordinatorStops,
     GroupMessage,
     GroupRequest,
     OffsetRetentionDue,
@@ -40,6 +41,7 @@ from kip848_client.coordinator.requests import (
 )
 from kip848_client.coordinator.result import (
     ArmTimer,
+    ClassicGroupChanged,
     CoordinatorRecord,
     CoordinatorResult,
     ResolveRegexes,
@@ -146,6 +148,10 @@ class GroupHost:
         self._coordinator.loaded(now_ms=self._clock.now_ms())
         self._metrics.loaded()
         self._arm_timer()
+
+    def stop_coordinating(self) -> None:
+        """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
+        self._perform(self._coordinator.handle(CoordinatorStops(), now_ms=self._clock.now_ms()))
 
     def close(self) -> None:
         """Stop timers and let go of everybody who waits."""
@@ -263,7 +269,10 @@ class GroupHost:
         return self._metrics.figures(self._listed(), waiting=len(self._waiting))
 
     def snapshot(self, group_id: str) -> GroupSnapshot | None:
-        """A consumer group as it is now; None if there is none of that id."""
+        """A group as it is now; None if there is none of that id, or only offsets."""
+        classic = self._coordinator.classic_group(group_id)
+        if classic is not None:
+            return classic_snapshot(classic)
         response = self.ask(ConsumerGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
         assert isinstance(response, ConsumerGroupDescribeResponse)
         described = response.groups[0]
@@ -335,7 +344,9 @@ class GroupHost:
         for event in result.events:
             self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._coordinator.topic_name))
         self._arm_timer_for(result.soft)
-        if self._waiters and (records or any(isinstance(change, RoundChanged) for change in result.soft)):
+        if self._waiters and (
+            records or any(isinstance(change, RoundChanged | ClassicGroupChanged) for change in result.soft)
+        ):
             self._tell_waiters()
 
     def _resolve(self, task: ResolveRegexes) -> None:

@@ -1,15 +1,20 @@
-"""A consumer group as a test or a person sees it: frozen values made from the coordinator's own description.
+"""A group as a test or a person sees it: frozen values made from the coordinator's own description.
 
-Nothing here reads the coordinator's state: it is what ConsumerGroupDescribe answers, with sets in place of arrays, and
-which member was asked to compute the target.
+Of a consumer group it is what ConsumerGroupDescribe answers, with sets in place of arrays, and which member was asked
+to compute the target. Of a classic group it is the coordinator's value, with the members' bytes read.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicMember
+from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.wire.messages import consumer_group_describe as wire
+from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, decode_assignment, decode_subscription
 
 __all__ = ["GroupSnapshot", "MemberSnapshot"]
 
@@ -18,10 +23,11 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     """One member.
 
     Attributes:
-        member_epoch: the epoch it has reconciled to.
-        assigned: what it owns now, also what it was told to give up and has not confirmed.
-        target: what it will own when it has reconciled.
-        classic: it speaks the classic protocol (a group on its way from one protocol to the other).
+        member_epoch: the epoch it has reconciled to; the generation, in a classic group.
+        assigned: what it owns now, also what it was told to give up and has not confirmed. In a classic group, what the
+            leader gave it last; empty if those bytes are not a consumer's.
+        target: what it will own when it has reconciled; what it owns, in a classic group.
+        classic: it speaks the classic protocol.
     """
 
     member_id: str
@@ -44,16 +50,20 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
-    """A consumer group at one moment.
+    """A group at one moment.
 
     Attributes:
-        state: ``Empty``, ``Assigning``, ``Reconciling``, ``Stable`` or ``Dead``.
-        group_epoch: grows with every change of members, subscriptions or topics.
+        state: ``Empty``, ``Assigning``, ``Reconciling``, ``Stable`` or ``Dead``; of a classic group ``Empty``,
+            ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``.
+        group_epoch: grows with every change of members, subscriptions or topics; the generation of a classic group.
         assignment_epoch: the group epoch that the target was computed for.
-        assignor: name of the assignor in use; of a client-side one if all members offer it.
+        assignor: name of the assignor in use; of a client-side one if all members offer it. Of a classic group the
+            protocol of this generation; empty if there is none yet.
         members: by member id, ascending.
         computing_member: id of the member that was asked to compute the next target with its client-side assignor;
             None if nobody was.
+        type: ``consumer`` or ``classic``.
+        leader: id of the member that assigns the partitions of a classic group; None of a consumer group.
     """
 
     group_id: str
@@ -63,6 +73,8 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     assignor: str
     members: tuple[MemberSnapshot, ...]
     computing_member: str | None = None
+    type: str = "consumer"
+    leader: str | None = None
 
     def member(self, id_or_client_id: str) -> MemberSnapshot:
         """The member with that member id, or the only one with that client id.
@@ -85,7 +97,8 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         members = "; ".join(map(str, self.members)) or "no members"
         computing = f", {self.computing_member!r} computes" if self.computing_member else ""
-        return f"group {self.group_id!r} is {self.state} at epoch {self.group_epoch}{computing}: {members}"
+        kind, epoch = ("classic group", "generation") if self.type == "classic" else ("group", "epoch")
+        return f"{kind} {self.group_id!r} is {self.state} at {epoch} {self.group_epoch}{computing}: {members}"
 
 
 def snapshot_of(group: wire.DescribedGroup, *, computing_member: str | None = None) -> GroupSnapshot:
@@ -99,6 +112,48 @@ def snapshot_of(group: wire.DescribedGroup, *, computing_member: str | None = No
         assignor=group.assignor_name,
         members=tuple(sorted(map(_member, group.members), key=lambda member: member.member_id)),
         computing_member=computing_member,
+    )
+
+
+def classic_snapshot(group: ClassicGroup) -> GroupSnapshot:
+    """Turn a classic group into what a test sees of it."""
+    return GroupSnapshot(
+        group_id=group.group_id,
+        state=str(group.state),
+        group_epoch=group.generation,
+        assignment_epoch=group.generation,
+        assignor=group.protocol or "",
+        members=tuple(_classic_member(group, member) for _, member in sorted(group.members.items())),
+        type="classic",
+        leader=group.leader,
+    )
+
+
+def _classic_member(group: ClassicGroup, member: ClassicMember) -> MemberSnapshot:
+    assigned: frozenset[TopicPartition] = frozenset()
+    topics, rack_id = frozenset[str](), None
+    if group.protocol_type == CONSUMER_PROTOCOL:
+        with contextlib.suppress(ProtocolError):  # its own user data in its own format, or nothing yet
+            assigned = frozenset(
+                TopicPartition(item.topic, partition)
+                for item in decode_assignment(member.assignment).assigned_partitions
+                for partition in item.partitions
+            )
+        with contextlib.suppress(ProtocolError):
+            subscription = decode_subscription(member.protocols[0][1])
+            topics, rack_id = frozenset(subscription.topics), subscription.rack_id
+    return MemberSnapshot(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rack_id=rack_id,
+        member_epoch=group.generation,
+        subscribed_topics=topics,
+        subscribed_regex=None,
+        assigned=assigned,
+        target=assigned,
+        classic=True,
     )
 
 

@@ -63,6 +63,11 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
         int, Property("group.consumer.max.heartbeat.interval.ms", minimum=1)
     ] = 15_000
     consumer_max_size: Annotated[int, Property("group.consumer.max.size", minimum=1)] = _INT32_MAX
+    classic_initial_rebalance_delay_ms: Annotated[int, Property("group.initial.rebalance.delay.ms")] = 0
+    """How long an empty classic group waits for more members before its first generation."""
+    classic_min_session_timeout_ms: Annotated[int, Property("group.min.session.timeout.ms", minimum=1)] = 100
+    classic_max_session_timeout_ms: Annotated[int, Property("group.max.session.timeout.ms", minimum=1)] = 1_800_000
+    classic_max_size: Annotated[int, Property("group.max.size", minimum=1)] = _INT32_MAX
     members_max: Annotated[int, Property("kip848.members.max", minimum=1)] = 100_000
     """Members of all groups together; who would be one more is refused. Not Kafka's: it bounds memory."""
     groups_max: Annotated[int, Property("kip848.groups.max", minimum=1)] = 20_000
@@ -113,6 +118,11 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
             minimum=self.consumer_min_heartbeat_interval_ms,
             maximum=self.consumer_max_heartbeat_interval_ms,
         )
+        if self.classic_min_session_timeout_ms > self.classic_max_session_timeout_ms:
+            raise ConfigError(
+                f"group.min.session.timeout.ms ({self.classic_min_session_timeout_ms}) must not be above "
+                f"group.max.session.timeout.ms ({self.classic_max_session_timeout_ms})"
+            )
         if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
             raise ConfigError(
                 f"group.consumer.heartbeat.interval.ms ({self.consumer_heartbeat_interval_ms}) must be less than "
@@ -184,4 +194,6 @@ _KAFKA: Final = CoordinatorConfig(
     consumer_assignment_interval_ms=1_000,
     consumer_regex_refresh_min_interval_ms=10_000,
     client_assignors=False,
+    classic_initial_rebalance_delay_ms=3_000,
+    classic_min_session_timeout_ms=6_000,
 )

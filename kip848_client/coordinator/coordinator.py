@@ -60,6 +60,9 @@ from kip848_client.coordinator import (
 )
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.classic import heartbeat as classic_heartbeat
+from kip848_client.coordinator.classic import join, leave, rebalance, sync
+from kip848_client.coordinator.classic.group import ClassicGroup, from_value
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.events import GroupEvent
@@ -69,6 +72,7 @@ from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import (
     ApiRequest,
     ConfigChanged,
+    CoordinatorStops,
     GroupRequest,
     OffsetRetentionDue,
     RegexResolved,
@@ -77,6 +81,7 @@ from kip848_client.coordinator.requests import (
 from kip848_client.coordinator.result import (
     ArmTimer,
     CancelTimer,
+    ClassicGroupChanged,
     CoordinatorRecord,
     CoordinatorResult,
     GroupConfigReplaced,
@@ -94,7 +99,7 @@ from kip848_client.coordinator.snapshot import GroupSnapshot, snapshot_of
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicsImage
-from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -105,12 +110,20 @@ from kip848_client.wire.messages.consumer_group_install_assignment import Consum
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
-from kip848_client.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from kip848_client.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
 
 _NOTHING: Final = CoordinatorResult()
 
@@ -129,6 +142,9 @@ class GroupCoordinator:
 
     API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(
         {
+            ApiKey.JOIN_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.HEARTBEAT,
             ApiKey.LEAVE_GROUP,
             ApiKey.CONSUMER_GROUP_HEARTBEAT,
             ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
@@ -182,6 +198,8 @@ class GroupCoordinator:
                 return subscriptions.regex_resolved(self._state, request)
             case OffsetRetentionDue(wall_ms):
                 return deletion.expire_offsets(self._state, wall_ms=wall_ms)
+            case CoordinatorStops():
+                return rebalance.refuse_all(self._state, code=ErrorCode.NOT_COORDINATOR)
             case _:
                 assert_never(request)
 
@@ -193,7 +211,10 @@ class GroupCoordinator:
         due = self._state.timers.first()
         if due is None or due[1].deadline_ms > now_ms:
             return _NOTHING
-        return departure.time_is_up(self._state, due[0], due[1], wall_ms=wall_ms)
+        key, timer = due
+        if key.kind in rebalance.CLASSIC_TIMERS:
+            return rebalance.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
+        return departure.time_is_up(self._state, key, timer, wall_ms=wall_ms)
 
     def deadline_ms(self) -> int | None:
         """When `expire` has something to do next, on the clock of ``now_ms``; None if never."""
@@ -215,7 +236,7 @@ class GroupCoordinator:
         Records may be replayed twice, and a compacted log leads to the same state as the whole one.
 
         Raises:
-            IllegalStateError: tombstones in an order that no coordinator writes: the log is damaged.
+            IllegalStateError: records in an order that no coordinator writes: the log is damaged.
         """
         key, value = record.key, record.value
         state = self._state
@@ -224,11 +245,17 @@ class GroupCoordinator:
             state.offsets.replay(key, value)
             return
         if isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            if value is not None and key.group in state.groups:
+                raise IllegalStateError(f"a record of the classic group {key.group!r}, which is a consumer group")
+            state.put_classic_group(key.group, None if value is None else from_value(key.group, value))
             return
         group = state.groups.get(key.group_id)
         if group is None:
             if value is None:
                 return
+            if key.group_id in state.classic:
+                raise IllegalStateError(f"a record of the consumer group {key.group_id!r}, which is a classic group")
             group = state.groups[key.group_id] = ConsumerGroup(key.group_id)
         members_before = len(group.members)
         if not group.replay(key, value):
@@ -250,6 +277,8 @@ class GroupCoordinator:
         its next heartbeat.
         """
         state = self._state
+        for classic in tuple(state.classic.values()):
+            self.apply(rebalance.loaded(state, classic, now_ms=now_ms))
         for group_id, group in state.groups.items():
             state.metadata_check_due.add(group_id)
             state.regex_check_due.add(group_id)
@@ -279,6 +308,14 @@ class GroupCoordinator:
         group = self._state.groups.get(group_id)
         return None if group is None else snapshot_of(group)
 
+    def classic_groups(self) -> tuple[str, ...]:
+        """Ids of the classic groups that have, had or are promised members, ascending."""
+        return tuple(sorted(self._state.classic))
+
+    def classic_group(self, group_id: str) -> ClassicGroup | None:
+        """One classic group as it is now: a value; None if there is no classic group of this id."""
+        return self._state.classic.get(group_id)
+
     def round_in_flight(self, group_id: str) -> AssignmentRound | None:
         """Which member is to compute the target of a group; None if none is."""
         return self._state.rounds.get(group_id)
@@ -305,6 +342,14 @@ class GroupCoordinator:
         state = self._state
         for group in state.groups.values():
             group.check_invariants()
+        for group_id, classic in state.classic.items():
+            assert classic.group_id == group_id
+            assert classic.exists, f"nothing is left of the classic group {group_id!r}"
+            assert group_id not in state.groups, f"{group_id!r} is a classic and a consumer group"
+            classic.check_invariants()
+        assert state.member_count == sum(len(group.members) for group in state.groups.values()) + sum(
+            classic.size for classic in state.classic.values()
+        ), "members are miscounted"
         for group_id, flying in state.rounds.items():
             group = state.groups[group_id]
             assert flying.member_id in group.members, f"{flying.member_id!r} shall compute a target and is no member"
@@ -315,6 +360,8 @@ class GroupCoordinator:
     def _handle_api(self, request: ApiRequest, *, now_ms: int) -> CoordinatorResult:
         message, state = request.message, self._state
         match message:
+            case HeartbeatRequest():
+                return classic_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
             case ConsumerGroupHeartbeatRequest():
                 try:
                     return heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
@@ -324,12 +371,18 @@ class GroupCoordinator:
                 return install_assignment.handle_prepare(state, request, message, now_ms=now_ms)
             case ConsumerGroupInstallAssignmentRequest():
                 return install_assignment.handle_install(state, request, message, now_ms=now_ms)
-            case LeaveGroupRequest():
-                return departure.handle_leave_group(state, request, message)
             case OffsetCommitRequest():
-                return offset_commit.handle_offset_commit(state, request, message)
+                return offset_commit.handle_offset_commit(state, request, message, now_ms=now_ms)
             case OffsetFetchRequest():
                 return offset_fetch.handle_offset_fetch(state, request, message)
+            case JoinGroupRequest():
+                return join.handle_join(state, request, message, now_ms=now_ms)
+            case SyncGroupRequest():
+                return sync.handle_sync(state, request, message, now_ms=now_ms)
+            case LeaveGroupRequest() if (classic := state.classic.get(message.group_id)) is not None:
+                return leave.handle_leave(state, request, message, classic, now_ms=now_ms)
+            case LeaveGroupRequest():
+                return departure.handle_leave_group(state, request, message)
             case ConsumerGroupDescribeRequest():
                 return describe.handle_consumer_group_describe(state, request, message)
             case ListGroupsRequest():
@@ -371,6 +424,8 @@ class GroupCoordinator:
                 state.metadata_check_due.update(group_ids)
             case TargetComputed(group_id, now_ms):
                 state.target_computed_ms[group_id] = now_ms
+            case ClassicGroupChanged(group_id, group):
+                state.put_classic_group(group_id, group)
             case RoundChanged(group_id, None):
                 state.rounds.pop(group_id, None)
             case RoundChanged(group_id, flying):

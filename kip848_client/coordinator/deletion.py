@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from kip848_client.coordinator import records
 from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.classic.group import ClassicState
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.offset_store import CommittedOffset, offset_tombstone
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL
 from kip848_client.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -39,14 +41,18 @@ def handle_offset_delete(
     state: CoordinatorState, request: ApiRequest, message: OffsetDeleteRequest
 ) -> CoordinatorResult:
     """Answer one OffsetDelete. Offsets of a topic that a member still subscribes to stay."""
-    group = state.groups.get(message.group_id)
-    if not message.group_id or (group is None and not state.offsets.has_group(message.group_id)):
-        code = ErrorCode.GROUP_ID_NOT_FOUND if message.group_id else ErrorCode.INVALID_GROUP_ID
-        refused = OffsetDeleteResponse(error_code=code)
-        return CoordinatorResult(replies=(Reply(request.request_id, refused),))
-    batch = Batch(message.group_id)
+    group_id = message.group_id
+    group, classic = state.groups.get(group_id), state.classic.get(group_id)
+    code = ErrorCode.NONE
+    if not group_id or (group is None and not state.is_classic(group_id)):
+        code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+    elif classic is not None and classic.members and classic.protocol_type != CONSUMER_PROTOCOL:
+        code = ErrorCode.NON_EMPTY_GROUP  # which topics its members need is known to them alone
+    if code:
+        return CoordinatorResult(replies=(Reply(request.request_id, OffsetDeleteResponse(error_code=code)),))
+    batch = Batch(group_id)
     answered = tuple(
-        _delete_offsets(state, batch, topic, is_subscribed=group is not None and topic.name in group.subscribed_topics)
+        _delete_offsets(state, batch, topic, is_subscribed=_is_subscribed(state, group_id, topic.name))
         for topic in message.topics
     )
     return batch.result(Reply(request.request_id, OffsetDeleteResponse(topics=answered)))
@@ -66,38 +72,59 @@ def offsets_of_topics(state: CoordinatorState, names: Iterable[str]) -> list[Coo
 def expire_offsets(state: CoordinatorState, *, wall_ms: int) -> CoordinatorResult:
     """Remove offsets older than ``offsets.retention.minutes`` of topics that the group no longer subscribes to.
 
-    A group that has no members and loses its last offset is removed too.
+    The time counts from the commit; in a classic group that is empty, from when its last member went. A group that has
+    no members and loses its last offset is removed too.
 
     Source:
-        Kafka's ``OffsetMetadataManager.cleanupExpiredOffsets``; KIP-211.
+        Kafka's ``OffsetMetadataManager.cleanupExpiredOffsets``, ``ClassicGroup.offsetExpirationCondition``; KIP-211.
     """
     batch = Batch("")
-    for group_id in sorted(set(state.offsets.group_ids()) | state.groups.keys()):
-        group = state.groups.get(group_id)
-        subscribed = frozenset() if group is None else group.subscribed_topics
+    for group_id in sorted(set(state.offsets.group_ids()) | state.groups.keys() | state.classic.keys()):
+        group, classic = state.groups.get(group_id), state.classic.get(group_id)
+        since_ms = None
+        if classic is not None and classic.protocol_type is not None:
+            if classic.state is ClassicState.EMPTY:
+                since_ms = classic.state_timestamp_ms if classic.state_timestamp_ms >= 0 else None
+            elif classic.state is not ClassicState.STABLE or classic.protocol_type != CONSUMER_PROTOCOL:
+                continue  # what its members read is not known, or not yet
         left = 0
         for topic, partitions in sorted(state.offsets.of_group(group_id).items()):
             for partition, committed in sorted(partitions.items()):
-                if topic not in subscribed and _is_expired(state, committed, wall_ms=wall_ms):
+                if not _is_subscribed(state, group_id, topic) and _is_expired(
+                    state, committed, since_ms=since_ms, wall_ms=wall_ms
+                ):
                     batch.records.append(offset_tombstone(group_id, topic=topic, partition=partition))
                 else:
                     left += 1
-        if group is not None and not left and not group.members:
-            batch.records += _group_tombstones(group)
+        if left:
+            continue
+        if group is not None and not group.members:
+            batch.records += group_tombstones(group)
+        if classic is not None and not classic.size:
+            batch.records.append(records.classic_group_tombstone(group_id))
     return batch.result()
 
 
-def _is_expired(state: CoordinatorState, committed: CommittedOffset, *, wall_ms: int) -> bool:
+def _is_subscribed(state: CoordinatorState, group_id: str, topic: str) -> bool:
+    """Whether members of a group read *topic*."""
+    group, classic = state.groups.get(group_id), state.classic.get(group_id)
+    if classic is not None:
+        return bool(classic.members) and classic.is_subscribed_to(topic)
+    return group is not None and topic in group.subscribed_topics
+
+
+def _is_expired(state: CoordinatorState, committed: CommittedOffset, *, since_ms: int | None, wall_ms: int) -> bool:
     if committed.expire_timestamp_ms >= 0:
         return wall_ms >= committed.expire_timestamp_ms
-    return wall_ms - committed.commit_timestamp_ms >= state.config.offsets_retention_ms
+    base_ms = committed.commit_timestamp_ms if since_ms is None else since_ms
+    return wall_ms - base_ms >= state.config.offsets_retention_ms
 
 
 def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> ErrorCode:
-    group = state.groups.get(group_id)
-    if group is None and not state.offsets.has_group(group_id):
+    group, classic = state.groups.get(group_id), state.classic.get(group_id)
+    if group is None and not state.is_classic(group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group is not None and group.members:
+    if (group is not None and group.members) or (classic is not None and classic.state is not ClassicState.EMPTY):
         return ErrorCode.NON_EMPTY_GROUP
     batch.records += [
         offset_tombstone(group_id, topic=topic, partition=partition)
@@ -107,11 +134,11 @@ def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> Error
     if group is None:
         batch.records.append(records.classic_group_tombstone(group_id))
     else:
-        batch.records += _group_tombstones(group)
+        batch.records += group_tombstones(group)
     return ErrorCode.NONE
 
 
-def _group_tombstones(group: ConsumerGroup) -> Iterator[CoordinatorRecord]:
+def group_tombstones(group: ConsumerGroup) -> Iterator[CoordinatorRecord]:
     """Everything that is left of a group without members, in the order that replay demands."""
     group_id = group.group_id
     assert not group.members

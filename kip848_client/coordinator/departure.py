@@ -74,9 +74,7 @@ def handle_leave_group(state: CoordinatorState, request: ApiRequest, message: Le
     Source:
         Kafka's ``GroupMetadataManager.classicGroupLeaveToConsumerGroup``; KIP-345.
     """
-    leaving = message.members
-    if request.api_version < _SEVERAL_VERSION:
-        leaving = (MemberIdentity(member_id=message.member_id),)
+    leaving = leaving_members(message, api_version=request.api_version)
     if not message.group_id:
         refused = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         return CoordinatorResult(replies=(Reply(request.request_id, refused),))
@@ -93,13 +91,25 @@ def handle_leave_group(state: CoordinatorState, request: ApiRequest, message: Le
             codes.append(found)
     if group is not None and gone:
         _remove(state, group, batch, members=tuple(gone.values()), reason="leave", wall_ms=request.wall_ms)
-    if request.api_version < _SEVERAL_VERSION:
-        return batch.result(Reply(request.request_id, LeaveGroupResponse(error_code=codes[0])))
-    answered = tuple(
-        MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
-        for identity, code in zip(leaving, codes, strict=True)
+    response = leave_response(leaving, codes, api_version=request.api_version)
+    return batch.result(Reply(request.request_id, response))
+
+
+def leaving_members(message: LeaveGroupRequest, *, api_version: int) -> Sequence[MemberIdentity]:
+    """Which members leave; before version 3 it is one, and it is named elsewhere."""
+    return message.members if api_version >= _SEVERAL_VERSION else (MemberIdentity(member_id=message.member_id),)
+
+
+def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], *, api_version: int) -> LeaveGroupResponse:
+    """The code of each member, in the order of the request; before version 3 the code of the only one."""
+    if api_version < _SEVERAL_VERSION:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=tuple(
+            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
+            for identity, code in zip(leaving, codes, strict=True)
+        )
     )
-    return batch.result(Reply(request.request_id, LeaveGroupResponse(members=answered)))
 
 
 def _named_member(group: ConsumerGroup | None, identity: MemberIdentity) -> GroupMember | ErrorCode:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.client_assignment import client_assignor
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.group_member import GroupMember
@@ -71,16 +72,16 @@ def handle_describe_groups(
     return CoordinatorResult(replies=(Reply(request.request_id, DescribeGroupsResponse(groups=groups)),))
 
 
-def is_simple_group(state: CoordinatorState, group_id: str) -> bool:
-    """Whether there are offsets of this id and no group."""
-    return group_id not in state.groups and state.offsets.has_group(group_id)
-
-
 def _listed(state: CoordinatorState) -> Iterator[ListedGroup]:
-    simple = {group_id for group_id in state.offsets.group_ids() if group_id not in state.groups}
-    for group_id in sorted(simple | state.groups.keys()):
-        if group_id in simple:
-            yield ListedGroup(group_id=group_id, protocol_type="", group_state="Empty", group_type="classic")
+    for group_id in sorted({*state.offsets.group_ids(), *state.groups, *state.classic}):
+        if group_id not in state.groups:
+            group = state.classic.get(group_id, ClassicGroup(group_id))
+            yield ListedGroup(
+                group_id=group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=str(group.state),
+                group_type="classic",
+            )
         else:
             yield ListedGroup(
                 group_id=group_id,
@@ -95,7 +96,7 @@ def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe
         return consumer_group_describe.DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(group_id)
     if group is None:
-        what = "is not a consumer group" if is_simple_group(state, group_id) else "not found"
+        what = "is not a consumer group" if state.is_classic(group_id) else "not found"
         return consumer_group_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -165,8 +166,8 @@ def _assignment(
 
 
 def _describe_classic(state: CoordinatorState, group_id: str, *, api_version: int) -> describe_groups.DescribedGroup:
-    if is_simple_group(state, group_id):
-        return describe_groups.DescribedGroup(group_id=group_id, group_state="Empty")
+    if state.is_classic(group_id):
+        return _classic_group(state.classic.get(group_id, ClassicGroup(group_id)))
     if api_version < _GROUP_ID_NOT_FOUND_VERSION:
         return describe_groups.DescribedGroup(group_id=group_id, group_state=str(GroupState.DEAD))
     what = "is not a classic group" if group_id in state.groups else "not found"
@@ -175,4 +176,26 @@ def _describe_classic(state: CoordinatorState, group_id: str, *, api_version: in
         group_state=str(GroupState.DEAD),
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
         error_message=f"Group {group_id} {what}.",
+    )
+
+
+def _classic_group(group: ClassicGroup) -> describe_groups.DescribedGroup:
+    """Which protocol members use is shown of a stable group only; what they were given, always."""
+    is_stable = group.state is ClassicState.STABLE
+    return describe_groups.DescribedGroup(
+        group_id=group.group_id,
+        group_state=str(group.state),
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if is_stable else "",
+        members=tuple(
+            describe_groups.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if is_stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
     )

@@ -158,14 +158,20 @@ class _Heartbeat:
         group = self._state.groups.get(group_id)
         if group is not None:
             return group
-        is_simple = self._state.offsets.has_group(group_id)
+        is_classic = self._state.is_classic(group_id)
         if self._message.member_epoch != JOIN_EPOCH:
             raise Refused(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Group {group_id} is not a consumer group." if is_simple else f"Consumer group {group_id} not found.",
+                f"Group {group_id} is not a consumer group." if is_classic else f"Consumer group {group_id} not found.",
             )
-        if is_simple:
-            # Offsets without a group are a simple classic group; the offsets stay.
+        classic = self._state.classic.get(group_id)
+        if classic is not None and classic.members:
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {group_id} to consumer group because the online upgrade is disabled.",
+            )
+        if is_classic:
+            # A classic group without members, or offsets alone, give their name up; the offsets stay.
             self._batch.records.append(records.classic_group_tombstone(group_id))
         return ConsumerGroup(group_id)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.classic.heartbeat import check_commit as check_classic_commit
+from kip848_client.coordinator.classic.heartbeat import session_of
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
 from kip848_client.coordinator.membership import unknown_member
@@ -27,7 +29,7 @@ _TOPIC_IDS_VERSION = 10
 
 
 def handle_offset_commit(
-    state: CoordinatorState, request: ApiRequest, message: OffsetCommitRequest
+    state: CoordinatorState, request: ApiRequest, message: OffsetCommitRequest, *, now_ms: int
 ) -> CoordinatorResult:
     """Answer one OffsetCommit. The member's rights are checked once for all partitions: all are stored, or none.
 
@@ -42,7 +44,7 @@ def handle_offset_commit(
     refused = ErrorCode.NONE
     if any(_exists(found, partition) for topic, found in topics for partition in topic.partitions):
         try:
-            _check_member(state, request, message, topics)
+            _check_member(state, request, message, topics, batch=batch, now_ms=now_ms)
         except Refused as refusal:
             refused = refusal.code
     answered = tuple(
@@ -98,14 +100,25 @@ def _check_member(
     request: ApiRequest,
     message: OffsetCommitRequest,
     topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
+    *,
+    batch: Batch,
+    now_ms: int,
 ) -> None:
-    """Raise `Refused` unless the sender may commit.
+    """Raise `Refused` unless the sender may commit. Of a member of a classic group, a commit says that it is alive.
 
     A group that does not exist, or has no members, takes offsets from anybody who claims no epoch: consumers that
     assign partitions themselves, and administrators.
     """
     epoch = message.generation_id_or_member_epoch
     group: ConsumerGroup | None = state.groups.get(message.group_id)
+    classic = state.classic.get(message.group_id)
+    if classic is not None:
+        committing = check_classic_commit(
+            classic, member_id=message.member_id, instance_id=message.group_instance_id, generation=epoch
+        )
+        if committing is not None:
+            batch.soft.append(session_of(classic, committing, now_ms=now_ms))
+        return
     if group is None:
         if epoch < 0:
             if not state.has_room_for_group(message.group_id):

@@ -14,18 +14,24 @@ from kip848_client.wire.messages.consumer_group_install_assignment import Consum
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
 
 GroupMessage: TypeAlias = (
-    ConsumerGroupHeartbeatRequest
+    JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | ConsumerGroupHeartbeatRequest
     | ConsumerGroupPrepareAssignmentRequest
     | ConsumerGroupInstallAssignmentRequest
     | ConsumerGroupDescribeRequest
-    | LeaveGroupRequest
     | OffsetCommitRequest
     | OffsetFetchRequest
     | OffsetDeleteRequest
@@ -70,6 +76,10 @@ class ConfigChanged(msgspec.Struct, frozen=True):
     overrides: Mapping[str, str]
 
 
+class CoordinatorStops(msgspec.Struct, frozen=True):
+    """The process ends in order: requests that are parked are answered, and their clients look for a coordinator."""
+
+
 class OffsetRetentionDue(msgspec.Struct, frozen=True):
     """Look for offsets that have expired. The shell sends it every ``offsets.retention.check.interval.ms``."""
 
@@ -91,4 +101,6 @@ class RegexResolved(msgspec.Struct, frozen=True):
     wall_ms: int
 
 
-GroupRequest: TypeAlias = ApiRequest | TopicsChanged | ConfigChanged | RegexResolved | OffsetRetentionDue
+GroupRequest: TypeAlias = (
+    ApiRequest | TopicsChanged | ConfigChanged | RegexResolved | OffsetRetentionDue | CoordinatorStops
+)

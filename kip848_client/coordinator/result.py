@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.coordinator.classic.group import ClassicGroup
 from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import GroupConfig
 from kip848_client.coordinator.timers import TimerKey
@@ -101,6 +102,13 @@ class RoundChanged(msgspec.Struct, frozen=True):
     round: AssignmentRound | None
 
 
+class ClassicGroupChanged(msgspec.Struct, frozen=True):
+    """A classic group is now this; None: there is none. Overrides what replay has made of the group's record."""
+
+    group_id: str
+    group: ClassicGroup | None
+
+
 SoftChange: TypeAlias = (
     ArmTimer
     | CancelTimer
@@ -108,6 +116,7 @@ SoftChange: TypeAlias = (
     | MetadataCheckDue
     | TargetComputed
     | RoundChanged
+    | ClassicGroupChanged
     | ResolutionStarted
     | ResolutionEnded
     | TopicsReplaced

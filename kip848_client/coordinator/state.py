@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kip848_client.assignors import ServerAssignor
 from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.coordinator.classic.group import ClassicGroup
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_configs import GroupConfig
@@ -38,9 +39,11 @@ class CoordinatorState:
         self.assignors: Final = assignors
         """Those of ``group.consumer.assignors``, in that order."""
         self.groups: Final[dict[str, ConsumerGroup]] = {}
+        self.classic: Final[dict[str, ClassicGroup]] = {}
+        """Classic groups; none of them is in `groups`."""
         self.offsets: Final = OffsetStore()
         self.member_count = 0
-        """Members of all groups."""
+        """Members of all groups, and ids that may become members of classic ones."""
 
         self.timers: Final = Timers()
         self.metadata_check_due: Final[set[str]] = set()
@@ -89,19 +92,41 @@ class CoordinatorState:
         """
         group = self.groups.get(group_id)
         if group is None:
-            what = "is not a consumer group" if self.offsets.has_group(group_id) else "not found"
+            what = "is not a consumer group" if self.is_classic(group_id) else "not found"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         return group
 
+    def existing_classic_group(self, group_id: str) -> ClassicGroup:
+        """The classic group of this id.
+
+        Raises:
+            Refused: UNKNOWN_MEMBER_ID: without a group nobody is a member.
+        """
+        group = self.classic.get(group_id)
+        if group is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"There is no classic group {group_id}.")
+        return group
+
+    def is_classic(self, group_id: str) -> bool:
+        """Whether there is a classic group of this id, or there are offsets of it and no group."""
+        return group_id in self.classic or (group_id not in self.groups and self.offsets.has_group(group_id))
+
+    def put_classic_group(self, group_id: str, group: ClassicGroup | None) -> None:
+        """Replace a classic group whole; None: there is none."""
+        before = self.classic.pop(group_id, None) if group is None else self.classic.get(group_id)
+        if group is not None:
+            self.classic[group_id] = group
+        self.member_count += (0 if group is None else group.size) - (0 if before is None else before.size)
+
     def has_room_for_group(self, group_id: str) -> bool:
         """Whether a group of this id is there, or may be made."""
-        if group_id in self.groups or self.offsets.has_group(group_id):
+        if group_id in self.groups or group_id in self.classic or self.offsets.has_group(group_id):
             return True
         # One that has members and offsets counts twice; that is looked at only near the limit.
         groups_max = self.config.groups_max
-        if len(self.groups) + self.offsets.group_count < groups_max:
+        if len(self.groups) + len(self.classic) + self.offsets.group_count < groups_max:
             return True
-        return len(self.groups.keys() | set(self.offsets.group_ids())) < groups_max
+        return len(self.groups.keys() | self.classic.keys() | set(self.offsets.group_ids())) < groups_max
 
     def forget_group(self, group_id: str) -> None:
         """Drop the group and all soft state of it."""

@@ -21,10 +21,16 @@ class TimerKind(enum.StrEnum):
     """The member did not give up its partitions: it is removed."""
     CLIENT_ASSIGNMENT = "client assignment"
     """The member did not compute the target that it was asked for: another one is asked."""
+    CLASSIC_SESSION = "classic session"
+    """The member of a classic group was not heard of, or an id that was handed out was not used."""
+    CLASSIC_JOIN = "classic join"
+    """A classic group's members had time enough to join; of the whole group."""
+    CLASSIC_SYNC = "classic sync"
+    """A classic group's members had time enough to fetch their assignment; of the whole group and one generation."""
 
 
 class TimerKey(NamedTuple):
-    """One timer; arming it again replaces it."""
+    """One timer; arming it again replaces it. `member_id` is empty if it is one of the whole group."""
 
     kind: TimerKind
     group_id: str
@@ -36,7 +42,7 @@ class ArmedTimer(NamedTuple):
 
     deadline_ms: int
     member_epoch: int
-    """The member's epoch when it was armed."""
+    """The member's epoch, or the classic group's generation, when it was armed."""
 
 
 class Timers:

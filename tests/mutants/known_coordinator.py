@@ -153,9 +153,9 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = coordinator_commit._check_member
 
-    def check(state: Any, request: Any, message: Any, topics: Any) -> None:
+    def check(state: Any, request: Any, message: Any, topics: Any, **more: Any) -> None:
         try:
-            original(state, request, message, topics)
+            original(state, request, message, topics, **more)
         except Refused as refused:
             if refused.code != 25:
                 raise

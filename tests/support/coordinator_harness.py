@@ -34,6 +34,7 @@ from kip848_client.coordinator import (
     TopicsImage,
     resolve,
 )
+from kip848_client.coordinator.classic.group import ClassicGroup, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.heartbeat import move_on
 from kip848_client.coordinator.offset_store import CommittedOffset
@@ -99,11 +100,14 @@ class Harness:
         self.events: list[GroupEvent] = []
         self.results: list[CoordinatorResult] = []
         self.tasks: list[ResolveRegexes] = []
+        self.answers: dict[int, Response] = {}
+        """Of requests, by their number; a request without one is parked."""
         self.image = TopicsImage()
         self.shortcuts = 0
         """Heartbeats that took the shortcut."""
         self._topic_count = 0
         self._request_count = 0
+        self._lives = 0
         self.coordinator = self._new_coordinator()
         self._follower = self._new_coordinator()
 
@@ -200,7 +204,11 @@ class Harness:
         return response
 
     def send(self, message: GroupMessage, *, version: int, client_id: str = "client") -> Response:
-        """Send any request and return its reply."""
+        """Send any request and return its reply, which must come at once."""
+        return self.answers[self.post(message, version=version, client_id=client_id)]
+
+    def post(self, message: GroupMessage, *, version: int, client_id: str = "client") -> int:
+        """Send any request and return its number: its reply is in `answers`, now or later."""
         self._request_count += 1
         request = ApiRequest(
             request_id=self._request_count,
@@ -210,10 +218,8 @@ class Harness:
             client_id=client_id,
             client_host="/127.0.0.1",
         )
-        result = self.step(request)
-        (reply,) = result.replies
-        assert reply.request_id == request.request_id
-        return reply.response
+        self.step(request)
+        return request.request_id
 
     def advance(self, ms: int) -> list[CoordinatorResult]:
         """Move the clock, firing timers at their time. Returns the results that had records."""
@@ -245,7 +251,11 @@ class Harness:
                 for record in result.records:
                     coordinator.replay(record)
         self.coordinator.apply(result)
+        for reply in result.replies:
+            assert reply.request_id not in self.answers, f"request {reply.request_id} is answered twice"
+            self.answers[reply.request_id] = reply.response
         self.coordinator.check_invariants()
+        self._compare_classic_groups(result)
         group_ids = {*before, *self._group_ids()}
         assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
         self.events += result.events
@@ -262,6 +272,7 @@ class Harness:
 
     def restart(self) -> None:
         """Replace the coordinator by one that is loaded from the log."""
+        self._lives += 1
         self.coordinator = self._load(self.log)
         self.coordinator.loaded(now_ms=self.now_ms)
 
@@ -328,7 +339,8 @@ class Harness:
         live = self.state()
         assert _state(self._load(self.log), self._group_ids()) == live
         assert _state(self._load(compacted(self.log)), self._group_ids()) == live
-        if not any(isinstance(record.key, ConsumerGroupMetadataKey) and record.value is None for record in self.log):
+        deletions = (ConsumerGroupMetadataKey, GroupMetadataKey)
+        if not any(isinstance(record.key, deletions) and record.value is None for record in self.log):
             assert _state(self._load([*self.log, *self.log]), self._group_ids()) == live
 
     def state(self) -> CoordinatorStateImage:
@@ -336,6 +348,16 @@ class Harness:
         return _state(self.coordinator, self._group_ids())
 
     # Inside
+
+    def _compare_classic_groups(self, result: CoordinatorResult) -> None:
+        """A record says what the group is when it is written, and the log alone knows which groups are in it."""
+        live, follower = self.coordinator, self._follower
+        logged = [group_id for group_id in live.classic_groups() if _classic(live, group_id).is_logged]
+        assert list(follower.classic_groups()) == logged
+        for record in result.records:
+            if isinstance(record.key, GroupMetadataKey) and record.value is not None:
+                assert to_value(_classic(live, record.key.group)) == record.value
+                assert to_value(_classic(follower, record.key.group)) == record.value
 
     def _compare_with_the_long_way(self, event: GroupRequest, result: CoordinatorResult) -> None:
         if not isinstance(event, ApiRequest) or not isinstance(event.message, ConsumerGroupHeartbeatRequest):
@@ -350,7 +372,7 @@ class Harness:
         self.step(TopicsChanged(self.image))
 
     def _new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self.config, rng=random.Random(0), assignors=self.assignors)
+        return GroupCoordinator(self.config, rng=random.Random(self._lives), assignors=self.assignors)
 
     def _load(self, log: Iterable[CoordinatorRecord]) -> GroupCoordinator:
         coordinator = self._new_coordinator()
@@ -368,6 +390,12 @@ class CoordinatorStateImage(msgspec.Struct, frozen=True):
 
     groups: Mapping[str, GroupSnapshot | None]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
+
+
+def _classic(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:
+    group = coordinator.classic_group(group_id)
+    assert group is not None, f"there is no classic group {group_id!r}"
+    return group
 
 
 def _state(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> CoordinatorStateImage:

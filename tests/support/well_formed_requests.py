@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
@@ -23,6 +24,7 @@ from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDes
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
+from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
@@ -33,12 +35,15 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -66,6 +71,7 @@ from kip848_client.wire.messages.offset_for_leader_epoch import (
 from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
 from tests.support.raw_connection import RawConnection
@@ -74,6 +80,12 @@ from tests.support.waiting import wait_until
 SETTLE_TIMEOUT_S: Final = 30.0
 NOW_MS: Final = int(time.time() * 1000)
 TOPIC_RESOURCE: Final = 2
+STATIC_VERSION: Final = 5
+"""The first version of JoinGroup with static members; the one before asks newcomers to come back with an id."""
+PROTOCOL_VERSION: Final = 5
+"""The first version of SyncGroup that names the protocol."""
+BATCH_VERSION: Final = 3
+"""The first version of LeaveGroup that names several members."""
 MOVED_ON: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -155,6 +167,15 @@ class Scene(msgspec.Struct):
         group = f"{self.prefix}g{self._made}"
         self.settled(commit(self, group, version=9), version=9)
         return group
+
+    def classic_member(self) -> tuple[str, str]:
+        """A classic group of its own at generation 1, and its member. Where nothing exists, a member of nothing."""
+        if not self.exists:
+            return self.members_group, self.member_id
+        self._made += 1
+        group = f"{self.prefix}c{self._made}"
+        answer = self.settled(join_group(self, group, version=3), version=3)
+        return group, answer.member_id
 
     def settled(self, request: Request[Any], *, version: int) -> Any:
         """The answer to *request*, asked again while Kafka still makes what it speaks of."""
@@ -243,6 +264,52 @@ def _find_coordinator(scene: Scene, version: int) -> FindCoordinatorRequest:
     if version < 4:
         return FindCoordinatorRequest(key=scene.offsets_group)
     return FindCoordinatorRequest(coordinator_keys=(scene.offsets_group,))
+
+
+def join_group(scene: Scene, group: str, *, version: int) -> JoinGroupRequest:
+    """A join that is answered at once in an empty group; in version 4 that takes an id that was asked for before."""
+    subscription = encode_subscription(ConsumerProtocolSubscription(topics=(scene.topic,)), version=0)
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        group_instance_id="static" if version >= STATIC_VERSION else None,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription),),
+    )
+    if version == STATIC_VERSION - 1:
+        return replace(request, member_id=scene.connection.ask(request, version=version).member_id)
+    return request
+
+
+def _join_group(scene: Scene, version: int) -> JoinGroupRequest:
+    return join_group(scene, f"{scene.prefix}joined-by-v{version}", version=version)
+
+
+def _sync_group(scene: Scene, version: int) -> SyncGroupRequest:
+    group, member_id = scene.classic_member()
+    named = "consumer" if version >= PROTOCOL_VERSION else None
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=1,
+        member_id=member_id,
+        protocol_type=named,
+        protocol_name="range" if named else None,
+        assignments=(SyncGroupRequestAssignment(member_id=member_id, assignment=b"given"),),
+    )
+
+
+def _classic_heartbeat(scene: Scene, version: int) -> HeartbeatRequest:
+    del version
+    group, member_id = scene.classic_member()
+    return HeartbeatRequest(group_id=group, generation_id=1, member_id=member_id)
+
+
+def _leave_group(scene: Scene, version: int) -> LeaveGroupRequest:
+    group, member_id = scene.classic_member()
+    if version < BATCH_VERSION:
+        return LeaveGroupRequest(group_id=group, member_id=member_id)
+    return LeaveGroupRequest(group_id=group, members=(MemberIdentity(member_id=member_id),))
 
 
 def _describe_groups(scene: Scene, version: int) -> DescribeGroupsRequest:
@@ -372,6 +439,10 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.SYNC_GROUP: _sync_group,
+    ApiKey.HEARTBEAT: _classic_heartbeat,
+    ApiKey.LEAVE_GROUP: _leave_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
     ApiKey.SASL_HANDSHAKE: _sasl_handshake,

@@ -1,4 +1,4 @@
-"""LeaveGroup (13): an administrator removes members of a group.
+"""LeaveGroup (13): members leave a classic group, or an administrator removes members of any group.
 
 Version 3 names several members, static ones by their instance id alone; 5 gives a reason, which is ignored.
 """

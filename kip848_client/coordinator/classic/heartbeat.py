@@ -1,0 +1,65 @@
+"""Heartbeat of a member of a classic group, and the commits of one: both say that it is alive.
+
+Source: Kafka's ``GroupMetadataManager.classicGroupHeartbeat``, ``ClassicGroup.validateOffsetCommit``.
+"""
+
+from __future__ import annotations
+
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicMember, ClassicState
+from kip848_client.coordinator.classic.membership import check_generation, find_member
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, Reply
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle_heartbeat(
+    state: CoordinatorState, request: ApiRequest, message: HeartbeatRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one Heartbeat: NONE, or REBALANCE_IN_PROGRESS if the member has to join again."""
+    try:
+        if not message.group_id:
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "Heartbeat names no group.")
+        group = state.existing_classic_group(message.group_id)
+        member = find_member(group, member_id=message.member_id, instance_id=message.group_instance_id)
+        check_generation(group, message.generation_id)
+    except Refused as refused:
+        return CoordinatorResult(replies=(Reply(request.request_id, HeartbeatResponse(error_code=refused.code)),))
+    is_preparing = group.state is ClassicState.PREPARING
+    response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE)
+    return CoordinatorResult(
+        replies=(Reply(request.request_id, response),), soft=(session_of(group, member, now_ms=now_ms),)
+    )
+
+
+def session_of(group: ClassicGroup, member: ClassicMember, *, now_ms: int) -> ArmTimer:
+    """The member's session, begun anew."""
+    return ArmTimer(
+        TimerKey(TimerKind.CLASSIC_SESSION, group.group_id, member.member_id),
+        deadline_ms=now_ms + member.session_timeout_ms,
+        member_epoch=group.generation,
+    )
+
+
+def check_commit(
+    group: ClassicGroup, *, member_id: str, instance_id: str | None, generation: int
+) -> ClassicMember | None:
+    """The member that commits; None for somebody who is none, and commits to a group without members.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS between the answer
+            to JoinGroup and the one to SyncGroup.
+    """
+    is_empty = group.state is ClassicState.EMPTY
+    if generation < 0 and is_empty:
+        return None
+    if generation < 0 and not member_id and instance_id is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has members; only they may commit.")
+    member = find_member(group, member_id=member_id, instance_id=instance_id)
+    check_generation(group, generation)
+    if group.state is ClassicState.COMPLETING:
+        raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"Group {group.group_id} waits for its assignment.")
+    return member

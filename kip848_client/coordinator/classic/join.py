@@ -1,0 +1,246 @@
+"""JoinGroup to a classic group: who may come in, and what a join does in each state of the group.
+
+The checks are in Kafka's order, so that a request with two mistakes gets the same answer.
+
+Source: Kafka's ``GroupMetadataManager.classicGroupJoin...``; KIP-394 (member ids), KIP-345 (static members), KIP-814
+(a leader that need not assign).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kip848_client.coordinator import deletion
+from kip848_client.coordinator.classic.group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    Parked,
+    select_protocol,
+    subscribed_topics,
+    with_member,
+    with_replacement,
+)
+from kip848_client.coordinator.classic.membership import find_member, new_classic_member_id
+from kip848_client.coordinator.classic.rebalance import Turn, refused_join
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorResult, Reply
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+_REBALANCE_TIMEOUT_VERSION: Final = 1
+_MEMBER_ID_ROUND_VERSION: Final = 4
+_SKIP_ASSIGNMENT_VERSION: Final = 9
+
+
+def handle_join(
+    state: CoordinatorState, request: ApiRequest, message: JoinGroupRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one JoinGroup, or park it until the join phase completes."""
+    config, group_id, member_id = state.config, message.group_id, message.member_id
+    shortest, longest = config.classic_min_session_timeout_ms, config.classic_max_session_timeout_ms
+    if not group_id:
+        return _refuse(request, ErrorCode.INVALID_GROUP_ID, member_id=member_id)
+    if not shortest <= message.session_timeout_ms <= longest:
+        return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
+    consumer_group = state.groups.get(group_id)
+    if consumer_group is not None and consumer_group.members:
+        return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
+    group = state.classic.get(group_id)
+    if group is None:
+        if member_id:
+            return _refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
+        if not state.has_room_for_group(group_id):
+            return _refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        group = ClassicGroup(group_id)
+    turn = Turn(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
+    join = _Join(turn, request, message)
+    join.run()
+    if consumer_group is not None and turn.group.exists:
+        # An empty consumer group gives its name up to the classic one; its offsets stay.
+        turn.batch.records[:0] = deletion.group_tombstones(consumer_group)
+    return turn.result()
+
+
+class _Join:
+    """One JoinGroup that names a group which is classic, or may become so."""
+
+    def __init__(self, turn: Turn, request: ApiRequest, message: JoinGroupRequest) -> None:
+        self._turn = turn
+        self._request = request
+        self._message = message
+        self._parked = Parked(request.request_id, request.api_version)
+
+    def run(self) -> None:
+        """Check, and join."""
+        turn, message, member_id = self._turn, self._message, self._message.member_id
+        if not self._has_room():
+            if member_id in turn.group.members:
+                turn.remove([member_id], reason="group_too_large")
+                turn.after_removal()
+            self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif not turn.group.supports(
+            protocol_type=message.protocol_type, names=[protocol.name for protocol in message.protocols]
+        ):
+            self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
+        elif not member_id:
+            self._join_without_id()
+        elif member_id in turn.group.pending_joins:
+            if message.group_instance_id is not None:
+                self._refuse(ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
+            else:
+                self._add(member_id)
+        else:
+            try:
+                member = find_member(turn.group, member_id=member_id, instance_id=message.group_instance_id)
+            except Refused as refused:
+                self._refuse(refused.code, member_id=member_id)
+            else:
+                self._join_again(member)
+
+    def _has_room(self) -> bool:
+        """Whether the group, and the coordinator, has room for the sender; who is in already is let in again.
+
+        In PREPARING those who joined are counted and not the members, so that the last to come back are left out of a
+        group that has become too large.
+        """
+        group, state = self._turn.group, self._turn.state
+        member_id, size_max = self._message.member_id, state.config.classic_max_size
+        is_member = member_id in group.members
+        if group.state is ClassicState.PREPARING:
+            has_room = member_id in group.awaiting_join or len(group.awaiting_join) < size_max
+        else:
+            has_room = group.state is ClassicState.EMPTY or is_member or len(group.members) < size_max
+        is_counted = is_member or member_id in group.pending_joins
+        return has_room and (
+            is_counted
+            or self._message.group_instance_id in group.static_members
+            or state.member_count < state.config.members_max
+        )
+
+    # Who has no id yet
+
+    def _join_without_id(self) -> None:
+        turn, message = self._turn, self._message
+        instance_id = message.group_instance_id
+        new_id = new_classic_member_id(turn.state.rng, client_id=self._request.client_id, instance_id=instance_id)
+        if instance_id is None and self._request.api_version >= _MEMBER_ID_ROUND_VERSION:
+            # KIP-394: whoever does not come back with its id costs nothing but this id.
+            turn.change(pending_joins=turn.group.pending_joins | {new_id})
+            turn.arm_session(new_id, message.session_timeout_ms)
+            self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id)
+        elif instance_id is not None and instance_id in turn.group.static_members:
+            self._replace(turn.group.static_members[instance_id], new_id=new_id)
+        else:
+            self._add(new_id)
+
+    def _add(self, member_id: str) -> None:
+        turn = self._turn
+        member = self._member(member_id, is_new=True)
+        turn.group = with_member(turn.group, member, protocol_type=self._message.protocol_type)
+        turn.park_join(member_id, self._parked)
+        turn.arm_new_member(member_id)
+        self._note_join(member)
+        if turn.group.is_initial:
+            turn.change(newcomer=True)
+        turn.rebalance_or_complete()
+
+    def _replace(self, old_id: str, *, new_id: str) -> None:
+        """A static member is back under a new id; the old one is told if it still waits."""
+        turn = self._turn
+        old = turn.group.members[old_id]
+        turn.refuse_join(old_id, ErrorCode.FENCED_INSTANCE_ID)
+        turn.refuse_sync(old_id, ErrorCode.FENCED_INSTANCE_ID)
+        turn.cancel_session(old_id)
+        leader_before = turn.group.leader
+        member = msgspec.structs.replace(
+            self._member(new_id, is_new=False), assignment=old.assignment, instance_id=old.instance_id
+        )
+        turn.group = with_replacement(turn.group, old_id=old_id, member=member)
+        turn.arm_session(new_id, old.session_timeout_ms)
+        turn.note("member_left", member=old, fields={"reason": "replaced"})
+        self._note_join(member)
+        if turn.group.state is ClassicState.STABLE and select_protocol(turn.group) == turn.group.protocol:
+            turn.log()
+            turn.reply(self._request.request_id, self._answer_to_replacement(new_id, leader_before=leader_before))
+        else:
+            turn.park_join(new_id, self._parked)
+            turn.rebalance_or_complete()
+
+    def _answer_to_replacement(self, member_id: str, *, leader_before: str | None) -> JoinGroupResponse:
+        """Nothing changes for the others, so a leader that is back must not assign again.
+
+        From version 9 on it is told so. Before, it is told that the member it replaces still leads.
+        """
+        turn = self._turn
+        if self._request.api_version < _SKIP_ASSIGNMENT_VERSION:
+            return turn.join_response(member_id, with_members=False, leader=leader_before)
+        is_leader = turn.group.leader == member_id
+        return turn.join_response(member_id, with_members=is_leader, skip_assignment=is_leader)
+
+    # Who is a member
+
+    def _join_again(self, member: ClassicMember) -> None:
+        turn, group = self._turn, self._turn.group
+        is_leader = group.leader == member.member_id
+        is_same = member.protocols == self._protocols()
+        if is_same and (
+            group.state is ClassicState.COMPLETING or (group.state is ClassicState.STABLE and not is_leader)
+        ):
+            # It did not get the answer, or does not know that it need not join.
+            response = turn.join_response(
+                member.member_id, with_members=is_leader and group.state is ClassicState.COMPLETING
+            )
+            turn.reply(self._request.request_id, response)
+            return
+        updated = msgspec.structs.replace(
+            member,
+            protocols=self._protocols(),
+            rebalance_timeout_ms=self._rebalance_timeout_ms(),
+            session_timeout_ms=self._message.session_timeout_ms,
+        )
+        if updated != member:
+            turn.group = with_member(group, updated, protocol_type=self._message.protocol_type)
+        turn.park_join(member.member_id, self._parked)
+        turn.rebalance_or_complete()
+
+    # Parts
+
+    def _member(self, member_id: str, *, is_new: bool) -> ClassicMember:
+        return ClassicMember(
+            member_id=member_id,
+            instance_id=self._message.group_instance_id,
+            client_id=self._request.client_id,
+            client_host=self._request.client_host,
+            rebalance_timeout_ms=self._rebalance_timeout_ms(),
+            session_timeout_ms=self._message.session_timeout_ms,
+            protocols=self._protocols(),
+            is_new=is_new,
+        )
+
+    def _protocols(self) -> tuple[tuple[str, bytes], ...]:
+        return tuple([(protocol.name, bytes(protocol.metadata)) for protocol in self._message.protocols])
+
+    def _rebalance_timeout_ms(self) -> int:
+        """Version 0 has none: the session timeout stands for it."""
+        given = self._message.rebalance_timeout_ms
+        is_given = self._request.api_version >= _REBALANCE_TIMEOUT_VERSION and given >= 0
+        return given if is_given else self._message.session_timeout_ms
+
+    def _note_join(self, member: ClassicMember) -> None:
+        topics = subscribed_topics(self._message.protocol_type, [data for _, data in member.protocols])
+        fields = {"topics": sorted(topics or ()), "instance_id": member.instance_id}
+        self._turn.note("member_joined", member=member, fields=fields)
+
+    def _refuse(self, code: ErrorCode, *, member_id: str = "") -> None:
+        response = refused_join(code, member_id=member_id, api_version=self._request.api_version)
+        self._turn.reply(self._request.request_id, response)
+
+
+def _refuse(request: ApiRequest, code: ErrorCode, *, member_id: str = "") -> CoordinatorResult:
+    response = refused_join(code, member_id=member_id, api_version=request.api_version)
+    return CoordinatorResult(replies=(Reply(request.request_id, response),))

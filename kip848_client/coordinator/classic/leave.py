@@ -1,0 +1,51 @@
+"""LeaveGroup of members of a classic group: of themselves, or of static ones by an administrator.
+
+Source: Kafka's ``GroupMetadataManager.classicGroupLeaveToClassicGroup``; KIP-345 (several members in one request).
+"""
+
+from __future__ import annotations
+
+from kip848_client.coordinator.classic.group import ClassicGroup
+from kip848_client.coordinator.classic.membership import find_member
+from kip848_client.coordinator.classic.rebalance import Turn
+from kip848_client.coordinator.departure import leave_response, leaving_members
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.result import CoordinatorResult
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+
+
+def handle_leave(
+    state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, group: ClassicGroup, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one LeaveGroup: each member has its own code, and the group rebalances once for all of them."""
+    turn = Turn(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
+    leaving = leaving_members(message, api_version=request.api_version)
+    codes = [_leave(turn, identity) for identity in leaving]
+    if ErrorCode.NONE in codes:
+        turn.after_removal()
+    turn.reply(request.request_id, leave_response(leaving, codes, api_version=request.api_version))
+    return turn.result()
+
+
+def _leave(turn: Turn, identity: MemberIdentity) -> ErrorCode:
+    group, member_id = turn.group, identity.member_id
+    if not member_id:
+        # An administrator removes a static member without knowing its id.
+        member_id = group.static_members.get(identity.group_instance_id or "", "")
+        if not member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+    elif member_id in group.pending_joins:
+        turn.forget_pending(member_id)
+        return ErrorCode.NONE
+    try:
+        find_member(group, member_id=member_id, instance_id=identity.group_instance_id)
+    except Refused as refused:
+        return refused.code
+    turn.remove([member_id], reason="leave")
+    return ErrorCode.NONE

@@ -1,0 +1,231 @@
+"""A coordinator with classic groups, driven by hand: requests that may be answered later, and short names for them.
+
+The group is ``g``, its topic ``foo`` has six partitions, and there is no initial delay unless the test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar, cast
+
+from kip848_client.coordinator import CoordinatorConfig
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from kip848_client.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kip848_client.wire.schema import Response
+from tests.coordinator.test_offsets import commit
+from tests.support.coordinator_harness import Harness
+
+SESSION_MS = 10_000
+REBALANCE_MS = 20_000
+FOO = encode_subscription(ConsumerProtocolSubscription(topics=("foo",)), version=0)
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Call(Generic[ResponseT]):
+    """A request that was sent, and its answer once there is one."""
+
+    def __init__(self, harness: ClassicHarness, number: int) -> None:
+        self._harness = harness
+        self.number = number
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether there is no answer yet."""
+        return self.number not in self._harness.answers
+
+    @property
+    def answer(self) -> ResponseT:
+        """The answer, which must be there."""
+        assert not self.is_parked, "the request is still parked"
+        return cast("ResponseT", self._harness.answers[self.number])
+
+    @property
+    def code(self) -> ErrorCode:
+        """The error code of the answer."""
+        return ErrorCode(self.answer.error_code)  # type: ignore[attr-defined]  # all that are used here have one
+
+
+class ClassicHarness(Harness):
+    """See the module. Times are milliseconds."""
+
+    def __init__(self, *, delay_ms: int = 0, size_max: int = 2**31 - 1, members_max: int = 100_000) -> None:
+        super().__init__(
+            CoordinatorConfig(
+                classic_initial_rebalance_delay_ms=delay_ms, classic_max_size=size_max, members_max=members_max
+            )
+        )
+        self.create_topic("foo", partitions=6)
+
+    # Requests
+
+    def join_group(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: Mapping[str, bytes] | Iterable[str] = ("range",),
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        version: int = 9,
+        client_id: str = "client",
+        group_id: str | None = None,
+    ) -> Call[JoinGroupResponse]:
+        """Send a JoinGroup of a consumer that reads foo."""
+        offered = protocols if isinstance(protocols, Mapping) else dict.fromkeys(protocols, FOO)
+        message = JoinGroupRequest(
+            group_id=self.group_id if group_id is None else group_id,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=data) for name, data in offered.items()),
+        )
+        return Call(self, self.post(message, version=version, client_id=client_id))
+
+    def sync_group(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        protocol_type: str | None = "consumer",
+        protocol: str | None = "range",
+        version: int = 5,
+    ) -> Call[SyncGroupResponse]:
+        """Send a SyncGroup."""
+        message = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocol_name=protocol,
+            assignments=tuple(
+                SyncGroupRequestAssignment(member_id=given, assignment=data)
+                for given, data in (assignments or {}).items()
+            ),
+        )
+        return Call(self, self.post(message, version=version))
+
+    def beat(self, member_id: str, generation: int, *, instance: str | None = None) -> ErrorCode:
+        """Send a Heartbeat, and return its code."""
+        response = self.send(
+            HeartbeatRequest(
+                group_id=self.group_id, generation_id=generation, member_id=member_id, group_instance_id=instance
+            ),
+            version=4,
+        )
+        assert isinstance(response, HeartbeatResponse)
+        return ErrorCode(response.error_code)
+
+    def leave_group(self, *members: str | tuple[str, str]) -> list[ErrorCode]:
+        """Send a LeaveGroup for members by id, or by (id, instance id); return their codes."""
+        identities = [member if isinstance(member, tuple) else (member, None) for member in members]
+        message = LeaveGroupRequest(
+            group_id=self.group_id,
+            members=tuple(
+                MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in identities
+            ),
+        )
+        response = self.send(message, version=5)
+        assert isinstance(response, LeaveGroupResponse)
+        assert response.error_code == ErrorCode.NONE
+        assert [(item.member_id, item.group_instance_id) for item in response.members] == identities
+        return [ErrorCode(item.error_code) for item in response.members]
+
+    def commit_code(self, member_id: str, generation: int, *, version: int = 9) -> ErrorCode:
+        """Commit an offset of foo 0, and return its code."""
+        return ErrorCode(commit(self, member_id, generation, {"foo": {0: 5}}, version=version)["foo", 0])
+
+    def consumer_heartbeat(self, member_id: str, epoch: int, *, instance: str | None = None) -> ErrorCode:
+        """Send a ConsumerGroupHeartbeat that joins with foo, or not; return its code."""
+        joins = epoch == 0
+        message = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance,
+            rebalance_timeout_ms=REBALANCE_MS if joins else -1,
+            subscribed_topic_names=("foo",) if joins else None,
+            topic_partitions=() if joins else None,
+        )
+        return ErrorCode(self.send(message, version=1).error_code)  # type: ignore[attr-defined]
+
+    def describe(self, *, version: int = 6) -> DescribedGroup:
+        """Send a DescribeGroups."""
+        response = self.send(DescribeGroupsRequest(groups=(self.group_id,)), version=version)
+        assert isinstance(response, DescribeGroupsResponse)
+        return response.groups[0]
+
+    def listed(self) -> dict[str, tuple[str, str, str]]:
+        """Send a ListGroups: group id -> (state, type, protocol type)."""
+        response = self.send(ListGroupsRequest(), version=5)
+        assert isinstance(response, ListGroupsResponse)
+        return {item.group_id: (item.group_state, item.group_type, item.protocol_type) for item in response.groups}
+
+    # Whole steps
+
+    def newcomer(self, **options: object) -> str:
+        """Join a dynamic member: both rounds. Returns its id; its JoinGroup may be parked."""
+        return self.joining(**options)[0]
+
+    def joining(self, **options: object) -> tuple[str, Call[JoinGroupResponse]]:
+        """Join a dynamic member: both rounds. Returns its id and the JoinGroup."""
+        first = self.join_group(**options)  # type: ignore[arg-type]
+        assert first.code == ErrorCode.MEMBER_ID_REQUIRED
+        member_id = first.answer.member_id
+        return member_id, self.join_group(member_id, **options)  # type: ignore[arg-type]
+
+    def stable(self, *names: str, protocols: Iterable[str] = ("range",)) -> list[str]:
+        """A stable group of dynamic members; each one's assignment is its name."""
+        ids: list[str] = []
+        calls: list[Call[JoinGroupResponse]] = []
+        for _ in names:
+            member_id, call = self.joining(protocols=protocols)
+            ids.append(member_id)
+            calls.append(call)
+        if len(ids) > 1:
+            calls[0] = self.join_group(ids[0], protocols=protocols)
+        assert not any(call.is_parked for call in calls)
+        self.sync_all(dict(zip(ids, names, strict=True)))
+        return ids
+
+    def sync_all(self, assignments: Mapping[str, str]) -> None:
+        """Every member sends its SyncGroup, the leader last."""
+        group = self.classic
+        given = {member_id: name.encode() for member_id, name in assignments.items()}
+        protocol = group.protocol
+        followers = [
+            self.sync_group(member_id, group.generation, protocol=protocol)
+            for member_id in given
+            if member_id != group.leader
+        ]
+        assert group.leader is not None
+        leader = self.sync_group(group.leader, group.generation, given, protocol=protocol)
+        assert {call.code for call in (*followers, leader)} == {ErrorCode.NONE}
+        assert self.state_is(ClassicState.STABLE)
+
+    # Looking
+
+    @property
+    def classic(self) -> ClassicGroup:
+        """The group, which must exist and be classic."""
+        group = self.coordinator.classic_group(self.group_id)
+        assert group is not None, f"there is no classic group {self.group_id!r}"
+        return group
+
+    def state_is(self, state: ClassicState) -> bool:
+        """Whether the group is in *state*."""
+        return self.classic.state is state
