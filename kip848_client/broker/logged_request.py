@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import uuid
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from kip848_client.error_codes import error_name
+from kip848_client.faults.subject import TopicNames
 from kip848_client.journal import JsonValue
 from kip848_client.json_text import to_json
-from kip848_client.model import TopicPartition
+from kip848_client.model import ZERO_UUID, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response, WireStruct, fields_of
 
-__all__ = ["LoggedRequest", "Outcome", "api_title", "to_jsonable"]
+__all__ = ["AnsweredError", "LoggedRequest", "Outcome", "api_title", "errors_of", "to_jsonable"]
+
+_PLACES: Final = (
+    *("name", "topic", "topic_name", "topic_id", "group_id", "resource_name", "key", "member_id"),
+    *("partition_index", "partition", "index"),
+)
+"""Fields that say what a part of an answer is about; the first that a part has counts."""
+_PLACES_SHOWN: Final = 4
 
 Outcome = Literal["waiting", "answered", "no_answer", "closed"]
 """``waiting``: not answered yet. ``no_answer``: it has none, or a fault took it. ``closed``: the connection went."""
+
+
+class AnsweredError(NamedTuple):
+    """One error in an answer: where (``orders-0``, a group, a topic; empty for the whole answer), and its code."""
+
+    where: str
+    code: int
+
+    def __str__(self) -> str:
+        name = error_name(self.code)
+        return f"{name} for {self.where}" if self.where else name
 
 
 class LoggedRequest(msgspec.Struct, frozen=True):
@@ -37,6 +57,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
         duration_ms: from reading the request to writing its answer, in real time.
         groups, members, topics, partitions: what it is about, by name; topics are None if it asks for all.
         request_bytes, response_bytes: sizes on the wire, records included.
+        errors: every error in the answer, also those of single partitions; empty if there is none, or no answer yet.
     """
 
     number: int
@@ -56,6 +77,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
     partitions: frozenset[TopicPartition]
     request_bytes: int
     response_bytes: int
+    errors: tuple[AnsweredError, ...] = ()
 
     @property
     def error_code(self) -> int:
@@ -77,6 +99,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
             "topics": None if self.topics is None else [*sorted(self.topics)],
             "outcome": self.outcome,
             "fault": self.fault,
+            "errors": {error.where: error_name(error.code) for error in self.errors},
             "duration_ms": self.duration_ms,
             "request_bytes": self.request_bytes,
             "response_bytes": self.response_bytes,
@@ -94,11 +117,46 @@ class LoggedRequest(msgspec.Struct, frozen=True):
         epoch = getattr(self.request, "member_epoch", None)
         if epoch is not None:
             about.append(f"epoch={epoch}")
-        end = error_name(self.error_code) if self.error_code else self.outcome
+        end = error_name(self.error_code) if self.error_code else ", ".join([self.outcome, *_by_code(self.errors)])
         fault = f" [{self.fault}]" if self.fault else ""
         return " ".join(
             [f"#{self.number}", f"{self.client_id}:", f"{api_title(self.api)} v{self.version}", *about, f"-> {end}"]
         ) + (fault)
+
+
+def errors_of(response: Response | None, topic_name: TopicNames) -> tuple[AnsweredError, ...]:
+    """Every error code of an answer that is not 0, in order, with the place that it is about."""
+    return () if response is None else tuple(_errors_in(response, (), topic_name))
+
+
+def _errors_in(part: WireStruct, above: tuple[str, ...], topic_name: TopicNames) -> Iterator[AnsweredError]:
+    here = (
+        above
+        + tuple(label for name in _PLACES if (label := _label(getattr(part, name, None), topic_name)) is not None)[:1]
+    )
+    code = getattr(part, "error_code", 0)
+    if code:
+        yield AnsweredError("-".join(here), code)
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], WireStruct):
+            for element in value:
+                yield from _errors_in(element, here, topic_name)
+
+
+def _label(value: object, topic_name: TopicNames) -> str | None:
+    if isinstance(value, uuid.UUID):
+        return None if value == ZERO_UUID else topic_name(value) or str(value)
+    return str(value) if isinstance(value, int) or (isinstance(value, str) and value) else None
+
+
+def _by_code(errors: Sequence[AnsweredError]) -> Iterator[str]:
+    places: dict[int, list[str]] = {}
+    for error in errors:
+        places.setdefault(error.code, []).append(error.where)
+    for code, where in places.items():
+        more = f" and {len(where) - _PLACES_SHOWN} more" if len(where) > _PLACES_SHOWN else ""
+        yield f"{error_name(code)} for {' '.join(where[:_PLACES_SHOWN])}{more}"
 
 
 def api_title(api_key: int) -> str:

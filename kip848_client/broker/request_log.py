@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kip848_client.broker.context import RequestContext
-from kip848_client.broker.logged_request import LoggedRequest, Outcome, api_title
+from kip848_client.broker.logged_request import AnsweredError, LoggedRequest, Outcome, api_title, errors_of
 from kip848_client.clock import Clock
 from kip848_client.errors import RequestTimeoutError
 from kip848_client.faults.rules import ApiSelector, Match, select_apis
@@ -245,6 +245,10 @@ class RequestLog:
             topic_name=self._topic_name,
         )
 
+    def errors_of(self, response: Response | None) -> tuple[AnsweredError, ...]:
+        """The errors of an answer, with topics by name."""
+        return errors_of(response, self._topic_name)
+
     def _summary(self, since: int) -> str:
         seen = self.of(since=since)
         if not seen:
@@ -296,6 +300,9 @@ class _Entry:
 
     def cancelled(self) -> None:
         self.log.cancelled()
+
+    def errors(self) -> tuple[AnsweredError, ...]:
+        return self.log.errors_of(self.response)
 
     def outcome(self) -> Outcome:
         if self.response is not None:
@@ -357,6 +364,7 @@ def _logged(entry: _Entry, subject: Subject) -> LoggedRequest:
         partitions=subject.partitions,
         request_bytes=entry.request_bytes,
         response_bytes=entry.response_bytes,
+        errors=entry.errors(),
     )
 
 

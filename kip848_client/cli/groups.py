@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, Progress, ask
+from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, ask
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
@@ -87,7 +87,7 @@ def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
         if isinstance(item, GroupDescription):
             yield describe(item)
         elif isinstance(item, GroupLag):
-            yield f"group {item.group_id}\n\n{_progress(item.progress)}"
+            yield f"group {item.group_id}\n\n{_progress(item)}"
         elif isinstance(item, str):
             yield f"deleted {item}"
 
@@ -113,11 +113,11 @@ def describe(group: GroupDescription) -> str:
         header = ("CLIENT", "HOST", "EPOCH", "PARTITIONS", "TARGET", "MEMBER ID")
         blocks.append(table(header, members))
     if group.progress:
-        blocks.append(_progress(group.progress))
+        blocks.append(_progress(GroupLag(group.group_id, group.progress)))
     return "\n\n".join(blocks)
 
 
-def _progress(progress: Sequence[Progress]) -> str:
+def _progress(group: GroupLag) -> str:
     rows = [
         (
             item.partition.topic,
@@ -127,11 +127,18 @@ def _progress(progress: Sequence[Progress]) -> str:
             _number(item.lag),
             item.owner or "-",
         )
-        for item in progress
+        for item in group.progress
     ]
-    known = [item.lag for item in progress if item.lag is not None]
     shown = table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), rows)
-    return f"{shown}\n\nlag {sum(known):,}"
+    return f"{shown}\n\n{_lag(group)}"
+
+
+def _lag(group: GroupLag) -> str:
+    if group.lag is not None:
+        return f"lag {group.lag:,}"
+    of_how_many = f"{group.unknown:,} of {len(group.progress):,} partitions"
+    known = f"; {group.known_lag:,} in the others" if group.unknown < len(group.progress) else ""
+    return f"lag unknown: nothing is committed, or no end is known, for {of_how_many}{known}"
 
 
 def name_partitions(partitions: Iterable[TopicPartition]) -> str:
@@ -180,5 +187,5 @@ def _plain(item: _Answer) -> object:
             for row, progress in zip(plain["progress"], item.progress, strict=True)
         ]
     if isinstance(item, GroupLag):
-        plain["lag"] = item.lag
+        plain |= {"lag": item.lag, "known_lag": item.known_lag, "unknown": item.unknown}
     return plain

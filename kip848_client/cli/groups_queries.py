@@ -83,8 +83,10 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """Records between the committed offset and the end."""
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+        """Records between the committed offset and the end; None if it is not known."""
+        if not self.end:
+            return self.end  # nothing was ever written there: a group that committed nothing misses nothing
+        return None if self.committed is None else max(0, self.end - self.committed)
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -106,9 +108,19 @@ class GroupLag(msgspec.Struct, frozen=True):
     progress: tuple[Progress, ...]
 
     @property
-    def lag(self) -> int:
-        """Records behind in all partitions that something was committed for."""
+    def lag(self) -> int | None:
+        """Records behind in all partitions; None if it is not known of each of them, since unknown is not 0."""
+        return None if self.unknown else self.known_lag
+
+    @property
+    def known_lag(self) -> int:
+        """Records behind in the partitions of which it is known."""
         return sum(item.lag for item in self.progress if item.lag is not None)
+
+    @property
+    def unknown(self) -> int:
+        """Partitions of which it is not known: nothing is committed, or the leader did not tell the end."""
+        return sum(item.lag is None for item in self.progress)
 
 
 def ask(conf: Mapping[str, str], question: Callable[[Cluster], Awaitable[AnswerT]], *, timeout_ms: int) -> AnswerT:

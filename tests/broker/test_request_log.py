@@ -31,6 +31,11 @@ from kip848_client.wire.messages.fetch import (
     PartitionData,
 )
 from kip848_client.wire.messages.metadata import MetadataRequest
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.support.raw_connection import RawConnection
@@ -146,6 +151,42 @@ def test_outcomes_tell_answers_from_silence(broker: EmbeddedBroker) -> None:
     ]
 
 
+@pytest.mark.parametrize("by_id", [False, True])
+def test_errors_of_single_partitions_are_shown_with_their_partitions(
+    broker: EmbeddedBroker, connection: RawConnection, by_id: bool
+) -> None:
+    """A commit that the coordinator refused must not look like one that it took."""
+    metadata = connection.ask(MetadataRequest(topics=None), version=12)
+    topic_id = metadata.topics[0].topic_id
+    partitions = tuple(OffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in range(7))
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=3,
+        member_id="m",
+        topics=(OffsetCommitRequestTopic(name="" if by_id else "orders", topic_id=topic_id, partitions=partitions),),
+    )
+
+    connection.ask(commit, version=10 if by_id else 9)
+
+    logged = broker.wait_for_request("OffsetCommit", answered=True)
+    no_group, no_partition = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {error.where: error.code for error in logged.errors} == {
+        f"orders-{index}": no_group if index < 2 else no_partition for index in range(7)
+    }
+    assert "-> answered, " in str(logged)
+    assert "GROUP_ID_NOT_FOUND(69) for orders-0 orders-1" in str(logged)
+    assert "UNKNOWN_TOPIC_OR_PARTITION(3) for orders-2 orders-3 orders-4 orders-5 and 1 more" in str(logged)
+    assert json.loads(logged.to_json())["errors"]["orders-0"] == "GROUP_ID_NOT_FOUND(69)"
+
+
+def test_an_answer_without_errors_has_none(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Or every search for errors finds everything."""
+    connection.ask(MetadataRequest(topics=None), version=12)
+    logged = broker.wait_for_request("metadata", answered=True)
+    assert logged.errors == ()
+    assert str(logged).endswith("-> answered")
+
+
 def test_the_log_is_written_as_json_lines(broker: EmbeddedBroker, connection: RawConnection, tmp_path: Path) -> None:
     """For people, jq and Spark: names instead of ids, only what differs from its default."""
     connection.ask(HEARTBEAT, version=1)
@@ -167,6 +208,7 @@ def test_the_log_is_written_as_json_lines(broker: EmbeddedBroker, connection: Ra
         "topics": [],
         "outcome": "answered",
         "fault": None,
+        "errors": {"": "GROUP_ID_NOT_FOUND(69)"},
         "request": {"group_id": "g", "member_id": "m", "member_epoch": 3},
         "response": {"error_code": 69, "error_message": first["response"]["error_message"]},
     }

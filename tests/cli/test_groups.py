@@ -80,7 +80,7 @@ def test_a_group_is_described_with_members_and_lag(billing: EmbeddedBroker, caps
         "",
         "TOPIC   PARTITION  COMMITTED  END  LAG  CLIENT",
         "orders          0          3    5    2  one",
-        "orders          1          -    0    -  one",
+        "orders          1          -    0    0  one",
         "",
         "lag 2",
     ]
@@ -118,6 +118,27 @@ def test_lag_is_what_other_tools_say(billing: EmbeddedBroker, capsys: pytest.Cap
     assert group["progress"] == [
         {"topic": "orders", "partition": 0, "committed": committed.offset, "end": end, "owner": None, "lag": 2}
     ]
+
+
+def test_a_lag_that_is_not_known_is_not_zero(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """An alert on lag stays silent while nothing was ever committed and everything waits."""
+    producer = Producer({"bootstrap.servers": billing.bootstrap_servers})
+    producer.produce("orders", "waits", partition=1)
+    assert producer.flush(10) == 0
+    with consumer_of(billing, "two") as consumer:
+        consumer.poll(0)
+        billing.wait_for_group("billing", state="Stable", members=1)
+        assert groups(billing, "lag", "billing") == 0
+        table_shown = capsys.readouterr().out
+        assert groups(billing, "describe", "billing") == 0
+        described = capsys.readouterr().out
+        assert groups(billing, "lag", "billing", "--json") == 0
+        (group,) = json.loads(capsys.readouterr().out)["groups"]
+
+    told = "lag unknown: nothing is committed, or no end is known, for 1 of 2 partitions; 2 in the others"
+    assert table_shown.splitlines()[-1] == described.splitlines()[-1] == told
+    assert (group["lag"], group["known_lag"], group["unknown"]) == (None, 2, 1)
+    assert [row["lag"] for row in group["progress"]] == [2, None]
 
 
 def test_lag_of_a_group_without_members_that_only_commits(
