@@ -423,13 +423,14 @@ def _of_instances(mirror: Mirror, *, is_full: bool) -> Iterator[Question]:
         if instance_id is None:
             continue
         theirs = replace(beat, instance_id=instance_id)
-        yield Question("an instance of another", theirs, 1, ErrorCode.FENCED_INSTANCE_ID)
+        full = ErrorCode.GROUP_MAX_SIZE_REACHED  # looked at first, as in Kafka
+        yield Question("an instance of another", theirs, 1, full if is_full else ErrorCode.FENCED_INSTANCE_ID)
         for epoch in (-1, -2):
             leave = replace(theirs, member_epoch=epoch)
             yield Question("a leave for another", leave, 1, ErrorCode.FENCED_INSTANCE_ID)
         if seen.epoch > 0:
             joins = join(mirror.group_id, instance_id=instance_id)
-            yield Question("an instance that is held", joins, 1, ErrorCode.UNRELEASED_INSTANCE_ID)
+            yield Question("an instance that is held", joins, 1, full if is_full else ErrorCode.UNRELEASED_INSTANCE_ID)
 
 
 def _of_assignors(mirror: Mirror) -> Iterator[Question]:

@@ -126,7 +126,8 @@ class _Walk(RoundBench):
         instance_id = f"of {member_id}" if self._rng.random() < 0.4 else None
         if former is not None:
             instance_id = former.metadata.instance_id
-            member_id = former.member_id if self._rng.random() < 0.4 else member_id
+            is_full = len(self._group().members) >= _MEMBERS_MAX  # then nobody comes under another id
+            member_id = former.member_id if self._rng.random() < 0.4 or is_full else member_id
         offers = self._some_offers()
         if former is not None and self._rng.random() < 0.5:
             offers = former.metadata.client_assignors
