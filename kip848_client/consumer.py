@@ -87,10 +87,11 @@ class Consumer(OffsetCalls, ClusterQuestions):
         self, config: Mapping[str, ConfigValue], *, journal: Journal | None = None, clock: Clock | None = None
     ) -> None:
         self._config = parse_consumer_config(config)
-        plane = create_record_consumer(self._config.data_plane)
-        self._fetcher = Fetcher(plane)
+        data_plane = self._config.data_plane
+        self._fetcher = Fetcher(
+            create_record_consumer(data_plane), make_plane=lambda: create_record_consumer(data_plane)
+        )
         self._ready = self._fetcher.ready
-        self._at_hand: Final = plane.consume
         on_commit = public_callback(self._config.on_commit) if self._config.on_commit is not None else None
         self._group = build_group_member(
             self._config,
@@ -102,12 +103,13 @@ class Consumer(OffsetCalls, ClusterQuestions):
         )
         # librdkafka would go on trying the same credentials for ever, and lock the account.
         self._group.thread.on_refused = self._fetcher.close
+        self._fetcher.on_renewed = self._group.thread.listeners.observer.data_plane_renewed
         self._manager: Final = self._group.thread.manager
         self._presence: Final = self._group.thread.presence
         self._mark: object = None
         self._layout_checked = False
         self._gate = OneThread()
-        self._fork_guard = ForkGuard(self._gate, leaked=(plane, self._manager))
+        self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
         self._finalizer = weakref.finalize(self, _abandon, self._manager, os.getpid())
 
     # --------------------------------------------------------------------------------------------------------- group
@@ -275,7 +277,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
         if self._mark is mark and self._gate.owner is None and not self._ready and fetcher.smooth:
             # The fast path: nothing has moved since the last look, and librdkafka has records at hand.
             fetcher.on_the_way = True
-            batch = self._at_hand(num_messages, 0)
+            batch = fetcher.plane.consume(num_messages, 0)
             if batch:
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
                 if manager.mark is mark and not any(map(Message.error, batch)):

@@ -74,6 +74,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "partitions_lost": "partitions, duration_ms: the listener returned",
     "listener_failed": "callback, partitions, error",
     "fetching_started": "positions: {topic-partition: offset}",
+    "data_plane_renewed": "topics: they were created again, so records are read with a new librdkafka consumer",
     "coordinator_found": "node_id, host, port",
     "coordinator_lost": "reason",
     "coordinator_not_found": "api, error: no broker was reached, or the coordinator was not; the first time in a row",

@@ -79,6 +79,8 @@ class LogEvent(enum.StrEnum):
     """key: the setting that turned a check of the broker's certificate off."""
     DATA_PLANE_ERROR = "consumer.data_plane_error"
     """error: reported by librdkafka, and not raised."""
+    DATA_PLANE_RENEWED = "consumer.data_plane_renewed"
+    """topics: they were created again, so records are read with a new librdkafka consumer."""
 
 
 METRICS: Final[Mapping[str, str]] = {

@@ -159,7 +159,8 @@ class EmbeddedBroker(BrokerControls):
     def start(self) -> Self:
         """Serve. Returns when clients may connect; a running broker cannot be started again.
 
-        After `stop` or `crash` it starts on the same port, with the topics, records, groups and offsets of before.
+        After `stop` or `crash` it starts on the same port, with the topics, records, groups and offsets of before. It
+        leads their partitions with the next leader epoch, as Kafka does; one of a topic created later begins at 0.
 
         Raises:
             ConfigError: the port is taken, or a topic to create is refused.
@@ -337,6 +338,8 @@ class EmbeddedBroker(BrokerControls):
         if self._memory is None:
             registry = TopicRegistry(message_bytes_max=limit)
             self._memory = _Storage(registry, MemoryGroupLog(), GroupConfigStore(), new_cluster_id())
+        else:
+            self._memory.topics.elect_leaders()
         return self._memory
 
     def _close_data(self) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "partitions_added",
     "configs_changed",
     "group_configs_changed",
+    "leaders_elected",
     "producer_ids_reserved",
 ]
 
@@ -34,18 +35,24 @@ _ENTRIES: Final = {
     "partitions_added",
     "configs_changed",
     "group_configs_changed",
+    "leaders_elected",
     "producer_ids_reserved",
 }
 """What an entry of cluster.log may be."""
 
 
 class StoredTopic(msgspec.Struct):
-    """A topic as the folder knows it."""
+    """A topic as the folder knows it.
+
+    Attributes:
+        leader_epoch: grows with every start of a broker; the same for all partitions.
+    """
 
     name: str
     topic_id: UUID
     partition_count: int
     configs: dict[str, str] = {}
+    leader_epoch: int = 0
 
 
 class ClusterState:
@@ -67,7 +74,7 @@ class ClusterState:
     def entries(self) -> Iterator[dict[str, object]]:
         """The fewest entries that lead to this state."""
         for topic in self.topics.values():
-            yield topic_created(topic)
+            yield topic_created(topic) | {"leader_epoch": topic.leader_epoch}
         for topic_id in sorted(self.deleted):
             yield topic_deleted(topic_id)
         for group_id, configs in self.group_configs.items():
@@ -90,6 +97,10 @@ class ClusterState:
         if kind == "producer_ids_reserved":
             self.producer_id_end = max(self.producer_id_end, _integer(entry["end"]))
             return
+        if kind == "leaders_elected":
+            for elected in self.topics.values():
+                elected.leader_epoch += 1
+            return
         if kind == "group_configs_changed":
             self.group_configs.pop(str(entry["group_id"]), None)
             if configs := _texts(entry["configs"]):
@@ -104,6 +115,7 @@ class ClusterState:
                 topic_id=topic_id,
                 partition_count=_integer(entry["partitions"]),
                 configs=_texts(entry["configs"]),
+                leader_epoch=_integer(entry.get("leader_epoch", 0)),
             )
         elif kind == "topic_deleted":
             self.topics.pop(topic_id, None)
@@ -158,6 +170,11 @@ def configs_changed(topic_id: UUID, configs: Mapping[str, str]) -> dict[str, obj
 def producer_ids_reserved(end: int) -> dict[str, object]:
     """Producer ids below *end* may be in use."""
     return {"entry": "producer_ids_reserved", "end": end}
+
+
+def leaders_elected() -> dict[str, object]:
+    """A broker started, and leads every partition that was there with the next epoch."""
+    return {"entry": "leaders_elected"}
 
 
 def topic_deleted(topic_id: UUID) -> dict[str, object]:

@@ -38,6 +38,7 @@ from kip848_client.broker.cluster_log import (
     decode_entry,
     encode_entry,
     group_configs_changed,
+    leaders_elected,
     partitions_added,
     producer_ids_reserved,
     topic_created,
@@ -206,6 +207,15 @@ class DataDir:
         for key in [key for key in self._open_files if key[0] == topic_id]:
             self._open_files.pop(key).close()
         self._topic_folder(topic_id).remove()  # what cannot be removed now is looked at by the next load
+
+    def elect_leaders(self) -> None:
+        """Remember that every partition has a new leader: this broker, which just started.
+
+        Raises:
+            DataDirError: it was not written.
+        """
+        if self._state.topics:
+            self._write(leaders_elected())
 
     # -- records -------------------------------------------------------------------------------------------------
 

@@ -125,16 +125,33 @@ class TopicRegistry:
         self._watchers = AppendWatchers()
         self._next_producer_id = 0
         self._producer_id_end = 0
-        for stored in data_dir.topics() if data_dir is not None else ():
-            assert data_dir is not None
+        if data_dir is not None:
+            self._load(data_dir)
+
+    def _load(self, data_dir: DataDir) -> None:
+        logs = {
+            stored.topic_id: [data_dir.load_partition(stored.topic_id, i) for i in range(stored.partition_count)]
+            for stored in data_dir.topics()
+        }
+        data_dir.elect_leaders()
+        for stored in data_dir.topics():
+            for log in logs[stored.topic_id]:
+                # The entries of elections may be lost; what is stored was written by an earlier leader.
+                log.set_leader_epoch(max(stored.leader_epoch, log.leader_epoch + (log.log_end_offset > 0)))
             self._add(
                 Topic(
                     name=stored.name,
                     topic_id=stored.topic_id,
-                    partitions=[data_dir.load_partition(stored.topic_id, i) for i in range(stored.partition_count)],
+                    partitions=logs[stored.topic_id],
                     configs=dict(stored.configs),
                 )
             )
+
+    def elect_leaders(self) -> None:
+        """Lead every partition with the next epoch, as a broker does that starts again: older ones are fenced."""
+        for topic in self:
+            for log in topic.partitions:
+                log.set_leader_epoch(log.leader_epoch + 1)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -227,7 +244,8 @@ class TopicRegistry:
         previous = topic.partition_count
         if self._data_dir is not None:
             self._data_dir.set_partition_count(topic.topic_id, count)
-        topic.partitions.extend(PartitionLog() for _ in range(count - previous))
+        epoch = topic.partitions[0].leader_epoch
+        topic.partitions.extend(PartitionLog(leader_epoch=epoch) for _ in range(count - previous))
         self._announce(PartitionsAdded(topic, previous))
         return topic
 

@@ -20,8 +20,9 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from kip848_client.client.data_plane import (
     OFFSET_INVALID,
@@ -36,7 +37,7 @@ from kip848_client.client.data_plane import (
     translate,
 )
 from kip848_client.errors import Kip848Error
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.telemetry import LogEvent, log_event
 
 WARM_TIMEOUT_S: Final = 0.5
@@ -57,10 +58,16 @@ class Fetcher:
 
     Args:
         plane: made by `create_record_consumer`; used by one thread at a time.
+        make_plane: makes another one, to replace *plane* when a topic was created again; see `_renew`.
     """
 
-    def __init__(self, plane: RecordConsumer) -> None:
-        self.plane: Final = plane
+    def __init__(self, plane: RecordConsumer, *, make_plane: Callable[[], RecordConsumer] | None = None) -> None:
+        self.plane = plane
+        self._make_plane = make_plane
+        self.on_renewed: Callable[[Sequence[str]], None] = lambda _topics: None
+        """Told when `plane` was replaced, with the topics that were created again."""
+        self._topic_ids: dict[str, UUID] = {}
+        """Id of each topic that `plane` ever fetched."""
         self.ready: Final[deque[Message]] = deque()
         """Records read from librdkafka and not handed out; emptied from the left."""
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -115,6 +122,11 @@ class Fetcher:
         """Fetch partitions from absolute offsets. One that is fetched already begins again there."""
         # Ctrl-C may end this call anywhere; it is made again then, so marks are taken off last.
         wanted = {tip.topic_partition: self._sought.get(tip.topic_partition, at) for tip, at in positions.items()}
+        named = {tip.topic: tip.topic_id for tip in positions if tip.topic_id != ZERO_UUID}
+        created_again = sorted(name for name in named if self._topic_ids.get(name, named[name]) != named[name])
+        if created_again and self._make_plane is not None:
+            self._renew(created_again, self._make_plane)
+        self._topic_ids.update(named)
         self._forget([partition for partition in wanted if partition in self._starts])
         self.warm({partition.topic for partition in wanted})
         self._fetch(wanted)
@@ -424,6 +436,31 @@ class Fetcher:
         paused = [public(partition) for partition in sorted(wanted) if partition in self._paused]
         if paused:
             self._call("pause", paused)
+
+    def _renew(self, topics: Sequence[str], make_plane: Callable[[], RecordConsumer]) -> None:
+        """Go on with a new librdkafka consumer, because these topics were created again.
+
+        librdkafka keeps the highest leader epoch that it saw of a partition as long as it lives, by name. The epochs of
+        a new topic begin at 0, and it ignores the leader of a smaller one for ever: nothing would be read.
+        """
+        plane = make_plane()  # before anything else: if it fails, everything is as it was
+        self.positions()  # where the others go on: what librdkafka read and nobody got is fetched again
+        old = self.plane
+        self.on_the_way = True  # if this is cut off, `_begin_again` does the rest
+        self._topic_ids = {name: its_id for name, its_id in self._topic_ids.items() if name not in topics}
+        self.plane = plane
+        self._silent.clear()
+        self._warm.clear()
+        self.ready.clear()
+        self._stash.clear()
+        self.warm({partition.topic for partition in self._starts})
+        again = {p: at for p, at in self._safe.items() if p in self._starts and p not in self._held}
+        if again:
+            self._fetch(again)
+        self.on_the_way = False
+        log_event(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=", ".join(topics))
+        self.on_renewed(topics)
+        old.close()
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         if not partitions:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -219,6 +219,10 @@ class MemberObserver:
             self._write("commit_done", offsets=listed)
         else:
             self._write("commit_failed", offsets=listed, error=str(error))
+
+    def data_plane_renewed(self, topics: Sequence[str]) -> None:
+        """Records are read with a new librdkafka consumer, because these topics were created again."""
+        self._write("data_plane_renewed", topics=list(topics))
 
     def commit_gave_up(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""

@@ -20,6 +20,7 @@ _SYNCHRONOUS_ONLY: dict[str, str] = {
     "test_ctrl_c_inside_a_listener_leaves_a_consumer_that_works": "it ends an event loop: test_cancellation",
     "test_no_record_is_skipped": "a signal ends an event loop: test_cancellation",
     "test_what_was_committed_by_hand_is_not_repeated": "the same",
+    "test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the_others": "it commits without await",
     "test_two_threads_inside_one_consumer_are_told_so": "tasks take turns: test_async_consumer",
 }
 """Test -> why it says nothing about AsyncConsumer."""

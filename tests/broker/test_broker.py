@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import (
@@ -23,7 +24,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import JournalEvent, MemoryJournal
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.metadata import MetadataRequest
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.raw_connection import RawConnection
 
 
@@ -178,7 +179,44 @@ def test_a_broker_that_starts_again_has_its_port_topics_and_cluster_id(
     with broker:
         assert broker.bootstrap_servers == address
         with RawConnection(address) as connection:
-            assert connection.ask(MetadataRequest(topics=None), version=12) == before
+            after = connection.ask(MetadataRequest(topics=None), version=12)
+    assert leader_epochs(before) == [0, 0, 0]
+    assert leader_epochs(after) == [1, 1, 1]
+    assert without_leader_epochs(after) == without_leader_epochs(before)
+
+
+def leader_epochs(metadata: MetadataResponse) -> list[int]:
+    return [partition.leader_epoch for topic in metadata.topics for partition in topic.partitions]
+
+
+def without_leader_epochs(metadata: MetadataResponse) -> MetadataResponse:
+    topics = tuple(
+        replace(topic, partitions=tuple(replace(partition, leader_epoch=0) for partition in topic.partitions))
+        for topic in metadata.topics
+    )
+    return replace(metadata, topics=topics)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_leader_epochs_grow_with_every_start_and_begin_at_0_in_a_new_topic(tmp_path: Path, durable: bool) -> None:
+    """Clients refuse an epoch below one that they know, so it must never fall, not even without a record written."""
+    broker = EmbeddedBroker({"orders": 2}, data_dir=tmp_path if durable else None)
+    for _ in range(3):
+        with broker:
+            pass
+        if durable:
+            broker = EmbeddedBroker(data_dir=tmp_path)
+    with broker:
+        broker.create_topic("payments")
+        broker.add_partitions("orders", 3)
+        with RawConnection(broker.bootstrap_servers) as connection:
+            before = leader_epochs(connection.ask(MetadataRequest(topics=None), version=12))
+        broker.recreate_topic("orders")
+        with RawConnection(broker.bootstrap_servers) as connection:
+            after = leader_epochs(connection.ask(MetadataRequest(topics=None), version=12))
+
+    assert before == [3, 3, 3, 0]
+    assert after == [0, 0, 0, 0]
 
 
 def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from kip848_client import KafkaError, MemberState
@@ -17,6 +18,7 @@ from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import MakeOurs
 from tests.interop.real.ledger import Ledger
 from tests.interop.real.members import Feed, assert_read_once, everything_is_read, settled, take_turns
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
@@ -184,3 +186,36 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_rebalance_costs_no_record(
 
     assert len(first.partitions) == len(second.partitions) == 2
     assert_read_once(ledger, feed)
+
+
+@pytest.mark.parametrize("disturb", [restart, kill_and_start])
+def test_a_topic_that_is_created_again_after_a_restart_is_read(
+    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger, disturb: Disturb
+) -> None:
+    """Its leader epochs begin at 0 again; librdkafka refuses what is below the old topic's, and would never read it."""
+    member = ours("a", at=broker.bootstrap_servers).subscribe(topic)
+    feed = Feed(broker.bootstrap_servers)
+    feed.write(topic, 10, partitions=PARTITIONS)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    with meanwhile(lambda: disturb(broker)) as restarting:
+        take_turns(member, until=lambda: not restarting.is_alive(), what="the broker")
+    feed.write(topic, 10, partitions=PARTITIONS)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    admin.delete_topics([topic])[topic].result()
+    create_topic(admin, topic, partitions=PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"new", partition=partition)
+    assert producer.flush(60) == 0
+
+    new: list[tuple[int | None, int | None]] = []
+
+    def take_new() -> bool:
+        new.extend((one.partition(), one.offset()) for one in member.consumer.consume(100, 0.05))
+        return len(new) == PARTITIONS
+
+    wait_until(take_new, 60.0, "the records of the new topic")
+    assert sorted(new) == [(partition, 0) for partition in range(PARTITIONS)]
+    assert len(member.journal.named("data_plane_renewed")) == 1
