@@ -276,12 +276,10 @@ def _parse_bootstrap(text: str, *, protocol: str) -> tuple[BootstrapServer, ...]
             host, _, port_text = address.partition(":")
         else:
             raise ConfigError(f"bootstrap.servers entry {entry.strip()!r}: write an IPv6 address as [address]:port")
-        try:
-            port = int(port_text or "9092")
-        except ValueError:
-            port = -1
+        port_text = port_text or "9092"
+        port = int(port_text) if port_text.isascii() and port_text.isdecimal() and len(port_text) <= 5 else 0
         if not host or not 0 < port < 65536:
-            raise ConfigError(f"bootstrap.servers entry {entry.strip()!r} is not host:port")
+            raise ConfigError(f"bootstrap.servers entry {entry.strip()!r} is not host:port with a port of 1 to 65535")
         servers.append(BootstrapServer(host, port))
     if not servers:
         raise ConfigError("bootstrap.servers is blank; give host:port, separated by commas")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,8 @@ import msgspec
 
 from kip848_client.errors import ProtocolError
 from kip848_client.json_text import to_json
+
+_log: Final = logging.getLogger("kip848_client.journal")
 
 SCHEMA_VERSION: Final = 1
 
@@ -231,8 +234,8 @@ class MemoryJournal:
 class JsonLinesJournal:
     """Appends events to a text stream, one line each, flushed line by line.
 
-    A sink that fails (a full disk, a closed pipe) is given up: the consumer or broker must not fail for its log.
-    `failed` then says why.
+    A sink that fails (a full disk, a closed pipe) is given up with a warning: the consumer or broker must not fail for
+    its log. `failed` then says why.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -262,6 +265,8 @@ class JsonLinesJournal:
                 self._stream.flush()
             except (OSError, ValueError) as error:
                 self.failed = error
+                name = getattr(self._stream, "name", "a stream")
+                _log.warning("journal.given_up file=%s error=%s; what follows is not written to it", name, error)
 
     def close(self) -> None:
         """Close the stream."""

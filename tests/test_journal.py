@@ -136,14 +136,16 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     assert list(read_journal(path)) == [EVENT]
 
 
-def test_a_broken_sink_is_given_up_without_an_exception() -> None:
-    """A full disk or closed pipe must not stop a consumer."""
+def test_a_broken_sink_is_given_up_without_an_exception(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk or closed pipe must not stop a consumer, nor end its log in silence."""
     stream = io.StringIO()
     sink = JsonLinesJournal(stream)
     sink.write(EVENT)
     stream.close()
     sink.write(EVENT)
+    sink.write(EVENT)
     assert isinstance(sink.failed, ValueError)
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["journal.given_up"]
 
 
 def test_an_event_reaches_every_journal_of_a_tee() -> None:

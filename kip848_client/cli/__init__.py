@@ -13,8 +13,11 @@ load librdkafka.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -34,6 +37,9 @@ COMMANDS: Final[dict[str, str]] = {
     "sweep": "play very many seeds on Spark, and keep what happened as Parquet",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
+
+
+_CANNOT_BE_WRITTEN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,10 +62,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(f"{__name__}.{name}")
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
-    if not arguments:
-        parser.print_help(sys.stderr)
-        return 2
-    parsed = parser.parse_args(arguments)
+    try:
+        try:
+            if not arguments:
+                parser.print_help(sys.stderr)
+                return 2
+            return _run(parser.parse_args(arguments))
+        finally:
+            sys.stdout.flush()  # here, also after --help: an error at the end of the interpreter is not ours to word
+    except BrokenPipeError:
+        _drop_stdout()
+        sys.stderr.close()  # the reader of our output went away; say nothing more
+        return 141
+    except OSError as error:
+        if error.errno not in _CANNOT_BE_WRITTEN:
+            raise
+        _drop_stdout()
+        print(f"kip848: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _run(parsed: argparse.Namespace) -> int:
     try:
         return int(parsed.run(parsed))
     except Kip848Error as error:
@@ -67,9 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; say nothing more
-        return 141
+
+
+def _drop_stdout() -> None:
+    """Let what is left of the output go nowhere, or the end of the interpreter tries to write it again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _version() -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.json_text import to_json
 
+_ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]]*)):(?P<port>[0-9]{1,5})")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -125,10 +127,10 @@ def parse_address(text: str) -> tuple[str, int]:
     Raises:
         ConfigError: no port, or not a port.
     """
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"--listen {text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ConfigError(f"--listen {text!r} is not HOST:PORT or [IPV6]:PORT with a port of 0 to 65535")
+    return match["ipv6"] or match["host"], int(match["port"])
 
 
 def parse_topics(texts: Sequence[str]) -> dict[str, int]:

@@ -394,7 +394,7 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Sort key that puts ``orders-10`` behind ``orders-9``."""
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name)]
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d{1,18})", name)]
 
 
 def _flat(by_topic: JsonValue) -> list[str]:

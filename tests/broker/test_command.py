@@ -159,7 +159,13 @@ def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
     assert parse_address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["9092", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9092", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:٣"),
+        *("127.0.0.1:" + "9" * 5000, "[::1:0", "::1]:0"),
+    ],
+)
 def test_a_wrong_address_is_refused(text: str) -> None:
     """The message shows what was given."""
     with pytest.raises(ConfigError, match="is not HOST:PORT"):

@@ -1,0 +1,47 @@
+"""What every command does when its output cannot be written: a sentence and a status, never a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = (
+    ("--help",),
+    ("--version",),
+    ("broker", "--help"),
+    ("simulate", "--seed", "1", "--scenario", "brief"),
+    ("simulate", "--seed", "1", "--scenario", "brief", "--json"),
+)
+
+
+def run(arguments: tuple[str, ...], *, into: str) -> subprocess.CompletedProcess[str]:
+    with Path(into).open("w") as stdout:
+        command = [sys.executable, "-m", "kip848_client", *arguments]
+        return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_full_disk_behind_the_output_gets_a_sentence(arguments: tuple[str, ...]) -> None:
+    """A script that keeps what a command prints has to learn why the file is empty."""
+    ended = run(arguments, into="/dev/full")
+
+    assert ended.stderr == "kip848: the output cannot be written: No space left on device\n"
+    assert ended.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_reader_that_goes_away_ends_a_command_in_silence(arguments: tuple[str, ...]) -> None:
+    """``kip848 ... | head -1`` is no error."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kip848_client", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        said = process.stderr.read()
+
+    assert (process.wait(60), said) == (141, "")
