@@ -43,10 +43,10 @@ from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import AssignPartitions, LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern
-from kip848_client.telemetry import LogEvent, log_event
 
 __all__ = ["Consumer"]
 

@@ -1,15 +1,12 @@
-"""Names of log events, spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
+"""Names of spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
 
 Without an OpenTelemetry SDK in the process every call here is a no-op of the API. Metric names are Kafka's, with dots
 for hyphens. The client's rates, averages and maxima are left to the back end, which has the counters and histograms;
-those of the coordinator are the list of KIP-848, whole. Logs are events with fields on the logger ``kip848_client``;
-tests and alerts may rely on the names in `LogEvent`. What each name means to an operator: docs/observability.md.
+those of the coordinator are the list of KIP-848, whole. What each name means to an operator: docs/observability.md.
 """
 
 from __future__ import annotations
 
-import enum
-import logging
 import threading
 import time
 import weakref
@@ -28,59 +25,14 @@ __all__ = [
     "SPANS",
     "ClientMetrics",
     "Figure",
-    "LogEvent",
     "OpenSpan",
-    "log_event",
     "publish_coordinator",
 ]
-
-LOGGER: Final = logging.getLogger("kip848_client")
 
 _INSTRUMENTATION: Final = "kip848_client"
 
 _LOOK_EVERY_S: Final = 0.1
 """For an SDK that is set up while consumers run already."""
-
-
-class LogEvent(enum.StrEnum):
-    """Every log event of the client; the comment gives its fields."""
-
-    STATE_CHANGED = "member.state_changed"
-    """from, to, trigger, member_epoch."""
-    FAILED = "member.failed"
-    """error: the member is FATAL."""
-    COORDINATOR_CONNECTED = "member.coordinator_connected"
-    """node."""
-    REQUEST_FAILED = "member.request_failed"
-    """api, kind, error."""
-    LISTENER_FAILED = "member.listener_failed"
-    """callback, partitions, error."""
-    ERROR_DROPPED = "member.error_dropped"
-    """error: a second error of one call; the first one was raised."""
-    LEAVE_TIMED_OUT = "member.leave_timed_out"
-    """timeout_ms: the coordinator did not answer the leave in time."""
-    AUTO_COMMIT_FAILED = "member.auto_commit_failed"
-    """offsets, error."""
-    COMMIT_GAVE_UP = "member.commit_gave_up"
-    """offsets, error: commit() inside on_partitions_revoked left these out, because their topic was deleted."""
-    EFFECT_FAILED = "member.effect_failed"
-    """effect, failures, error: a bug of this library cut off a step of poll(), which is raised and done again."""
-    ASSIGNOR_FAILED = "member.assignor_failed"
-    """group_id, error: a client-side assignor failed, or its result was refused. What it raised follows."""
-    ASSIGNORS_UNSUPPORTED = "member.assignors_unsupported"
-    """group_id, missing: the server assigns, because the coordinator has no client-side assignment."""
-    HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"
-    """error: a bug of this library."""
-    NOT_CLOSED = "consumer.not_closed"
-    """The consumer was dropped, or the interpreter ended, without close()."""
-    OAUTH_FAILED = "consumer.oauth_failed"
-    """error: oauth_cb raised, took too long, or returned what is no token."""
-    NOT_VERIFIED = "consumer.tls_not_verified"
-    """key: the setting that turned a check of the broker's certificate off."""
-    DATA_PLANE_ERROR = "consumer.data_plane_error"
-    """error: reported by librdkafka, and not raised."""
-    DATA_PLANE_RENEWED = "consumer.data_plane_renewed"
-    """topics: they were created again, so records are read with a new librdkafka consumer."""
 
 
 METRICS: Final[Mapping[str, str]] = {
@@ -120,18 +72,6 @@ SPANS: Final[Mapping[str, str]] = {
     "kafka.consumer.commit": "a commit, from the call, or for an automatic one from its request, to its end",
 }
 """Span name -> what happens during it."""
-
-
-def log_event(level: int, event: LogEvent, /, **fields: object) -> None:
-    """Write ``event key=value ...`` at *level*; costs nothing if nobody listens."""
-    if LOGGER.isEnabledFor(level):
-        text = " ".join(f"{key.rstrip('_')}={value}" for key, value in fields.items())
-        LOGGER.log(level, "%s %s", event.value, text, extra={"kip848_event": event.value})
-
-
-def log_exception(event: LogEvent, error: BaseException, /) -> None:
-    """Write what user code raised, with its traceback, at ERROR: whoever wrote that code needs it."""
-    LOGGER.error("%s traceback", event.value, exc_info=error, extra={"kip848_event": event.value})
 
 
 class OpenSpan:

@@ -29,10 +29,10 @@ from kip848_client.config import ConfigValue
 from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer
 from kip848_client.errors import ConfigError, IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern, TopicPartition
-from kip848_client.telemetry import LogEvent, log_event
 
 __all__ = ["AsyncConsumer"]
 

@@ -54,6 +54,7 @@ from kip848_client.errors import (
 )
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
@@ -62,7 +63,6 @@ __all__ = ["EmbeddedBroker"]
 
 ResultT = TypeVar("ResultT")
 
-_log: Final = logging.getLogger("kip848_client.broker")
 
 _FIGURES_TIMEOUT_S: Final = 1.0
 
@@ -380,11 +380,11 @@ class EmbeddedBroker(BrokerControls):
         return thread.call(lambda: function(state))
 
     def _storage_failed(self, error: DataDirError) -> None:
-        _log.error("broker.storage_failed %s; what clients send is refused until it can be written", error)
+        log_event(logging.ERROR, LogEvent.STORAGE_FAILED, logger=BROKER_LOGGER, error=error)
         self._write_event("storage_failed", {"error": str(error)})
 
     def _storage_recovered(self) -> None:
-        _log.warning("broker.storage_recovered the data folder can be written again")
+        log_event(logging.WARNING, LogEvent.STORAGE_RECOVERED, logger=BROKER_LOGGER)
         self._write_event("storage_recovered", {})
 
     def _publish_metrics(self, thread: LoopThread, state: BrokerState) -> Callable[[], None]:

@@ -25,6 +25,7 @@ from kip848_client.broker.server import Connection
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ErrorCode, Kip848Error, ProtocolError, UnsupportedVersionError
 from kip848_client.journal import JournalEvent
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, encode_response, frame, peek_request_header
 from kip848_client.wire.messages import message_pair
@@ -32,7 +33,6 @@ from kip848_client.wire.schema import Request, Response, fields_of
 
 __all__ = ["Dispatcher"]
 
-_log: Final = logging.getLogger("kip848_client.broker")
 
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 
@@ -154,12 +154,14 @@ class Dispatcher:
 
     def _report_failure(self, error: Exception, context: RequestContext) -> None:
         api = api_name(context.api_key)
-        _log.error(
-            "broker.request_failed api=%s version=%d client_id=%s",
-            api,
-            context.api_version,
-            context.client_id,
+        log_event(
+            logging.ERROR,
+            LogEvent.REQUEST_NOT_HANDLED,
+            logger=BROKER_LOGGER,
             exc_info=error,
+            api=api,
+            version=context.api_version,
+            client_id=context.client_id,
         )
         self._broker.journal.write(
             JournalEvent(

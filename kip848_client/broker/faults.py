@@ -23,11 +23,11 @@ from kip848_client.faults.actions import Action
 from kip848_client.faults.perform import OnResponse, perform
 from kip848_client.faults.rules import ApiSelector, FaultBook, Match, Rule, select_apis
 from kip848_client.faults.subject import Subject, TopicNames
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.schema import Request, Response
 
 __all__ = ["FaultRule", "Faults", "OnFault"]
 
-_log: Final = logging.getLogger("kip848_client.broker")
 
 Handle = Callable[[Request[Response], RequestContext], None]
 """Handles a request as if there were no rule; the answer goes to the context."""
@@ -127,7 +127,7 @@ class FaultRule:
 
     def failed(self, failure: Exception) -> None:
         """Remember what went wrong."""
-        _log.warning("broker.fault_rule_failed rule=%s", self, exc_info=failure)
+        log_event(logging.WARNING, LogEvent.FAULT_RULE_FAILED, logger=BROKER_LOGGER, exc_info=failure, rule=self)
         with self._faults.changed:
             self._rule.failure = failure
             self._faults.changed.notify_all()

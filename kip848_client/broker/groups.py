@@ -53,6 +53,7 @@ from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupHost"]
 
-_log: Final = logging.getLogger("kip848_client.broker")
 
 _INTERNAL_REQUEST_ID: Final = 0
 _RETRY_MS: Final = 500
@@ -135,7 +135,7 @@ class GroupHost:
         for key, value in self._group_log.load():
             record = decode_record(key, value)
             if isinstance(record, UnknownRecord):
-                _log.warning("broker.record_skipped record_type=%d", record.record_type)
+                _warn(LogEvent.RECORD_SKIPPED, record_type=record.record_type)
             else:
                 self._coordinator.replay(record)
         self._refresh_topics()
@@ -144,7 +144,7 @@ class GroupHost:
                 change = ConfigChanged(group_id, self._configs.get(group_id))
                 self._perform(self._coordinator.handle(change, now_ms=self._clock.now_ms()))
             except ConfigError as error:  # the broker's own bounds are other ones now
-                _log.warning("broker.group_config_ignored group_id=%s reason=%s", group_id, error)
+                _warn(LogEvent.GROUP_CONFIG_IGNORED, group_id=group_id, reason=error)
         self._coordinator.loaded(now_ms=self._clock.now_ms())
         self._metrics.loaded()
         self._arm_timer()
@@ -356,9 +356,9 @@ class GroupHost:
         wall_ms = self._clock.wall_ms()
         try:
             self._submit(resolve(task, wall_ms=wall_ms))
-        except Exception:  # noqa: BLE001 - logged, and ended below
+        except Exception as bug:  # noqa: BLE001 - logged, and ended below
             # Without an end no pattern of that group would ever be matched again.
-            _log.exception("broker.patterns_not_resolved group_id=%s", task.group_id)
+            _report_bug(LogEvent.PATTERNS_NOT_RESOLVED, bug, group_id=task.group_id)
             self._submit(RegexResolved(task.group_id, topics={}, version=task.image.version, wall_ms=wall_ms))
 
     def _forget(self, request_id: int) -> None:
@@ -424,9 +424,9 @@ class GroupHost:
             self._run_due()
         except DataDirError:  # the folder has told it; what was due stays due
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
-        except Exception:  # noqa: BLE001 - logged, and tried again below
+        except Exception as bug:  # noqa: BLE001 - logged, and tried again below
             # What was due stays due. Without another try no session of any group would ever run out again.
-            _log.exception("broker.timer_failed retry_ms=%d", _RETRY_MS)
+            _report_bug(LogEvent.TIMER_FAILED, bug, retry_ms=_RETRY_MS)
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         else:
             self._arm_timer()
@@ -469,3 +469,11 @@ class GroupHost:
 
 def _to_bytes(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     return encode_record_key(record.key), None if record.value is None else encode_record_value(record.value)
+
+
+def _warn(event: LogEvent, **fields: object) -> None:
+    log_event(logging.WARNING, event, logger=BROKER_LOGGER, exc_info=None, **fields)
+
+
+def _report_bug(event: LogEvent, bug: Exception, **fields: object) -> None:
+    log_event(logging.ERROR, event, logger=BROKER_LOGGER, exc_info=bug, **fields)

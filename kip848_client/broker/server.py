@@ -30,10 +30,10 @@ from typing import Final, cast
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.errors import ProtocolError
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
 __all__ = ["Connection", "Server"]
 
-_log: Final = logging.getLogger("kip848_client.broker")
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
@@ -140,7 +140,13 @@ class Server:
 
     def refuse(self, connection: Connection, reason: str) -> None:
         """Close *connection* for what it did, and say so."""
-        _log.warning("broker.connection_refused peer=%s reason=%s", connection.client_host, reason)
+        log_event(
+            logging.WARNING,
+            LogEvent.CONNECTION_REFUSED,
+            logger=BROKER_LOGGER,
+            peer=connection.client_host,
+            reason=reason,
+        )
         self._on_refused(reason)
         connection.close(abort=True)
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
-from kip848_client.telemetry import LOGGER, LogEvent
+from kip848_client.logs import LOGGER, LogEvent
 
 if TYPE_CHECKING:
     from kip848_client import Consumer

@@ -20,6 +20,7 @@ from kip848_client.client.presence import AppPresence
 from kip848_client.client.queues import AppQueue
 from kip848_client.clock import Clock
 from kip848_client.errors import AuthenticationError, IllegalStateError, Kip848Error, RequestTimeoutError
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
@@ -34,7 +35,6 @@ from kip848_client.member.events import (
     SurfaceError,
 )
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from kip848_client.telemetry import LogEvent, log_event
 
 SLICE_S: Final = 0.05
 """Longest wait that does not look up: how late a call may be when its time is over."""

@@ -9,8 +9,8 @@ import anyio.abc
 
 from kip848_client.client.request_sender import Connection
 from kip848_client.config import ConsumerConfig
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import TlsSettings
-from kip848_client.telemetry import LogEvent, log_event
 from kip848_client.wire.connection import connect
 from kip848_client.wire.sasl import MakeSaslClient
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from kip848_client.errors import Kip848Error, RequestTimeoutError
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import OAuthToken, SaslSettings
-from kip848_client.telemetry import LogEvent, log_event
 from kip848_client.wire.sasl import SaslClient
 from kip848_client.wire.sasl_oauthbearer import OAuthBearerClient
 from kip848_client.wire.sasl_plain import PlainClient

@@ -37,8 +37,8 @@ from kip848_client.client.data_plane import (
     translate,
 )
 from kip848_client.errors import Kip848Error
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
-from kip848_client.telemetry import LogEvent, log_event
 
 WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
@@ -458,7 +458,7 @@ class Fetcher:
         if again:
             self._fetch(again)
         self.on_the_way = False
-        log_event(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=", ".join(topics))
+        log_event(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=list(topics))
         self.on_renewed(topics)
         old.close()
 

@@ -16,6 +16,7 @@ from kip848_client.client.assignor_runner import LocalAssignment
 from kip848_client.client.commit_manager import CommitCallback, Offsets, PendingCall
 from kip848_client.client.listener_invoker import ListenerEffect, NoCallbacks, RebalanceCallbacks
 from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.assignor_events import ReassignmentRequested
 from kip848_client.member.events import (
     CommitKind,
@@ -31,7 +32,6 @@ from kip848_client.member.events import (
     SubscriptionChanged,
 )
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
-from kip848_client.telemetry import LogEvent, log_event
 
 _STOP_TIMEOUT_S: Final = 0.5
 """For the heartbeat thread to end; it is a daemon, so nothing depends on it."""

@@ -31,6 +31,7 @@ from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.assignor_events import (
     AssignorFailed,
     AssignorsUnsupported,
@@ -66,7 +67,6 @@ from kip848_client.member.events import (
     Tick,
 )
 from kip848_client.member.statistics import Statistics
-from kip848_client.telemetry import LogEvent, log_event
 
 AppEffect: TypeAlias = (
     PausePartitions

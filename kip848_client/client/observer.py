@@ -15,10 +15,11 @@ import msgspec
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonValue
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import ConnectCoordinator, StateChanged
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
-from kip848_client.telemetry import ClientMetrics, LogEvent, OpenSpan, log_event, log_exception
+from kip848_client.telemetry import ClientMetrics, OpenSpan
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -192,8 +193,11 @@ class MemberObserver:
                 yield
         except BaseException as error:
             callback = f"on_partitions_{name}"
-            log_event(logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, partitions=text, error=repr(error))
-            self._write("listener_failed", callback=callback, partitions=_listed(partitions), error=repr(error))
+            listed = _listed(partitions)
+            log_event(
+                logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, partitions=listed, error=repr(error)
+            )
+            self._write("listener_failed", callback=callback, partitions=listed, error=repr(error))
             raise
         ms = (time.perf_counter() - began) * 1_000
         self._metrics.measure(f"kafka.consumer.partition.{name}.latency", ms)
@@ -213,8 +217,8 @@ class MemberObserver:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
             # Nobody asked for it, so nobody is told but the log.
-            log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=describe_partitions(offsets), error=error)
-        listed: JsonValue = {str(p): position.offset for p, position in sorted(offsets.items())}
+            log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=_offsets(offsets), error=error)
+        listed = _offsets(offsets)
         if error is None:
             self._write("commit_done", offsets=listed)
         else:
@@ -227,8 +231,8 @@ class MemberObserver:
     def commit_gave_up(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""
         reason = "the topic does not exist any more"
-        log_event(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=describe_partitions(offsets), error=reason)
-        self._write("commit_failed", offsets={str(p): at.offset for p, at in sorted(offsets.items())}, error=reason)
+        log_event(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=_offsets(offsets), error=reason)
+        self._write("commit_failed", offsets=_offsets(offsets), error=reason)
 
     def _trace_automatic_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None
@@ -280,9 +284,8 @@ class MemberObserver:
 
     def assignor_failed(self, error: Kip848Error) -> None:
         """A client-side assignor failed, or what it computed was refused. Nobody asked, so only the log is told."""
-        log_event(logging.ERROR, LogEvent.ASSIGNOR_FAILED, group_id=self._name.group_id, error=error)
-        if error.__cause__ is not None:
-            log_exception(LogEvent.ASSIGNOR_FAILED, error.__cause__)
+        cause = error.__cause__
+        log_event(logging.ERROR, LogEvent.ASSIGNOR_FAILED, group_id=self._name.group_id, error=error, exc_info=cause)
         partitions, members = (
             (error.partitions, error.members) if isinstance(error, InvalidAssignmentError) else ((), ())
         )
@@ -307,6 +310,10 @@ class MemberObserver:
                 fields=fields,
             )
         )
+
+
+def _offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, JsonValue]:
+    return {str(partition): at.offset for partition, at in sorted(offsets.items())}
 
 
 def _listed(partitions: Iterable[TopicIdPartition]) -> list[JsonValue]:

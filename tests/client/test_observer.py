@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from uuid import UUID
 
 import pytest
@@ -11,11 +12,12 @@ from kip848_client.client.observer import MemberObserver
 from kip848_client.clock import ManualClock
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import MemoryJournal
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import ConnectCoordinator
 from kip848_client.member.states import Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicIdPartition, TopicPartition
-from kip848_client.telemetry import METRICS, SPANS, ClientMetrics, LogEvent, log_event
+from kip848_client.telemetry import METRICS, SPANS, ClientMetrics
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -24,6 +26,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+from tests.support.observability_document import log_fields
 
 P0 = TopicIdPartition("orders", 0, UUID(int=1))
 
@@ -211,6 +214,42 @@ def test_log_events_are_one_line_with_fields(caplog: pytest.LogCaptureFixture) -
         log_event(logging.DEBUG, LogEvent.STATE_CHANGED, from_="never seen")
 
     assert caplog.messages == ["member.state_changed from=STABLE to=RECONCILING"]
+
+
+def test_the_fields_of_a_log_event_are_attributes_of_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    """JSON formatters and structlog take them from there with their types; nobody has to parse the message."""
+    with caplog.at_level(logging.WARNING, logger="kip848_client"):
+        log_event(
+            logging.WARNING,
+            LogEvent.COMMIT_GAVE_UP,
+            offsets={TopicPartition("orders", 0): 5},
+            partitions=["orders-0", "orders-1"],
+            member_epoch=3,
+            error=ValueError("gone"),
+            from_=None,
+        )
+
+    (record,) = caplog.records
+    given = {"offsets", "partitions", "member_epoch", "error", "from", "kip848_event"}
+    assert {name: vars(record)[name] for name in given} == {
+        "kip848_event": "member.commit_gave_up",
+        "offsets": {"orders-0": 5},
+        "partitions": ["orders-0", "orders-1"],
+        "member_epoch": 3,
+        "error": "gone",
+        "from": None,
+    }
+    assert record.getMessage() == (
+        "member.commit_gave_up offsets=orders-0: 5 partitions=orders-0, orders-1 member_epoch=3 error=gone from=None"
+    )
+
+
+def test_no_field_of_a_log_event_hides_what_a_record_has_itself() -> None:
+    """`logging` raises KeyError for such a name, on the path that should be observed."""
+    own = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+    names = {name for fields in log_fields().values() for name in re.findall(r"\w+", fields.split(":")[0])}
+    assert names & {"error", "partitions", "member_epoch"}
+    assert not names & own
 
 
 def test_a_heartbeat_is_written_with_when_it_was_due_on_the_wall_clock(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kip848_client.journal import EVENTS
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS, LogEvent
+from kip848_client.logs import LogEvent
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS
 from tests.support.observability_document import DOCUMENT, GENERATED, blocks, log_fields, rewrite, sides
 
 PACKAGE = Path(__file__).resolve().parents[2] / "kip848_client"

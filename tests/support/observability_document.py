@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from kip848_client import journal, telemetry
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS, LogEvent
+from kip848_client.logs import LogEvent
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "observability.md"
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from kip848_client.errors import ListenerError, TopicAuthorizationError
+from kip848_client.logs import LogEvent
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription
-from kip848_client.telemetry import LogEvent
 from tests.threads.bench import Bench, ScriptedCoordinator, closing
 
 

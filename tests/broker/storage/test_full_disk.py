@@ -152,5 +152,5 @@ def test_the_command_says_in_one_line_what_it_cannot_write(tmp_path: Path) -> No
     [file] = (tmp_path / "data" / "topics").glob("*/0.log")
     assert {answer.error_code for answer in answers} == {0, ErrorCode.UNKNOWN_SERVER_ERROR}
     assert said.count("\n") == 1
-    assert f"broker.storage_failed {file}: 1" in said
+    assert f"broker.storage_failed error={file}: 1" in said
     assert "File too large" in said

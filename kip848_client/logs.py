@@ -1,0 +1,118 @@
+"""Log events: a stable name and fields. On the loggers ``kip848_client`` and, for the embedded broker, ``.broker``.
+
+The message of a record is ``name key=value ...`` for people. The record itself carries the name as ``kip848_event`` and
+every field as an attribute with its own type, so that a JSON formatter or structlog's ``ExtraAdder`` needs no parsing.
+Tests and alerts may rely on the names in `LogEvent`. What each one means to an operator: docs/observability.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["BROKER_LOGGER", "LOGGER", "LogEvent", "log_event"]
+
+LOGGER: Final = logging.getLogger("kip848_client")
+BROKER_LOGGER: Final = logging.getLogger("kip848_client.broker")
+
+
+class LogEvent(enum.StrEnum):
+    """Every log event of client and embedded broker; the comment gives its fields."""
+
+    STATE_CHANGED = "member.state_changed"
+    """from, to, trigger, member_epoch."""
+    FAILED = "member.failed"
+    """error: the member is FATAL."""
+    COORDINATOR_CONNECTED = "member.coordinator_connected"
+    """node."""
+    REQUEST_FAILED = "member.request_failed"
+    """api, kind, error."""
+    LISTENER_FAILED = "member.listener_failed"
+    """callback, partitions, error."""
+    ERROR_DROPPED = "member.error_dropped"
+    """error: a second error of one call; the first one was raised."""
+    LEAVE_TIMED_OUT = "member.leave_timed_out"
+    """timeout_ms: the coordinator did not answer the leave in time."""
+    AUTO_COMMIT_FAILED = "member.auto_commit_failed"
+    """offsets, error."""
+    COMMIT_GAVE_UP = "member.commit_gave_up"
+    """offsets, error: commit() inside on_partitions_revoked left these out, because their topic was deleted."""
+    EFFECT_FAILED = "member.effect_failed"
+    """effect, failures, error: a bug of this library cut off a step of poll(), which is raised and done again."""
+    ASSIGNOR_FAILED = "member.assignor_failed"
+    """group_id, error: a client-side assignor failed, or its result was refused. What it raised follows."""
+    ASSIGNORS_UNSUPPORTED = "member.assignors_unsupported"
+    """group_id, missing: the server assigns, because the coordinator has no client-side assignment."""
+    HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"
+    """error: a bug of this library."""
+    NOT_CLOSED = "consumer.not_closed"
+    """The consumer was dropped, or the interpreter ended, without close()."""
+    OAUTH_FAILED = "consumer.oauth_failed"
+    """error: oauth_cb raised, took too long, or returned what is no token."""
+    NOT_VERIFIED = "consumer.tls_not_verified"
+    """key: the setting that turned a check of the broker's certificate off."""
+    DATA_PLANE_ERROR = "consumer.data_plane_error"
+    """error: reported by librdkafka, and not raised."""
+    DATA_PLANE_RENEWED = "consumer.data_plane_renewed"
+    """topics: they were created again, so records are read with a new librdkafka consumer."""
+    REQUEST_NOT_HANDLED = "broker.request_failed"
+    """api, version, client_id: a handler raised; the client was told UNKNOWN_SERVER_ERROR. The traceback follows."""
+    CONNECTION_REFUSED = "broker.connection_refused"
+    """peer, reason: a connection was closed for what it sent, or because there are too many."""
+    RECORD_SKIPPED = "broker.record_skipped"
+    """record_type: a record of the coordinator's log has a type that this version does not know."""
+    GROUP_CONFIG_IGNORED = "broker.group_config_ignored"
+    """group_id, reason: a stored setting of a group is outside the broker's present bounds."""
+    PATTERNS_NOT_RESOLVED = "broker.patterns_not_resolved"
+    """group_id: a bug of this library; the group's patterns match nothing until the topics change."""
+    TIMER_FAILED = "broker.timer_failed"
+    """retry_ms: a bug of this library; what was due is tried again."""
+    FAULT_RULE_FAILED = "broker.fault_rule_failed"
+    """rule: the function of a fault rule raised, or what it returned could not be sent."""
+    STORAGE_FAILED = "broker.storage_failed"
+    """error: the data folder cannot be written; what clients send is refused until it can."""
+    STORAGE_RECOVERED = "broker.storage_recovered"
+    """The data folder can be written again."""
+
+
+def log_event(
+    level: int,
+    event: LogEvent,
+    /,
+    *,
+    exc_info: BaseException | None = None,
+    logger: logging.Logger = LOGGER,
+    **fields: object,
+) -> None:
+    """Write one event; costs nothing if nobody listens at *level*.
+
+    Args:
+        exc_info: an exception whose traceback is wanted, such as one that user code raised.
+        fields: numbers, text, lists and mappings of these stay what they are; everything else becomes text. A trailing
+            underscore is dropped, for ``from``.
+    """
+    if not logger.isEnabledFor(level):
+        return
+    plain = {key.rstrip("_"): _plain(value) for key, value in fields.items()}
+    text = "".join(f" {key}={_readable(value)}" for key, value in plain.items())
+    logger.log(level, "%s%s", event.value, text, exc_info=exc_info, extra={**plain, "kip848_event": event.value})
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value)
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {inner}" for key, inner in value.items()) or "none"
+    return str(value)
