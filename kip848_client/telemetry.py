@@ -115,26 +115,16 @@ class ClientMetrics:
         """Whether spans go anywhere."""
         self._look_again_s = 0.0
         self._figures: Mapping[str, Callable[[], float]] = {}
-        meter = metrics.get_meter(_INSTRUMENTATION)
-        self._counters = {
-            name: meter.create_counter(name, unit="ns" if ".ns." in name else "1", description=text)
-            for name, text in METRICS.items()
-            if _counts(name)
-        }
-        self._histograms = {
-            name: meter.create_histogram(name, unit="ms", description=text)
-            for name, text in METRICS.items()
-            if not _counts(name)
-        }
+        self._instruments: Final = _instruments_of_clients()
         self.look()
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to the counter *name* of `METRICS`."""
-        self._counters[name].add(amount, self._attributes)
+        self._instruments.counters[name].add(amount, self._attributes)
 
     def measure(self, name: str, ms: float) -> None:
         """Record a duration in the histogram *name* of `METRICS`."""
-        self._histograms[name].record(ms, self._attributes)
+        self._instruments.histograms[name].record(ms, self._attributes)
 
     def offer(self, figures: Mapping[str, Callable[[], float]]) -> None:
         """Have *figures*, which tell the values of `GAUGES`, called when metrics are collected, until `withdraw`."""
@@ -207,6 +197,36 @@ class ClientMetrics:
 _clients: Final[weakref.WeakSet[ClientMetrics]] = weakref.WeakSet()
 _gauges: Final[list[tuple[object, object]]] = []
 """(meter provider, its gauges): one set for all consumers of the process, since a meter has each name once."""
+
+
+class _Instruments:
+    """The counters and histograms of one meter provider; all consumers of the process share them."""
+
+    def __init__(self, provider: metrics.MeterProvider) -> None:
+        self.provider: Final = provider
+        meter = metrics.get_meter(_INSTRUMENTATION)
+        self.counters: Final = {
+            name: meter.create_counter(name, unit="ns" if ".ns." in name else "1", description=text)
+            for name, text in METRICS.items()
+            if _counts(name)
+        }
+        self.histograms: Final = {
+            name: meter.create_histogram(name, unit="ms", description=text)
+            for name, text in METRICS.items()
+            if not _counts(name)
+        }
+
+
+_last_instruments: list[_Instruments] = []
+"""At most one. OpenTelemetry keeps every proxy that it hands out while no SDK is there, so they are made once."""
+
+
+def _instruments_of_clients() -> _Instruments:
+    provider = metrics.get_meter_provider()
+    with _publishing:
+        if not _last_instruments or _last_instruments[0].provider is not provider:
+            _last_instruments[:] = [_Instruments(provider)]
+        return _last_instruments[0]
 
 
 def _make_gauges() -> None:

@@ -51,8 +51,17 @@ async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | Non
         raise explain_handshake(failure, peer=peer) from failure
     except (anyio.BrokenResourceError, anyio.EndOfStream) as failure:
         raise ConnectionLostError(hung_up(peer)) from failure
+    except RuntimeError as failure:
+        # Names are looked up in a thread of a pool, and there are none while the interpreter ends.
+        if not _no_more_threads(failure):
+            raise
+        raise ConnectionLostError(f"no connection to {peer}: the interpreter ends") from failure
     except (OSError, ValueError) as failure:  # ValueError: a name that no host can have
         raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
+
+
+def _no_more_threads(failure: RuntimeError) -> bool:
+    return "after shutdown" in str(failure) or "interpreter shutdown" in str(failure)
 
 
 async def agree_on_versions(connection: Asker, *, timeout_ms: int) -> dict[int, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -316,3 +317,16 @@ def test_an_sdk_that_is_set_up_after_the_consumer_was_made_does_as_well(broker: 
         "['kafka.consumer.commit', 'kafka.consumer.partitions_assigned', 'kafka.consumer.partitions_revoked', "
         "'kafka.consumer.rebalance']",
     ]
+
+
+def test_consumers_without_an_sdk_share_their_instruments(broker: EmbeddedBroker) -> None:
+    """OpenTelemetry keeps every proxy for ever: each consumer of a test suite, or of a web request, left 16 objects."""
+    config: dict[str, ConfigValue] = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+
+    def made() -> int:
+        Consumer(config).close()
+        gc.collect()
+        return sum(type(one).__name__.startswith("_Proxy") for one in gc.get_objects())
+
+    first = made()
+    assert [made() for _ in range(3)] == [first] * 3
