@@ -19,7 +19,7 @@ import msgspec
 from kip848_client.broker.data_folder import write_whole_file
 from kip848_client.broker.entry_file import EntryFile
 from kip848_client.broker.topic_configs import check_topic_configs
-from kip848_client.broker.topics import check_topic_name
+from kip848_client.broker.topic_name_rules import check_topic_name
 from kip848_client.errors import BrokerError
 
 __all__ = ["TopicFile", "TopicFolder", "topic_folders", "KIND_RECORDS"]

@@ -6,7 +6,6 @@ Owns the rules of names and counts and the order "folder, then memory, then ever
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -15,6 +14,7 @@ import msgspec
 
 from kip848_client.broker.append_watchers import AppendWatchers, Watch
 from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, check_topic_configs
+from kip848_client.broker.topic_name_rules import check_topic_name
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.partition_log import MESSAGE_BYTES_MAX_DEFAULT, PartitionLog, PreparedAppend
@@ -30,7 +30,6 @@ __all__ = [
     "TopicDeleted",
     "PartitionsAdded",
     "TopicReconfigured",
-    "check_topic_name",
     "PARTITIONS_MAX",
     "STORAGE_FAILED",
 ]
@@ -42,8 +41,6 @@ text; KAFKA_STORAGE_ERROR would make them try again until their own time limit, 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one call may create; Kafka's controller has the same limit (``MAX_PARTITIONS_PER_BATCH``)."""
 
-_NAME_LENGTH_MAX: Final = 249
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PRODUCER_ID_BLOCK: Final = 1000
 
 
@@ -388,28 +385,6 @@ class TopicRegistry:
     def _announce(self, change: TopicChange) -> None:
         for listener in tuple(self._listeners):
             listener(change)
-
-
-def check_topic_name(name: str) -> None:
-    """Refuse what Kafka refuses as a topic name.
-
-    Raises:
-        BrokerError: INVALID_TOPIC_EXCEPTION.
-
-    Source:
-        apache/kafka ``Topic.validate``.
-    """
-    if not name:
-        fault = "the empty string is not allowed"
-    elif name in (".", ".."):
-        fault = "'.' or '..' is not allowed"
-    elif len(name) > _NAME_LENGTH_MAX:
-        fault = f"the length of '{name[:32]}...' is longer than the max allowed length {_NAME_LENGTH_MAX}"
-    elif not _NAME.fullmatch(name):
-        fault = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    else:
-        return
-    raise BrokerError(f"Topic name is invalid: {fault}", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 def _metric_name(name: str) -> str:

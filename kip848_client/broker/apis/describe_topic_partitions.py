@@ -13,7 +13,8 @@ from typing import Final
 from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic, check_topic_name
+from kip848_client.broker.topic_name_rules import check_topic_name
+from kip848_client.broker.topics import Topic
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_topic_partitions import (
