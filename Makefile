@@ -3,10 +3,10 @@
 #   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed)
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python
-#   make check    lint, format, types, import contracts
+#   make check    lint, format, types, import contracts, import circles
 #   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
-#   make mutants  put bugs into member and coordinator, to see whether the simulation finds them
+#   make mutants  put small bugs into member and coordinator, to see whether simulation and unit tests notice them
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
@@ -61,6 +61,7 @@ check: venv
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PYTHON) -m tests.source.import_circles
 
 format: venv
 	$(VENV)/bin/ruff check --fix .
@@ -75,23 +76,25 @@ SIMULATED_LONG_WITHIN_S ?= 30
 SIMULATED_FRESH_SEEDS ?= 4000
 SIMULATED_FRESH_WITHIN_S ?= 15
 FRESH_SCENARIOS := mixed churn zombies static patterns topics failover refusals assignors storm
+# With the questions and walks of the tests, in the runs that may be asked.
+SIMULATE := $(PYTHON) -m kip848_client simulate --watch tests.simulation.probes:probes
 simulate: venv
-	@$(VENV)/bin/kip848 simulate --scenario brief --seeds 0:$(SIMULATED_SEEDS) --within $(SIMULATED_WITHIN_S)
+	@$(SIMULATE) --scenario brief --seeds 0:$(SIMULATED_SEEDS) --within $(SIMULATED_WITHIN_S)
 	@for scenario in assignors storm; do \
-		$(VENV)/bin/kip848 simulate --scenario $$scenario --seeds 0:1000 --within $(SIMULATED_LONG_WITHIN_S) || exit 1; \
+		$(SIMULATE) --scenario $$scenario --seeds 0:1000 --within $(SIMULATED_LONG_WITHIN_S) || exit 1; \
 	done
 	@fresh=$$((0x$$({ git rev-parse HEAD 2>/dev/null || date +%Y%m%d; } | head -c 7)00)); \
 	echo "seeds of this commit begin at $$fresh"; \
 	for scenario in brief $(FRESH_SCENARIOS); do \
-		$(VENV)/bin/kip848 simulate --scenario $$scenario --seeds $$fresh:$$((fresh + $(SIMULATED_FRESH_SEEDS))) \
+		$(SIMULATE) --scenario $$scenario --seeds $$fresh:$$((fresh + $(SIMULATED_FRESH_SEEDS))) \
 			--within $$([ $$scenario = brief ] && echo $$((4 * $(SIMULATED_FRESH_WITHIN_S))) || echo $(SIMULATED_FRESH_WITHIN_S)) || exit 1; \
 	done
 	@for shuffle in 1 2; do \
-		PYTHONHASHSEED=$$shuffle $(VENV)/bin/kip848 simulate --seeds 0:600 --digest --json \
+		PYTHONHASHSEED=$$shuffle $(SIMULATE) --seeds 0:600 --digest --json \
 			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \
 	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 600 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
 
-# MUTANTS="--only member/heartbeat" tries some of them; the result of a whole run is kept in docs/mutants.md.
+# MUTANTS="--only member/heartbeat" tries all changes of a module; a whole run is kept in benchmarks/results/mutants.json.
 mutants: venv
 	@$(PYTHON) -m tests.mutants $(MUTANTS)
 

@@ -8,6 +8,7 @@
     kip848 simulate --seed 7 --set faults.loss=0.2      # a number of the scenario changed
     kip848 simulate --seed 7 --shrink                   # a failing run made smaller
     kip848 simulate --seed 7 --history run.jsonl        # its event log, for kip848 report
+    kip848 simulate --seed 7 --watch my_tests:mine      # with observers of your own beside the checkers
 
 The story is written by `simulate_story`, many runs are played by `simulate_many`. The exit status is 1 if an invariant
 broke.
@@ -19,14 +20,13 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from kip848_client.cli.simulate_exhaustive import walk
-from kip848_client.cli.simulate_many import Progress, Work, play_many
+from kip848_client.cli.simulate_many import Progress, Work, observers_of, play_many
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
@@ -60,9 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="FILE", type=Path, help="of one seed: write its event log, for kip848 report"
     )
     parser.add_argument("--verbose", action="store_true", help="tell every message and commit, too")
-    parser.add_argument("--exhaustive", action="store_true", help="walk every interleaving of two members instead")
-    parser.add_argument("--depth", metavar="N", type=int, default=8, help="of --exhaustive: steps of a path (8)")
-    parser.add_argument("--faults", metavar="N", type=int, default=2, help="of --exhaustive: faults in a path (2)")
+    parser.add_argument(
+        "--watch",
+        metavar="MODULE:FUNCTION",
+        action="append",
+        default=[],
+        help="add observers of your own: a function that makes them (kip848_client.simulation.Watch)",
+    )
     parser.add_argument("--within", metavar="SECONDS", type=float, help="of many seeds: stop when this time is over")
     parser.add_argument("--cells", action="store_true", help="list every cell of state x event x error, and how often")
     parser.add_argument("--digest", action="store_true", help="of many seeds: print a digest of all their histories")
@@ -75,9 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option is out of range.
     """
-    if arguments.exhaustive:
-        return walk(depth=arguments.depth, faults=arguments.faults, as_json=arguments.json)
-    changes = tuple(arguments.set)
+    changes, watch = tuple(arguments.set), tuple(arguments.watch)
+    watching = observers_of(watch)
     scenario = scenario_of(arguments.scenario, seed=arguments.seed, changes=changes)
     if arguments.seeds is not None:
         if arguments.history is not None:
@@ -85,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         seeds = _seed_range(arguments.seeds)
         if not 1 <= arguments.jobs <= 1024:
             raise ConfigError(f"--jobs {arguments.jobs}: between 1 and 1024")
-        work = Work(arguments.scenario, changes)
+        work = Work(arguments.scenario, changes, watch)
         total = play_many(
             work,
             seeds,
@@ -94,16 +97,16 @@ def run(arguments: argparse.Namespace) -> int:
             digests=arguments.digest,
             within_s=arguments.within,
         )
-        _print_many(total, as_json=arguments.json, cells=arguments.cells, digest=arguments.digest)
+        _print_many(total, watch=watch, as_json=arguments.json, cells=arguments.cells, digest=arguments.digest)
         failures = total.failures
     else:
-        report = play(scenario, seed=arguments.seed)
+        report = play(scenario, seed=arguments.seed, watch=watching)
         if arguments.history is not None:
             _write_history(report, arguments.history)
-        _print_one(report, as_json=arguments.json, verbose=arguments.verbose)
+        _print_one(report, watch=watch, as_json=arguments.json, verbose=arguments.verbose)
         failures = [report] if report.violation else []
     if arguments.shrink and failures and not arguments.json:
-        _shrink(failures[0])
+        _shrink(failures[0], watch=watch)
     return 1 if failures else 0
 
 
@@ -121,29 +124,31 @@ def _seed_range(text: str) -> range:
     return range(int(first), int(last))
 
 
-def _print_one(report: Report, *, as_json: bool, verbose: bool) -> None:
+def _print_one(report: Report, *, watch: Sequence[str], as_json: bool, verbose: bool) -> None:
     if as_json:
-        print(to_json(_plain(report)))
+        print(to_json(_plain(report, watch)))
         return
     print(f"scenario {report.scenario.name}, seed {report.seed}: {report.scenario.members} consumers to begin with\n")
     for sentence in tell(report.lines, verbose=verbose):
         print(sentence)
     print()
-    _print_verdict(report)
+    _print_verdict(report, watch)
     print(_counted(report.counts))
 
 
-def _print_verdict(report: Report) -> None:
+def _print_verdict(report: Report, watch: Sequence[str]) -> None:
     seconds = report.simulated_ms / 1000
     if report.violation is None:
         print(
             f"every invariant held in {seconds:.0f} virtual seconds; {report.handed_out_twice} records were read twice"
         )
     else:
-        print(f"BROKEN after {seconds:.3f} virtual seconds: {report.violation}\nplay it again: {report.replay_command}")
+        print(
+            f"BROKEN after {seconds:.3f} virtual seconds: {report.violation}\nplay it again: {_replay(report, watch)}"
+        )
 
 
-def _print_many(total: Progress, *, as_json: bool, cells: bool, digest: bool) -> None:
+def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, cells: bool, digest: bool) -> None:
     if as_json:
         answer = {
             "scenario": total.scenario,
@@ -158,7 +163,7 @@ def _print_many(total: Progress, *, as_json: bool, cells: bool, digest: bool) ->
             "counts": dict(sorted(total.counts.items())),
             "cells": _cells(total),
             "digest": total.digest if digest else None,
-            "failures": [_plain(report) for report in total.failures],
+            "failures": [_plain(report, watch) for report in total.failures],
         }
         print(to_json(answer))
         return
@@ -166,7 +171,7 @@ def _print_many(total: Progress, *, as_json: bool, cells: bool, digest: bool) ->
         print(f"\nseed {report.seed}, the last that happened:")
         for sentence in tell(report.lines, verbose=True)[-_TAIL:]:
             print(sentence)
-        _print_verdict(report)
+        _print_verdict(report, watch)
     hours = total.simulated_ms / 3_600_000
     print(
         f"\n{total.scenario}: {total.runs} runs in {total.elapsed_s:.1f} s ({total.runs_per_s:.1f} a second), "
@@ -213,7 +218,11 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[what]:,} {text}" for what, text in _SHOWN.items() if counts.get(what))
 
 
-def _plain(report: Report) -> dict[str, object]:
+def _replay(report: Report, watch: Sequence[str]) -> str:
+    return report.replay_command + "".join(f" --watch {name}" for name in watch)
+
+
+def _plain(report: Report, watch: Sequence[str]) -> dict[str, object]:
     violation = report.violation
     return {
         "scenario": dataclasses.asdict(report.scenario) | {"skip": sorted(report.scenario.skip)},
@@ -224,15 +233,15 @@ def _plain(report: Report) -> dict[str, object]:
         "handed_out_twice": report.handed_out_twice,
         "counts": dict(report.counts),
         "violation": violation and {"invariant": violation.invariant, "message": violation.message},
-        "replay": report.replay_command,
+        "replay": _replay(report, watch),
         "history": [msgspec.json.decode(line) for line in report.lines],
     }
 
 
-def _shrink(report: Report) -> None:
+def _shrink(report: Report, *, watch: Sequence[str]) -> None:
     def tell_progress(runs: int) -> None:
         if sys.stderr.isatty():
             print(f"\rshrinking: {runs} runs", end="", file=sys.stderr)
 
-    found = shrink(report, on_run=tell_progress)
-    print("\nnothing smaller fails the same way" if found is report else f"\nsmaller: {found.replay_command}")
+    found = shrink(report, watch=observers_of(watch), on_run=tell_progress)
+    print("\nnothing smaller fails the same way" if found is report else f"\nsmaller: {_replay(found, watch)}")

@@ -5,19 +5,23 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
+import importlib
 import importlib.util
 import multiprocessing
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kip848_client.errors import ConfigError
 from kip848_client.simulation.coverage import Cell
+from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.statistics import FAULTS, median
 from kip848_client.simulation.variety import scenario_of
@@ -30,10 +34,15 @@ _FAILURES_MAX: Final = 20
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What is played: a scenario by name, and what is changed in it."""
+    """What is played: a scenario by name, what is changed in it, and who watches beside the checkers.
+
+    Args:
+        watch: names of functions, ``module:function``, as `observers_of` takes them.
+    """
 
     name: str
     changes: tuple[str, ...]
+    watch: tuple[str, ...] = ()
 
 
 class Batch(msgspec.Struct):
@@ -138,11 +147,12 @@ def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[
 
 def _play(work: Work, digests: bool, seeds: range) -> Batch:
     batch = Batch()
+    watch = observers_of(work.watch)
     for seed in seeds:
         scenario = scenario_of(work.name, seed=seed, changes=work.changes)
-        report = run(scenario, seed=seed, keep_history=digests)
+        report = run(scenario, seed=seed, watch=watch, keep_history=digests)
         if report.violation is not None and not digests:
-            report = run(scenario, seed=seed)  # once more, for those who want to read what happened
+            report = run(scenario, seed=seed, watch=watch)  # once more, for those who want to read what happened
         counts = report.history.counts
         batch.members.append(report.scenario.members)
         batch.events.append(report.events)
@@ -157,6 +167,24 @@ def _play(work: Work, digests: bool, seeds: range) -> Batch:
         if report.violation is not None:
             batch.failures.append(report)
     return batch
+
+
+def observers_of(names: Iterable[str]) -> list[Watch]:
+    """The functions of these names, ``module:function``; modules of the working directory are found, too.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+    found = []
+    for name in names:
+        module, _, function = name.partition(":")
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))  # a console script begins with its own folder
+        try:
+            found.append(getattr(importlib.import_module(module), function))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"--watch {name!r}: give module:function, such as my_tests:checkers ({error})") from error
+    return found
 
 
 def _begin() -> None:

@@ -3,27 +3,30 @@
 `run` (in `play`) plays one `scenario` and returns what happened. Nothing here reads a clock or opens a socket: 45
 seconds of session timeout take microseconds. Where is what:
 
-- time and randomness: `world`; what is written down: `history`, `coverage`
-- the cluster: `topics`, `host` (one coordinator), `cluster` (its log, crashes, failovers)
-- a consumer: `consumer` (the member), `clientside` (its requests), `application` (poll(), listeners, records)
+- time and randomness: `world`; what is written down: `history`, `event_log`, `coverage`, `statistics`
+- the cluster: `topics`, `cluster` (coordinators, their log, crashes, failovers)
+- a consumer: `process` (its clock), `consumer` (the member), `clientside` (its requests), `application` (poll(),
+  listeners, records), `offset_questions`, `user_assignor`
 - between them: `network`, `refusals` (rules of `kip848_client.faults`)
-- every interleaving of a small group, without a seed: `exhaustive`
-- what happens: `scenario` (numbers), `variety` (numbers drawn from a seed), `plan`, `actions`, `stage`, `trials`
-- what must hold: `mirror` and `observer`, then `group_checkers`, `fencing_checkers`, `member_checkers`,
-  `reading_checkers`
+- what happens: `scenario` (numbers), `variety` (numbers that seeds draw), `plan`, `actions`, `stage`, `trials`, `play`
+- the seam: `observer` says what happens, in typed hooks; `mirror` shows the group as the coordinator counts it
+- what must hold: `checkers`, one file per subject, each of them an observer
+
+Further checkers plug in through the seam (`run(..., watch=[...])`), as those of `tests/simulation/probes` do.
 
 Source: KIP-848 "Test Plan", which names discrete-event simulation as its primary method.
 """
 
 from __future__ import annotations
 
-from kip848_client.simulation.application import UserCode
-from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.faults import NetworkFaults
+from kip848_client.simulation.observer import Observer, Scene, Watch, about
 from kip848_client.simulation.play import Report, run
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import BRIEF, CHURN, MIXED, SCENARIOS, Behaviour, Scenario
 from kip848_client.simulation.variety import scenario_of
-from kip848_client.simulation.violation import InvariantViolation
+from kip848_client.simulation.violation import InvariantViolation, fail
 
 __all__ = [
     "run",
@@ -39,4 +42,10 @@ __all__ = [
     "SimulatedConsumer",
     "UserCode",
     "InvariantViolation",
+    "Observer",
+    "Scene",
+    "Watch",
+    "Process",
+    "about",
+    "fail",
 ]

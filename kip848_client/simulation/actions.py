@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -16,18 +16,14 @@ from kip848_client.faults import Action, Rule, error, rewrite
 from kip848_client.faults.rules import Match
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.plan import Kind, Planned
+from kip848_client.simulation.scenario import SESSION_CHANGE_MS
+from kip848_client.simulation.stage import Stage
 from kip848_client.wire.api_keys import ApiKey
-
-if TYPE_CHECKING:
-    from kip848_client.simulation.stage import Stage
 
 _HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _FETCH: Final = int(ApiKey.OFFSET_FETCH)
 _FIND: Final = int(ApiKey.FIND_COORDINATOR)
-
-SESSION_CHANGE_MS: Final = 500
-"""How much shorter an administrator makes a session."""
 
 REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
     _HEARTBEAT: (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final
 
 from kip848_client.errors import Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import (
@@ -29,16 +29,11 @@ from kip848_client.member.events import (
 from kip848_client.member.positions import EARLIEST_TIMESTAMP
 from kip848_client.member.states import RUN, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.observer import ListenerCall, Observer
 from kip848_client.simulation.offset_questions import OffsetQuestions
-from kip848_client.simulation.scenario import Behaviour
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import Timer
-
-if TYPE_CHECKING:
-    from kip848_client.simulation.consumer import SimulatedConsumer
-
-ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
 
 _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
     AssignPartitions: "assigned",
@@ -47,46 +42,31 @@ _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
 }
 
 
-class UserCode(Protocol):
-    """What a user's own application may bring into a simulation; see `kip848_client.simulation.Application`."""
-
-    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
-        """As in `ConsumerRebalanceListener`."""
-        ...
-
-    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
-        """As in `ConsumerRebalanceListener`."""
-        ...
-
-    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
-        """As in `ConsumerRebalanceListener`."""
-        ...
-
-    def on_records(self, consumer: SimulatedConsumer, partition: TopicPartition, offsets: range) -> None:
-        """poll() returned the records with these offsets."""
-        ...
-
-
 class ApplicationLoop:
-    """What goes on in the application's thread."""
+    """What goes on in the application's thread.
+
+    Args:
+        call_user: calls the user's own listener: its kind ("assigned", "revoked", "lost") and the partitions.
+        show_user: shows the user's own code what poll() returned.
+    """
 
     def __init__(
         self,
-        consumer: SimulatedConsumer,
+        consumer: Process,
         *,
         topics: Topics,
         readers: dict[TopicPartition, dict[ApplicationLoop, None]],
         observer: Observer,
-        behaviour: Behaviour,
-        user_code: UserCode | None,
+        call_user: Callable[[str, list[TopicPartition]], None] | None,
+        show_user: Callable[[TopicPartition, range], None] | None,
     ) -> None:
         self._consumer: Final = consumer
         self._world: Final = consumer.world
         self._topics: Final = topics
         self._readers: Final = readers
         self._observer: Final = observer
-        self._user_code: Final = user_code
-        self.behaviour = behaviour
+        self._call_user: Final = call_user
+        self._show_user: Final = show_user
         self._positions: dict[TopicPartition, int] = {}
         """Fetched partitions -> next offset."""
         self._fetched: dict[TopicPartition, TopicIdPartition] = {}
@@ -112,7 +92,7 @@ class ApplicationLoop:
         self._next_poll()
 
     def _next_poll(self, *, stall_ms: int = 0) -> None:
-        behaviour = self.behaviour
+        behaviour = self._consumer.behaviour
         wait_ms = self._consumer.draw(*behaviour.think_ms) + stall_ms
         if stall_ms:
             self._busy_until_ms = self._world.now_ms + wait_ms + 1
@@ -138,7 +118,7 @@ class ApplicationLoop:
         self._world.events += 1
         self.polling = True
         self._poll_started_ms = self._world.now_ms
-        self._poll_ends = consumer.later(self.behaviour.poll_ms, self._poll_is_over)
+        self._poll_ends = consumer.later(self._consumer.behaviour.poll_ms, self._poll_is_over)
         self.pump()
 
     def _poll_is_over(self) -> None:
@@ -153,7 +133,7 @@ class ApplicationLoop:
             self._poll_ends.cancel()
             self._poll_ends = None
         self._last_polled_ms = self._world.now_ms
-        consumer, behaviour = self._consumer, self.behaviour
+        consumer, behaviour = self._consumer, self._consumer.behaviour
         if found and behaviour.commit and consumer.chance(behaviour.commit) and not consumer.failed:
             self.commit()
         if behaviour.asks and consumer.chance(behaviour.asks):
@@ -211,7 +191,7 @@ class ApplicationLoop:
         view = consumer.view
         if view.poll_wanted:
             version = view.version
-            pending = consumer.assignor.listens and consumer.member.phase is Phase.PENDING
+            pending = bool(consumer.config.client_assignors) and consumer.member.phase is Phase.PENDING
             consumer.step(AppPolled(dict(self.consumed)))
             if pending and consumer.member.phase in RUN:
                 self._observer.run_begins(consumer)
@@ -232,7 +212,7 @@ class ApplicationLoop:
 
     def _hand_out(self, readable: frozenset[TopicPartition]) -> bool:
         ends, held = self._topics.end_offsets, self._held
-        left = self.behaviour.rows_per_poll
+        left = self._consumer.behaviour.rows_per_poll
         found = False
         for partition in self._sorted:
             start = self._positions[partition]
@@ -248,8 +228,8 @@ class ApplicationLoop:
             self.consumed[partition] = OffsetAndMetadata(stop)
             found = True
             self._observer.handed_out(self._consumer, tip, range(start, stop))
-            if self._user_code is not None:
-                self._user_code.on_records(self._consumer, partition, range(start, stop))
+            if self._show_user is not None:
+                self._show_user(partition, range(start, stop))
             if left <= 0:
                 break
         return found
@@ -325,7 +305,7 @@ class ApplicationLoop:
             self._poll_ends = None
 
     def _call_listener(self, call: ListenerCall) -> None:
-        consumer, behaviour = self._consumer, self.behaviour
+        consumer, behaviour = self._consumer, self._consumer.behaviour
         self._listener = call
         self._last_polled_ms = self._world.now_ms
         self._world.events += 1
@@ -335,8 +315,8 @@ class ApplicationLoop:
         consumer.note(f"{name}_begins", partitions=call.partitions)
         self._observer.listener_begins(consumer, name, call.partitions)
         error: BaseException | None = None
-        if self._user_code is not None:
-            error = self._call_user(name, call)
+        if self._call_user is not None:
+            error = self._user_error(self._call_user, name, call)
         if error is None and behaviour.listener_raises and consumer.chance(behaviour.listener_raises):
             error = RuntimeError("simulated")
         takes_ms = consumer.draw(*behaviour.listener_ms)
@@ -345,10 +325,12 @@ class ApplicationLoop:
             consumer.note("listener_hangs", ms=takes_ms)
         consumer.later(takes_ms, lambda: self._listener_ended(call, name, error))
 
-    def _call_user(self, name: str, call: ListenerCall) -> BaseException | None:
-        function: Callable[..., object] = getattr(self._user_code, f"on_partitions_{name}")
+    @staticmethod
+    def _user_error(
+        call_user: Callable[[str, list[TopicPartition]], None], name: str, call: ListenerCall
+    ) -> BaseException | None:
         try:
-            function(self._consumer, sorted(tip.topic_partition for tip in call.partitions))
+            call_user(name, sorted(tip.topic_partition for tip in call.partitions))
         except AssertionError:
             raise  # a test's own, about what it saw
         except Exception as error:  # noqa: BLE001  as in a real poll(): the member is told, and goes on

@@ -6,7 +6,7 @@ Does not own: what the member makes of an answer (`consumer`), what happens on t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kip848_client.errors import ErrorCode
 from kip848_client.member.events import (
@@ -28,6 +28,8 @@ from kip848_client.model import OffsetAndMetadata
 from kip848_client.simulation.cluster import ANY_NODE, Cluster
 from kip848_client.simulation.network import Connection, Network
 from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.process import Process
+from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -35,9 +37,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.schema import Request, Response
-
-if TYPE_CHECKING:
-    from kip848_client.simulation.consumer import SimulatedConsumer
 
 VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
@@ -58,17 +57,19 @@ class ClientSide:
 
     def __init__(
         self,
-        consumer: SimulatedConsumer,
+        consumer: Process,
         *,
         network: Network,
         cluster: Cluster,
         observer: Observer,
+        assignor: UserAssignor,
         metadata_lag_ms: int,
     ) -> None:
         self._consumer: Final = consumer
         self._network: Final = network
         self._cluster: Final = cluster
         self._observer: Final = observer
+        self._assignor: Final = assignor
         self._metadata_lag_ms = metadata_lag_ms
         self._coordinator: Connection | None = None
         self._bootstrap: Connection | None = None
@@ -151,7 +152,7 @@ class ClientSide:
                 self.heard_ms = self._consumer.world.now_ms
                 assert isinstance(request, ConsumerGroupHeartbeatRequest)
                 if request.client_assignors and any(assignor.reason for assignor in request.client_assignors):
-                    self._consumer.assignor.asks = False
+                    self._assignor.asks = False
             self._observer.answered(self._consumer, request, response)
             self._consumer.step(ResponseReceived(request_id, response))
 

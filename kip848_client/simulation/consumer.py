@@ -1,16 +1,16 @@
-"""A member with its process around it: the production `Member`, its timers, its network and its application.
+"""A consumer: the production `Member` in its process, with timers, network and application.
 
-Performs effects as the client's shell does. Each process has a clock of its own, which starts anywhere and runs a
-little fast or slow; and it may stand still, as a paused virtual machine does, while its clock goes on.
+Performs the effects of the member as the client's shell does.
 
-Does not own: polling and listeners (`application`), requests (`clientside`), when members come and go (`actions`), what
-is right or wrong (the checkers).
+Does not own: clock and randomness (`process`), polling and listeners (`application`), requests (`clientside`), when
+members come and go (`actions`), what is right or wrong (`checkers`).
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from typing import Any, Final, assert_never
+from typing import Final, Protocol, assert_never
 
 from kip848_client.member.assignor_events import (
     AssignorFailed,
@@ -42,35 +42,54 @@ from kip848_client.member.events import (
     SurfaceError,
     Tick,
 )
-from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.application import ApplicationLoop, UserCode
+from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.clientside import ClientSide
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.wakeups import Wakeups
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _SLACK_MS: Final = 5
 """What whole milliseconds of two clocks make of a wait."""
+_SHORT_MS: Final = 500
+"""The shortest time that a hasty process gives its close()."""
 
 
-class SimulatedConsumer:
-    """One consumer, from its start to its close or crash.
+class UserCode(Protocol):
+    """What your own application may bring into a simulation."""
+
+    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+        """As in `ConsumerRebalanceListener`."""
+        ...
+
+    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+        """As in `ConsumerRebalanceListener`."""
+        ...
+
+    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+        """As in `ConsumerRebalanceListener`."""
+        ...
+
+    def on_records(self, consumer: SimulatedConsumer, partition: TopicPartition, offsets: range) -> None:
+        """poll() returned the records with these offsets."""
+        ...
+
+
+class SimulatedConsumer(Process):
+    """A process with one consumer.
 
     Args:
-        name: client id; also who the history says it is.
-        clock_ms: what its monotonic clock shows at virtual time 0.
-        clock_rate: ms of its clock in one ms of virtual time.
+        name, clock_ms, clock_rate: as of `Process`.
         close_ms: how long close() may take.
-        probing: the member is asked at times at which it should have nothing to do (`wakeups`).
+        hasty: draws a shorter time for close(), and lets a second caller close it, too; None leaves that out.
     """
 
     def __init__(
@@ -90,52 +109,46 @@ class SimulatedConsumer:
         close_ms: int = 30_000,
         metadata_lag_ms: int = 0,
         user_code: UserCode | None = None,
-        probing: bool = False,
+        offers: random.Random | None = None,
+        hasty: random.Random | None = None,
     ) -> None:
-        self.name: Final = name
-        self.config: Final = config
-        self.world: Final = world
-        self._rng = world.random(f"application {name}")
-        self._random = self._rng.random
+        super().__init__(
+            name, world=world, config=config, behaviour=behaviour, clock_ms=clock_ms, clock_rate=clock_rate
+        )
         self._observer: Final = observer
         self._coverage: Final = coverage
-        self._clock_ms: Final = clock_ms
-        self._clock_rate: Final = clock_rate
         self._close_ms: Final = close_ms
-        self.member: Final = Member(config, rng=self._rng)
-        self.view = self.member.view()
-        """What its application sees of the member, as of the last step."""
-        self.subscription = Subscription()
-        """What the application wants."""
-        self.closed = False
-        """close() returned, or the process died."""
-        self.failed = False
-        """The member is FATAL."""
-        self._call_id = 0
-        self.commits_asked: Final[dict[int, int]] = {}
-        """Commits that were not answered yet -> when the application asked for them, in virtual time."""
+        self._hasty: Final = hasty
+        self._user_code: Final = user_code
         self._leave_id: int | None = None
-        self.close_by_ms = 0
-        """When close() must return at the latest, on its own clock."""
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
-        self.thaws_ms = 0
-        """Until when the process stands still, or stood last, in virtual time."""
-        self.network: Final = ClientSide(
-            self, network=network, cluster=cluster, observer=observer, metadata_lag_ms=metadata_lag_ms
+        self.assignor: UserAssignor = UserAssignor(self, observer=observer, offers=offers)
+        self.network: ClientSide = ClientSide(
+            self,
+            network=network,
+            cluster=cluster,
+            observer=observer,
+            assignor=self.assignor,
+            metadata_lag_ms=metadata_lag_ms,
         )
-        offers = world.random(f"offers {name}") if probing and config.client_assignors else None
-        self.assignor: Final = UserAssignor(self, observer=observer, offers=offers)
-        self._wakeups: Final = Wakeups(self, world.random(f"wakeups {name}")) if probing else None
-        self.application: Final = ApplicationLoop(
+        self.application: ApplicationLoop = ApplicationLoop(
             self,
             topics=cluster.topics,
             readers=readers,
             observer=observer,
-            behaviour=behaviour,
-            user_code=user_code,
+            call_user=None if user_code is None else self._call_user,
+            show_user=None if user_code is None else self._show_user,
         )
+
+    def _call_user(self, name: str, partitions: list[TopicPartition]) -> None:
+        function: Callable[..., object] = getattr(self._user_code, f"on_partitions_{name}")
+        function(self, partitions)
+
+    def _show_user(self, partition: TopicPartition, offsets: range) -> None:
+        assert self._user_code is not None
+        self._user_code.on_records(self, partition, offsets)
 
     # ---------------------------------------------------------------------------------------------- what is done to it
 
@@ -164,10 +177,12 @@ class SimulatedConsumer:
         self.note("closing")
         self._leave_id = self.next_call()
         self.application.close()
-        close_ms = self._close_ms if self._wakeups is None else self._wakeups.close_ms(self._close_ms)
+        close_ms = self._close_ms
+        if self._hasty is not None:
+            close_ms = min(close_ms, _SHORT_MS + int(self._hasty.random() * close_ms))
         self.close_by_ms = deadline_ms = self.now_ms + close_ms
         self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
-        if self._wakeups is not None:  # somebody else closes it too, and has more time
+        if self._hasty is not None:  # somebody else closes it too, and has more time
             self.step(LeaveRequested(self.next_call(), deadline_ms + self._close_ms, closing=True))
         self.later(int(close_ms / self._clock_rate) + _SLACK_MS, lambda: self._close_is_late(close_ms))
         self.application.pump()
@@ -197,23 +212,9 @@ class SimulatedConsumer:
     # --------------------------------------------------------------------------------------------- what it is, to users
 
     @property
-    def frozen(self) -> bool:
-        """Whether the process stands still."""
-        return self.world.now_ms < self.thaws_ms
-
-    @property
     def leaving(self) -> bool:
         """close() was called and has not returned."""
         return self._leave_id is not None and not self.closed
-
-    @property
-    def readable(self) -> frozenset[TopicPartition]:
-        """Partitions whose records poll() may hand out now."""
-        return frozenset() if self.closed else self.view.readable
-
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Partitions that the application has."""
-        return frozenset(tip.topic_partition for tip in self.member.view().assigned)
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that poll() returns of a partition, if it is fetched."""
@@ -222,45 +223,6 @@ class SimulatedConsumer:
     def commit(self) -> None:
         """Commit asynchronously what poll() returned; allowed inside a listener."""
         self.world.call_in(0, lambda: None if self.closed else self.application.commit())
-
-    @property
-    def now_ms(self) -> int:
-        """Its own monotonic clock."""
-        return self._clock_ms + int(self.world.now_ms * self._clock_rate)
-
-    # ------------------------------------------------------------------------------------------------ time, randomness
-
-    def awake(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run *action* now, or when the process thaws."""
-        if self.world.now_ms < self.thaws_ms:
-            self.world.call_in(self.thaws_ms - self.world.now_ms, lambda: self.awake(action, *arguments))
-        else:
-            action(*arguments)
-
-    def later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Run *action* in *delay_ms*, or when the process thaws after that."""
-        return self.world.call_in(delay_ms, lambda: self.awake(action))
-
-    def draw(self, low: int, high: int) -> int:
-        """A number from *low* to *high*."""
-        return low + int(self._random() * (high - low + 1))
-
-    def chance(self, part: float) -> bool:
-        """True in *part* of the cases."""
-        return self._random() < part
-
-    def next_call(self) -> int:
-        """A number for a commit or leave."""
-        self._call_id += 1
-        return self._call_id
-
-    def note(self, what: str, **details: Any) -> None:
-        """Write to the history."""
-        history = self.world.history
-        if history.keeps:
-            history.add(self.world.now_ms, self.name, what, **details)
-        else:
-            history.count(what)
 
     # ------------------------------------------------------------------------------------------------------ the engine
 
@@ -271,11 +233,9 @@ class SimulatedConsumer:
         member = self.member
         self._coverage.member_event(member.phase, event)
         now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
-        if self._wakeups is not None:
-            self._wakeups.told(event)
+        self._observer.told(self, event)
         effects = member.step(event, now_ms=now_ms)
-        if self._wakeups is not None:
-            self._wakeups.asked(effects)
+        self._observer.decided(self, effects)
         view, before = member.view(), self.view
         self.view = view
         for effect in effects:
@@ -287,8 +247,7 @@ class SimulatedConsumer:
         if view is not before:
             self.world.dirty = True
             self._observer.view_changed(self)
-        if self._wakeups is not None:
-            self._wakeups.stepped()
+        self._observer.stepped(self)
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
         if self.application.polling:
             self.application.pump()

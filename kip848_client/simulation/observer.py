@@ -1,58 +1,110 @@
-"""What a checker may be told about. Everything has an empty default, and costs nothing where nobody listens."""
+"""The seam between the simulation and its checkers: what happens in a run, as typed hooks.
+
+The simulation knows this class and no checker; checkers know this class and what a `Scene` shows. A hook without a
+listener costs next to nothing. `checkers` has those that watch every run; `run(..., watch=...)` adds others.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
+from kip848_client.assignors import GroupSpec
+from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.result import ResolveRegexes
 from kip848_client.errors import Kip848Error
 from kip848_client.member.assignor_events import AssignorCall
-from kip848_client.member.events import CommitDone, OffsetsFetched, StateChanged
+from kip848_client.member.events import (
+    AssignPartitions,
+    CommitDone,
+    LosePartitions,
+    MemberEffect,
+    MemberEvent,
+    OffsetsFetched,
+    RevokePartitions,
+    StateChanged,
+)
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
+from kip848_client.simulation.process import Process
+from kip848_client.simulation.scenario import Scenario
+from kip848_client.simulation.topics import HandedOut
+from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
-if TYPE_CHECKING:
-    from kip848_client.simulation.application import ListenerCall
-    from kip848_client.simulation.consumer import SimulatedConsumer
+ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What observers may look at. They change nothing of it.
+
+    Args:
+        config: of the coordinators.
+        handed_out: what applications were given to read; an observer is told of records before they are counted here.
+        consumers: the consumers whose process runs, and those that ended since the last one started.
+        probing: the run is one of those that may be asked questions (`Scenario.probes`).
+    """
+
+    world: World
+    cluster: Cluster
+    mirror: Mirror
+    scenario: Scenario
+    config: CoordinatorConfig
+    handed_out: HandedOut
+    consumers: Callable[[], Sequence[Process]]
+    probing: bool
 
 
 class Observer:
-    """Hears of everything that consumers and coordinator do; the base class ignores it."""
+    """Hears of everything that consumers and coordinator do; the base class ignores it.
 
-    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+    A subclass overrides the hooks that it needs. It breaks the run with `violation.fail`, and changes nothing else.
+    """
+
+    def told(self, consumer: Process, event: MemberEvent) -> None:
+        """The member is about to be told of *event*."""
+
+    def decided(self, consumer: Process, effects: Sequence[MemberEffect]) -> None:
+        """The member was told, and asks for these effects; none of them was performed."""
+
+    def stepped(self, consumer: Process) -> None:
+        """All effects of the step were performed."""
+
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """The member's public state moved."""
 
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
         """A request was written."""
 
-    def unsent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def unsent(self, consumer: Process, request: Request[Any]) -> None:
         """There was no connection to write a request on, and the member will hear that it failed."""
 
-    def names_asked(self, consumer: SimulatedConsumer, topic_ids: frozenset[UUID]) -> None:
+    def names_asked(self, consumer: Process, topic_ids: frozenset[UUID]) -> None:
         """The names of topics are asked for."""
 
-    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+    def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
         """Whoever asked for a commit is told what became of it; so is the log about automatic ones."""
 
-    def offsets_told(self, consumer: SimulatedConsumer, effect: OffsetsFetched) -> None:
+    def offsets_told(self, consumer: Process, effect: OffsetsFetched) -> None:
         """Who asked for committed offsets is about to be told."""
 
-    def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+    def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
         """The application is about to be told of an error."""
 
-    def stopped(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+    def stopped(self, consumer: Process, error: Kip848Error) -> None:
         """The member stopped for good, and the application is about to be told why."""
 
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """An answer arrived, and the member is about to see it."""
 
-    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
         """A request failed, and the member is about to hear of it."""
 
     def stale(self, client_id: str, request: Request[Any]) -> None:
@@ -61,42 +113,48 @@ class Observer:
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """The coordinator decided, and the answer leaves once it is durable. The mirror shows the group before."""
 
-    def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
+    def assignor_runs(self, name: str, spec: GroupSpec) -> None:
+        """An assignor of the coordinator is about to compute a target from *spec*. Told in runs with probes only."""
+
+    def patterns_matched(self, task: ResolveRegexes) -> None:
+        """The coordinator, not one that was deposed, begins to match patterns with topic names."""
+
+    def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
         """Fetching of a partition began, or began again, at *offset*."""
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
         """poll() returned the records with these offsets."""
 
-    def listener_due(self, consumer: SimulatedConsumer, call: ListenerCall) -> None:
+    def listener_due(self, consumer: Process, call: ListenerCall) -> None:
         """The member asks for a listener call; it begins when the application is inside poll()."""
 
-    def run_begins(self, consumer: SimulatedConsumer) -> None:
+    def run_begins(self, consumer: Process) -> None:
         """poll() began, and the member started to reconcile. Told of members with an assignor only."""
 
-    def assignor_described(self, consumer: SimulatedConsumer, offered: tuple[Assignor, ...]) -> None:
+    def assignor_described(self, consumer: Process, offered: tuple[Assignor, ...]) -> None:
         """Its assignors said what they offer, in time; the member hears of it now."""
 
-    def assignor_called(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
+    def assignor_called(self, consumer: Process, call: AssignorCall) -> None:
         """A call of the client-side assignor begins."""
 
-    def assignor_returned(self, consumer: SimulatedConsumer, call: AssignorCall) -> None:
+    def assignor_returned(self, consumer: Process, call: AssignorCall) -> None:
         """The call is over, and the member is about to hear of it."""
 
-    def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+    def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """A listener call (assigned, revoked, lost) started."""
 
     def listener_ended(
-        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
+        self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """The call is over; *error* is what it raised, or None."""
 
-    def crashed(self, consumer: SimulatedConsumer) -> None:
+    def crashed(self, consumer: Process) -> None:
         """The process died."""
 
-    def closed(self, consumer: SimulatedConsumer) -> None:
+    def closed(self, consumer: Process) -> None:
         """close() returned."""
 
-    def view_changed(self, consumer: SimulatedConsumer) -> None:
+    def view_changed(self, consumer: Process) -> None:
         """In this step what the consumer's application may read changed."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -107,6 +165,10 @@ class Observer:
 
     def converged(self) -> None:
         """Faults ended and the group came to rest."""
+
+
+Watch: TypeAlias = Callable[[Scene], Iterable[Observer]]
+"""Makes the observers of one run."""
 
 
 HookT = TypeVar("HookT", bound=Callable[..., None])
@@ -128,7 +190,7 @@ class Observers(Observer):
     def __init__(self, observers: Iterable[Observer], *, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster: Final = cluster
         self._mirror: Final = mirror
-        self._changed_views: list[SimulatedConsumer] = []
+        self._changed_views: list[Process] = []
         found: dict[str, list[Callable[..., None]]] = {name: [] for name in _HOOKS}
         for observer in observers:
             for name in _hooks_of(type(observer)):  # type: ignore[arg-type]  # mypy: classes are hashable

@@ -1,19 +1,17 @@
 """The application asks for committed offsets: of what it reads, and of a partition that is nobody's.
 
 Each call is answered once, by its deadline, or abandoned. C8. Does not own: that the answer is what the coordinator
-said (`request_checkers`).
+said (`checkers.offsets`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kip848_client.member.events import CallAbandoned, FetchOffsetsRequested, OffsetsFetched
 from kip848_client.model import TopicPartition
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail
-
-if TYPE_CHECKING:
-    from kip848_client.simulation.consumer import SimulatedConsumer
 
 NOBODYS: Final = TopicPartition("nobody reads this", 0)
 """So that no question is one that the member asks for itself."""
@@ -26,7 +24,7 @@ _SLOW_CLOCK: Final = 1.1
 class OffsetQuestions:
     """The calls of one application; one at a time."""
 
-    def __init__(self, consumer: SimulatedConsumer) -> None:
+    def __init__(self, consumer: Process) -> None:
         self._consumer = consumer
         self._asked: tuple[int, frozenset[TopicPartition], int, int] | None = None
         """Number, partitions, when it was asked in virtual time, and deadline on the member's clock."""

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from kip848_client.faults import Rule
 from kip848_client.simulation.actions import Actions
-from kip848_client.simulation.application import UserCode
-from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.checkers import every_checker
+from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.coverage import Cell
 from kip848_client.simulation.history import History
+from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.plan import plan_of
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences
 from kip848_client.simulation.stage import Stage
@@ -79,6 +80,7 @@ def run(
     seed: int,
     application: Callable[[str], UserCode] | None = None,
     rules: Iterable[Rule] = (),
+    watch: Iterable[Watch] = (),
     keep_history: bool = True,
 ) -> Report:
     """Play *scenario* once.
@@ -86,13 +88,14 @@ def run(
     Args:
         application: makes your own listener for the consumer of that name; see `Application`.
         rules: fault rules for single requests, as the embedded broker takes them; they end with the safety phase.
+        watch: makes more observers, beside the checkers of `checkers`; see `observer`.
         keep_history: False keeps counts only, for runs that are long.
 
     Returns:
         What happened; a broken invariant is in `Report.violation` and not raised.
     """
     scenario = settled(scenario, seed=seed)
-    stage = Stage(scenario, seed=seed, user_code=application, keep_history=keep_history)
+    stage = Stage(scenario, seed=seed, watch=(every_checker, *watch), user_code=application, keep_history=keep_history)
     for rule in rules:
         stage.refusals.add(rule, network=stage.network)
     violation = None
@@ -115,7 +118,7 @@ def run(
         simulated_ms=stage.world.now_ms,
         violation=violation,
         events=stage.world.events,
-        handed_out_twice=stage.rows.duplicates,
+        handed_out_twice=stage.handed_out.duplicates,
         member_cells=stage.coverage.member,
         coordinator_cells=stage.coverage.coordinator,
         history=stage.world.history,
@@ -195,7 +198,7 @@ class _Play:
             if name not in stage.cluster.topics.image.by_name:
                 stage.cluster.topics.create(name, partitions=partitions)
         for consumer in stage.consumers:
-            consumer.application.behaviour = Behaviour()
+            consumer.behaviour = Behaviour()
             if consumer.config.client_assignors and not consumer.closed:
                 consumer.assignor.request_reassignment()  # an error that an assignor reported stays until then
         self._close_doubles()

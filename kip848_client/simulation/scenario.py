@@ -14,6 +14,9 @@ from typing import Any, Final, TypeAlias
 from kip848_client.errors import ConfigError
 from kip848_client.simulation.faults import HEALTHY, NetworkFaults
 
+SESSION_CHANGE_MS: Final = 500
+"""How much shorter an administrator may make the sessions of a group (`Scenario.config_changes`)."""
+
 Number: TypeAlias = int | float | tuple[int, int]
 """A number of a scenario; or a range, least and most."""
 
@@ -92,8 +95,10 @@ class Scenario:
         no_reset: part of the consumers without a reset policy; their applications go to the beginning of a partition
             when they are told that nobody committed there.
         heal_ms: bound of the liveness phase; 0 derives it from the other times.
-        probes: part of the runs in which members and coordinator are asked what must change nothing: members at times
-            at which they have nothing to do, the coordinator what it must refuse.
+        probes: part of the runs that may be asked questions, which changes nothing: members at times at which they have
+            nothing to do; what else is asked is up to the observers (`observer.Scene.probing`). Their groups are also
+            of rarer kinds: patterns take long to match, members sit in racks, vote for an assignor of the coordinator,
+            offer several of their own, and are given little time to close.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """

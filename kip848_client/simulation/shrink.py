@@ -5,10 +5,11 @@ It must go on to fail the same way. Does not own: how a smaller scenario is name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.plan import plan_of
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.scenario import Scenario, change, numbers
@@ -36,7 +37,13 @@ _NEVER: Final = frozenset(
 """Numbers that are no cause of trouble by being there."""
 
 
-def shrink(report: Report, *, runs_max: int = 200, on_run: Callable[[int], None] = lambda _: None) -> Report:
+def shrink(
+    report: Report,
+    *,
+    watch: Sequence[Watch] = (),
+    runs_max: int = 200,
+    on_run: Callable[[int], None] = lambda _: None,
+) -> Report:
     """Find a smaller scenario in which *report*'s seed breaks the same invariant.
 
     Planned events are left out, half of them at a time and then one by one; numbers are set to 0, members are taken
@@ -44,6 +51,7 @@ def shrink(report: Report, *, runs_max: int = 200, on_run: Callable[[int], None]
     so this is a search and may find nothing.
 
     Args:
+        watch: observers beside the checkers, as `run` had them.
         on_run: told after each run how many there were.
 
     Returns:
@@ -56,7 +64,7 @@ def shrink(report: Report, *, runs_max: int = 200, on_run: Callable[[int], None]
         for attempt in _smaller(smallest.scenario, smallest.seed):
             if runs >= runs_max:
                 return smallest
-            found = run(attempt, seed=report.seed)
+            found = run(attempt, seed=report.seed, watch=watch)
             runs += 1
             on_run(runs)
             if found.violation and report.violation and found.violation.invariant == report.violation.invariant:

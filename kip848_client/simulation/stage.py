@@ -6,66 +6,33 @@ Starts and ends consumers, and says whether the group is at rest. Does not own: 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kip848_client.assignors import SERVER_ASSIGNORS
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
-from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.actions import SESSION_CHANGE_MS
-from kip848_client.simulation.answer_checkers import AskedMembers, HeartbeatAnswers
-from kip848_client.simulation.application import ApplicationLoop, UserCode
-from kip848_client.simulation.assignor_checkers import InstalledTargets, RoundRequests, ToldTargets
+from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
+from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.coverage import Coverage
-from kip848_client.simulation.derived_checkers import AccountedTopics, CountedMembers, DamagedLogs
-from kip848_client.simulation.fact_checkers import ToldFacts
-from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
-from kip848_client.simulation.foreign_walk import ForeignWalk
-from kip848_client.simulation.group_checkers import (
-    Durability,
-    EpochOrder,
-    GroupStates,
-    OwnAssertions,
-    Removals,
-    RevokeFirst,
-    SingleOwner,
-    TargetLegality,
-)
-from kip848_client.simulation.heartbeat_checkers import HeartbeatRules
-from kip848_client.simulation.input_checkers import AssignorInputs, Limits, WatchedAssignors
-from kip848_client.simulation.install_questions import InstallQuestions
-from kip848_client.simulation.member_checkers import BoundedWork, LegalMoves, ListenerPairs, OneHeartbeat, ToldOwnership
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observer, Observers
-from kip848_client.simulation.offset_walk import OffsetWalk
-from kip848_client.simulation.pattern_checkers import Refreshes, Resolutions
-from kip848_client.simulation.prompt_checkers import AwaitedLeave, NoEpochOutside, ToldAssignors
-from kip848_client.simulation.questions import Questions
-from kip848_client.simulation.reading_checkers import ExclusiveReading, NoRecordLost
-from kip848_client.simulation.reconcile_checkers import HeartbeatSteps
+from kip848_client.simulation.observer import Observer, Observers, Scene, Watch
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.refusals import Refusals
-from kip848_client.simulation.request_checkers import KnownCoordinator, RetryPace, ToldOutcomes
-from kip848_client.simulation.round_walk import RoundWalk
-from kip848_client.simulation.saying_checkers import CountedWishes
 from kip848_client.simulation.scenario import Behaviour, Scenario
-from kip848_client.simulation.setting_checkers import Settings
-from kip848_client.simulation.timer_checkers import RunningTimers
+from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.user_assignor import OFFERED, offered
-from kip848_client.simulation.wish_questions import WishQuestions
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
+from kip848_client.wire.schema import Request, Response
 
 GROUP: Final = "simulated"
 _RACKS: Final = (None, "rack-1", "rack-2")
 _MATCHING_MS: Final = (1, 1, 20, 150)
-"""How long patterns are matched; a cluster may have very many topics."""
-_ASK_EVERY: Final = 3
-"""Of the changes of a group, those after which the coordinator is asked a question, in a run with probes."""
+"""How long patterns are matched, in a run with probes; a cluster may have very many topics."""
 _INTERVALS_MS: Final = (0, 0, 150)
 """Between two targets of a group, in a run with probes."""
 _CLOCK_START_MS_MAX: Final = 3_600_000
@@ -76,6 +43,7 @@ class Stage:
     """All that takes part in one run.
 
     Args:
+        watch: make the observers of the run.
         user_code: makes a user's listener for a consumer's name.
     """
 
@@ -84,6 +52,7 @@ class Stage:
         scenario: Scenario,
         *,
         seed: int,
+        watch: Sequence[Watch] = (),
         user_code: Callable[[str], UserCode] | None = None,
         keep_history: bool = True,
     ) -> None:
@@ -93,7 +62,6 @@ class Stage:
         self.healed = False
         self.healed_ms = 0
         self._rng = self.world.random("stage")
-        self._watched: Final = WatchedAssignors(self.world)
         self.probing: Final = bool(scenario.probes) and self.world.random("probes").random() < scenario.probes
         self._user_code = user_code
         self._config = config = CoordinatorConfig(
@@ -109,7 +77,7 @@ class Stage:
             replication_ms=scenario.replication_ms,
             purity=scenario.purity,
             compaction=scenario.compaction,
-            assignors=self._watched.by_name if self.probing else SERVER_ASSIGNORS,
+            told=self.probing,
         )
         self.world.history.topic_names = self.cluster.topics.names
         if self.probing:
@@ -123,94 +91,28 @@ class Stage:
         self._readers: Final[dict[TopicPartition, dict[ApplicationLoop, None]]] = {}
         self._number = 0
         self.mirror: Final = Mirror(self.cluster, GROUP)
-        self.rows: Final = NoRecordLost(self.cluster)
-        owners = SingleOwner(self.mirror)
-        self.observers: Final = Observers(
-            (
-                owners,
-                TargetLegality(self.cluster, self.mirror),
-                EpochOrder(self.cluster, self.mirror),
-                RevokeFirst(self.mirror),
-                GroupStates(self.mirror),
-                HeartbeatFencing(self.cluster, self.mirror, owners, self.coverage, max_size=scenario.group_max_size),
-                Durability(self.cluster),
-                OffsetFencing(self.cluster, self.mirror),
-                ExclusiveReading(self.world, self.cluster, self.mirror, lambda: self.consumers),
-                ListenerPairs(),
-                ToldOwnership(),
-                OneHeartbeat(),
-                HeartbeatRules(),
-                RetryPace(),
-                KnownCoordinator(),
-                ToldOutcomes(self.cluster.topics),
-                LegalMoves(),
-                NoEpochOutside(),
-                AwaitedLeave(),
-                BoundedWork(lambda: self.consumers),
-                self.rows,
-                Removals(
-                    self.cluster, self.mirror, self.world, session_ms=scenario.session_timeout_ms - SESSION_CHANGE_MS
-                ),
-                OwnAssertions(self.cluster),
-                InstalledTargets(self.mirror),
-                HeartbeatAnswers(self.cluster, self.mirror),
-                CountedWishes(self.cluster, self.mirror, interval_ms=scenario.heartbeat_interval_ms),
-                *self._of_assignors(),
-                ToldFacts(self.cluster, self.mirror),
-                *self._probes(),
-            ),
-            cluster=self.cluster,
-            mirror=self.mirror,
+        self.handed_out: Final = HandedOut(self.cluster.topics)
+        scene = Scene(
+            self.world,
+            self.cluster,
+            self.mirror,
+            scenario,
+            config,
+            self.handed_out,
+            lambda: self.consumers,
+            self.probing,
         )
+        made = [observer for make in watch for observer in make(scene)]
+        counts = _Counts(self.coverage, self.handed_out, self.mirror)
+        self.observers: Final = Observers([*made, counts], cluster=self.cluster, mirror=self.mirror)
         self.cluster.on_served = self.observers.served
         self.cluster.on_loaded = self.observers.loaded
+        self.cluster.on_assigning = self.observers.assignor_runs
+        self.cluster.on_resolving = self.observers.patterns_matched
         self.cluster.on_node_down = self._node_down
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
         self.world.after_step = self.observers.after_step
-
-    def _of_assignors(self) -> list[Observer]:
-        """Those that only look at members with assignors."""
-        if not self.scenario.assignors:
-            return []
-        told = ToldTargets(self.cluster.topics, lag_ms=self.scenario.metadata_lag_ms)
-        asked = AskedMembers(self.cluster, self.mirror, waits=self._config.consumer_assignment_interval_ms > 0)
-        return [asked, RoundRequests(), told, ToldAssignors()]
-
-    def _probes(self) -> list[Observer]:
-        """Those that ask what must change nothing, in a part of the runs."""
-        if not self.probing:
-            return []
-        max_size = self.scenario.group_max_size
-        refresh_ms = self._config.consumer_regex_refresh_interval_ms
-        rest_ms = self._config.consumer_regex_refresh_min_interval_ms
-        return [
-            AssignorInputs(self.world, self.cluster, self.mirror, self._watched, self._config),
-            AccountedTopics(self.cluster, self.mirror, self._config),
-            HeartbeatSteps(self.cluster, self.mirror),
-            DamagedLogs(self.cluster, self.mirror, self._config),
-            CountedMembers(self.world, self.cluster, self._config, group_id=GROUP),
-            RunningTimers(self.world, self.cluster, self.mirror, session_ms=self.scenario.session_timeout_ms),
-            Resolutions(
-                self.world,
-                self.cluster,
-                self.mirror,
-                refresh_ms=refresh_ms,
-                rest_ms=rest_ms,
-                settle_ms=3 * self.scenario.heartbeat_interval_ms,
-            ),
-            Questions(self.world, self.cluster, self.mirror, max_size=max_size, every=_ASK_EVERY),
-            WishQuestions(
-                self.world, self.cluster, self.mirror, assignors=self._config.consumer_assignors, every=_ASK_EVERY
-            ),
-            InstallQuestions(self.world, self.cluster, self.mirror, bytes_max=self._config.client_assignors_bytes_max),
-            Settings(self.world, self.cluster, self._config),
-            Limits(self.world, self.cluster, self.mirror, self._config),
-            Refreshes(self.cluster, self.mirror, self._config),
-            RoundWalk(self.world, self.cluster, self.mirror, self._config),
-            OffsetWalk(self.world, self.cluster, self.mirror, self._config),
-            ForeignWalk(self.world, self.cluster, self.mirror, self._config),
-        ]
 
     # -------------------------------------------------------------------------------------------------------- consumers
 
@@ -263,7 +165,8 @@ class Stage:
             close_ms=2 * scenario.session_timeout_ms,
             metadata_lag_ms=scenario.metadata_lag_ms,
             user_code=None if self._user_code is None else self._user_code(name),
-            probing=self.probing,
+            offers=self.world.random(f"offers {name}") if self.probing and config.client_assignors else None,
+            hasty=self.world.random(f"wakeups {name}") if self.probing else None,
         )
         self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
         details = {} if instance_id is None else {"instance_id": instance_id}
@@ -371,7 +274,7 @@ class Stage:
         group = self.mirror.group
         if group is None or read != wanted:
             return False
-        return self.rows.complete and all(partition.topic in group.subscribed_topics for partition in wanted)
+        return self.handed_out.complete and all(partition.topic in group.subscribed_topics for partition in wanted)
 
     def picture(self) -> str:
         """What everybody does, in one line."""
@@ -383,3 +286,20 @@ class Stage:
         )
         held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
         return f"group {state} {held}; {members}"
+
+
+class _Counts(Observer):
+    """What a report counts. The last of all observers: they are told of records that are not counted yet."""
+
+    def __init__(self, coverage: Coverage, handed_out: HandedOut, mirror: Mirror) -> None:
+        self._coverage = coverage
+        self._handed_out = handed_out
+        self._mirror = mirror
+
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+        """Records reached an application."""
+        self._handed_out.add(partition, offsets)
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """The coordinator answered in a state of its group."""
+        self._coverage.served(self._mirror.group, request, response)

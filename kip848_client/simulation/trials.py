@@ -8,13 +8,11 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from kip848_client.simulation.consumer import SimulatedConsumer
+from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import fail
-
-if TYPE_CHECKING:
-    from kip848_client.simulation.stage import Stage
 
 _QUIET_INTERVALS: Final = 4
 

@@ -10,7 +10,7 @@ Does not own: what the member makes of it (`member.assignor_round`).
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.spread import spread_by_weight
@@ -27,13 +27,11 @@ from kip848_client.member.assignor_events import (
 from kip848_client.member.assignor_values import advertised, compute
 from kip848_client.member.events import MemberEvent
 from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
-
-if TYPE_CHECKING:
-    from kip848_client.simulation.consumer import SimulatedConsumer
 
 _WEIGHT_MAX: Final = 3
 
@@ -109,7 +107,7 @@ _MISCHIEF: Final = ("raises", "forgets", "reports", "hands in nonsense", "hangs"
 class UserAssignor:
     """Makes the calls that one member asks for, one at a time, each some time later."""
 
-    def __init__(self, consumer: SimulatedConsumer, *, observer: Observer, offers: random.Random | None) -> None:
+    def __init__(self, consumer: Process, *, observer: Observer, offers: random.Random | None) -> None:
         self._consumer = consumer
         self._observer = observer
         self.listens = bool(consumer.config.client_assignors)
@@ -166,7 +164,7 @@ class UserAssignor:
 
     @property
     def _behaviour(self) -> Behaviour:
-        return self._consumer.application.behaviour
+        return self._consumer.behaviour
 
     def _return(self, effect: AssignorCall, mischief: str | None) -> None:
         self._busy = False

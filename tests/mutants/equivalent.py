@@ -1,7 +1,6 @@
 """Generated mutants that are left out, each with the reason: nothing that a member or a coordinator does can show them.
 
-A name is looked up as `generated` gives it; a test demands that every one still exists. Whole functions and statements
-that only tell people something are left out by `only_tells`.
+A name is looked up as `generated` gives it. A name that the code no longer has is harmless; remove it when you see it.
 """
 
 from __future__ import annotations
@@ -372,33 +371,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     ),
 }
 """Name of the mutant -> why it behaves as the original does."""
-
-SURVIVORS: Final[Mapping[str, str]] = {
-    "member/positions Positions._retry: max((slot.backoff for slot in slots), key=attrgetter('failures')) => "
-    "min((slot.backoff for slot in slots), key=attrgetter('failures'))": (
-        "partitions that failed differently often, looked up together, are looked up again sooner: no rule says when"
-    ),
-    "member/reconciler Reconciler._prune_names: {topic_id for topic_id, _ in self.target.partitions} | "
-    "{item.topic_id for item in self._context.owned} => {topic_id for topic_id, _ in self.target.partitions} & "
-    "{item.topic_id for item in self._context.owned}": (
-        "a name that is not in use yet is forgotten, and asked for once more: no rule says that it must be kept"
-    ),
-    "member/assignor_round AssignorRound._drop_stale: current.incarnation != context.incarnation or context.phase "
-    "not in _MEMBER => current.incarnation != context.incarnation and context.phase not in _MEMBER": (
-        "a round of an earlier life is kept if the member joined again within one step: hardly ever played"
-    ),
-    "member/assignor_round AssignorRound._call_next: "
-    "self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms => nothing": (
-        "metadata() is asked for at another moment: nothing looks at when, while no heartbeat lacks it"
-    ),
-    "member/leaving Leaving.left: self._heartbeats.restart(removals=0) => nothing": (
-        "what was said is forgotten with the next join as well, and nothing is said before"
-    ),
-    "member/reconciler Reconciler.cancel: self._commits.cancel_before_revocation() => nothing": (
-        "the commit before a revocation outlives its run: nothing looks at whether it is still sent"
-    ),
-}
-"""Name of a mutant that nobody notices, and that is counted as such -> why that is so."""
 
 TELLING: Final[Mapping[str, str]] = {
     "member/statistics": "counts and times for metrics; nothing is decided by them",

@@ -286,7 +286,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Context, "lose_link", lambda self, link: None)
 
 
-@mutant("a member that can send nothing does not sleep (KAFKA-20426)", "hang")
+@mutant("a member that can send nothing does not sleep (KAFKA-20426)", "C9", "hang")
 def _(patch: Patch) -> None:
     original = Membership.deadline_ms
 

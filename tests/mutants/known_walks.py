@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.coordinator import client_assignors, current_assignment, install_assignment, offset_commit
+from kip848_client.coordinator import (
+    client_assignment,
+    client_assignors,
+    current_assignment,
+    install_assignment,
+    offset_commit,
+)
 from kip848_client.coordinator.client_assignors import Choice
-from kip848_client.coordinator.membership import FoundMember
 from kip848_client.member.assignor_calls import AssignorCalls
 from tests.mutants.registry import Patch, mutant
 
@@ -24,7 +29,12 @@ def _(patch: Patch) -> None:
 
 @mutant("a static member that is back counts with the assignors of its former self, too", "S10", probes=True)
 def _(patch: Patch) -> None:
-    patch.setattr(FoundMember, "replaced_id", None)
+    honest = client_assignors.offers_after
+
+    def with_former_self(*arguments: Any, **options: Any) -> Any:
+        return honest(*arguments, **options | {"gone": frozenset()})
+
+    patch.setattr(client_assignment, "offers_after", with_former_self)
 
 
 @mutant("a member that gave up one of several topics has given up all", "S4", "S5", probes=True)

@@ -6,7 +6,6 @@ No file is written: a finder on `sys.meta_path` compiles the tree that it was gi
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -17,8 +16,6 @@ from types import CodeType, ModuleType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGE: Final = ROOT / "kip848_client"
-CACHE: Final = ROOT / ".cache" / "mutants"
 TARGETS: Final = ("kip848_client.member", "kip848_client.coordinator")
 
 Change = Callable[[str, ast.Module], ast.Module]
@@ -45,46 +42,25 @@ def short(module: str) -> str:
     return module.removeprefix("kip848_client.").replace(".", "/")
 
 
-def digest_of_sources() -> str:
-    """Digest of everything that decides how a play goes, and which plays there are."""
-    found = hashlib.sha256()
-    for path in [*sorted(PACKAGE.rglob("*.py")), Path(__file__).with_name("plays.py")]:
-        found.update(path.relative_to(ROOT).as_posix().encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
-
-
 class _Loader(SourceFileLoader):
-    def __init__(self, fullname: str, path: str, change: Change, names: dict[str, object]) -> None:
+    def __init__(self, fullname: str, path: str, change: Change) -> None:
         super().__init__(fullname, path)
         self._change = change
-        self._names = names
 
     def get_code(self, fullname: str) -> CodeType:
         tree = self._change(fullname, ast.parse(Path(self.path).read_bytes(), self.path))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
-    def exec_module(self, module: ModuleType) -> None:
-        vars(module).update(self._names)
-        super().exec_module(module)
-
 
 class ChangedModules(MetaPathFinder):
-    """Imports the modules *names* as *change* makes them.
+    """Imports the modules *names* as *change* makes them."""
 
-    Args:
-        given: module name -> variables that it finds when it runs.
-    """
-
-    def __init__(
-        self, names: Sequence[str], change: Change, *, given: dict[str, dict[str, object]] | None = None
-    ) -> None:
+    def __init__(self, names: Sequence[str], change: Change) -> None:
         early = [name for name in names if name in sys.modules]
         if early:
             raise RuntimeError(f"{early} were imported already; a changed module must come first")
         self._names = frozenset(names)
         self._change = change
-        self._given = given or {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -93,5 +69,5 @@ class ChangedModules(MetaPathFinder):
         if fullname not in self._names:
             return None
         file = str(path_of(fullname))
-        loader = _Loader(fullname, file, self._change, self._given.get(fullname, {}))
+        loader = _Loader(fullname, file, self._change)
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections import Counter
 
 import pytest
 
-from tests.mutants import document
-from tests.mutants.equivalent import EQUIVALENT, SURVIVORS, TELLING
+from tests.mutants.__main__ import result
 from tests.mutants.generated import Mutation, every_mutation, mutate, mutations, sample
 from tests.mutants.known import MUTANTS
-from tests.mutants.plays import plays
-from tests.mutants.reach import reach
-from tests.mutants.runner import Mutant, Outcome, Targets, generated_mutants, try_one
-from tests.mutants.sources import path_of, short
-from tests.mutants.worker import Verdict
+from tests.mutants.runner import Outcome, targets, try_one
+from tests.mutants.sources import path_of
 
 HEARTBEAT = "kip848_client.member.heartbeat"
 
@@ -26,14 +23,14 @@ def everything() -> list[Mutation]:
 
 
 def test_every_change_has_a_name_of_its_own(everything: list[Mutation]) -> None:
-    """Otherwise a survivor in the report could not be looked up, nor an equivalent one be left out."""
+    """Otherwise a missed one in the result could not be looked up, nor an equivalent one be left out."""
     names = Counter(mutation.name for mutation in everything)
     assert len(everything) > 2_000
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_a_change_changes_what_its_name_says() -> None:
-    """The report would blame the wrong line."""
+    """The result would blame the wrong line."""
     module = "kip848_client.member.backoff"
     tree = ast.parse(path_of(module).read_bytes())
     before = ast.unparse(tree)
@@ -51,19 +48,19 @@ def test_every_change_of_a_module_makes_code_that_compiles() -> None:
         compile(ast.fix_missing_locations(changed), "backoff.py", "exec")  # raises if it cannot
 
 
-def test_the_sample_stays_when_lines_move(everything: list[Mutation]) -> None:
-    """A run after a small change to the code can be compared with the one before."""
+def test_one_seed_draws_one_sample_and_another_seed_another(everything: list[Mutation]) -> None:
+    """A missed mutant is tried again with the seed of its sample; a new sample shows what nobody has looked at."""
     chosen = sample(everything, count=50, seed=3)
-    without_one = [mutation for mutation in everything if mutation is not chosen[0]]
-    assert len(set(sample(without_one, count=50, seed=3)) & set(chosen)) == 49
+    assert sample(everything, count=50, seed=3) == chosen
+    assert len(set(sample(everything, count=50, seed=4)) & set(chosen)) < 10
 
 
-def test_what_is_left_out_is_still_there(everything: list[Mutation]) -> None:
-    """The lists of equivalent mutants and of explained survivors follow the code."""
-    names = {mutation.name for mutation in everything}
-    assert sorted((EQUIVALENT.keys() | SURVIVORS.keys()) - names) == []
-    places = {mutation.name.split(": ", 1)[0] for mutation in everything}
-    assert sorted(TELLING.keys() - places - {short(mutation.module) for mutation in everything}) == []
+def test_changes_that_change_no_decision_are_not_drawn(everything: list[Mutation]) -> None:
+    """They would count as missed, and no test can notice them."""
+    drawn = targets(everything, count=len(everything), seed=1)
+    assert drawn.left_out > 100
+    assert len(drawn.chosen) == drawn.every - drawn.left_out
+    assert not any(mutation.module == "kip848_client.member.statistics" for mutation in drawn.chosen)
 
 
 def test_bugs_of_the_list_have_names_of_their_own() -> None:
@@ -75,57 +72,27 @@ def test_bugs_of_the_list_have_names_of_their_own() -> None:
 def test_a_deleted_statement_is_noticed_by_the_simulation() -> None:
     """A member for which an answer never ends its heartbeat sends no other: its session ends, and the group tells."""
     mutation = next(one for one in mutations(HEARTBEAT) if " Heartbeats.ended: " in one.name)
-    outcome = try_one(Mutant(mutation.name, HEARTBEAT, mutation.kind, range(5)), plays(5))
-    assert outcome.caught, outcome.verdict
-    assert outcome.verdict.command.startswith("kip848 simulate --scenario mixed --seed ")
+    outcome = try_one(mutation, play_count=5)
+    assert outcome.caught
+    assert outcome.by_simulation, outcome
 
 
 @pytest.mark.slow
-def test_a_change_that_changes_nothing_survives() -> None:
-    """What counts rebalances for metrics decides nothing; a runner that calls it caught would call anything caught."""
-    module = "kip848_client.member.statistics"
-    mutation = next(
-        one for one in mutations(module) if one.name.startswith("member/statistics Statistics.moved: self.")
-    )
-    outcome = try_one(Mutant(mutation.name, module, mutation.kind, range(3)), plays(3))
-    assert not outcome.caught, outcome.verdict
-    assert outcome.verdict.played == 3
+def test_a_change_that_plays_do_not_notice_is_noticed_by_the_unit_tests() -> None:
+    """Without any play only they are left, and the changed module must be the one that they import."""
+    mutation = next(one for one in mutations(HEARTBEAT) if " Heartbeats.ended: " in one.name)
+    outcome = try_one(mutation, play_count=0)
+    assert outcome.caught_by.startswith("tests/"), outcome
+    assert not outcome.by_simulation
 
 
-@pytest.mark.slow
-def test_a_bug_of_the_list_is_put_in_by_its_name() -> None:
-    """Such as the rebalance timeout that is never sent."""
-    known = next(mutant for mutant in MUTANTS if "Dekaf" in mutant.name)
-    outcome = try_one(Mutant(known.name, "", "known", range(3), known.killed_by), plays(3))
-    assert outcome.as_expected, outcome.verdict
-
-
-@pytest.mark.slow
-def test_targets_are_statements_that_plays_execute(everything: list[Mutation]) -> None:
-    """A mutant in what no play reaches would survive and say nothing about the checkers."""
-    found = reach(1, keep=False)
-    targets = generated_mutants(everything, found, play_count=1, count=10, seed=1)
-    assert len(targets.chosen) == 10
-    assert all(mutant.plays for mutant in targets.chosen)
-    assert targets.reachable < targets.all
-    describing = [mutation for mutation in everything if short(mutation.module) == "coordinator/describe"]
-    assert describing
-    assert not any(found.plays_of(mutation) for mutation in describing)
-
-
-def test_the_document_names_survivors_and_counts() -> None:
-    """It is what a reader of docs/mutants.md goes by."""
-    caught = Mutant("member/a f: x < y => x <= y", "m", "comparison", [0])
-    alive = Mutant("member/b g: h() => nothing", "m", "deleted statement", [0])
-    known = Mutant("somebody forgets", "", "known", [0], frozenset({"S1"}))
-    verdicts = [Verdict("C4", "two at once", 6, "", 7, 0.1), Verdict("", "", 9, "", 10, 0.1)]
-    generated = [Outcome(one, verdict) for one, verdict in zip((caught, alive), verdicts, strict=True)]
-    listed = [Outcome(known, Verdict("S1", "", 0, "", 1, 0.1))]
-    text = document.render(
-        listed, generated, Targets(9, 5, {"left": "says nothing"}, [caught, alive]), seed=1, plays=10
-    )
-    assert "1 of 1 bugs of the list, 1 of 2 generated mutants (50.0 %)" in text
-    assert "| somebody forgets | S1 | 1 |" in text
-    assert "| `member/a f: x < y => x <= y` | C4 | 7 |" in text
-    assert "- `member/b g: h() => nothing`: not explained yet" in text
-    assert "- `left`: says nothing" in text
+def test_the_result_has_the_seed_and_names_what_was_missed(everything: list[Mutation]) -> None:
+    """Whoever answers a missed mutant tries it again by its name, or the sample by its seed."""
+    names = [mutation.name for mutation in everything[:2]]
+    tried = [
+        Outcome(name=names[0], kind="comparison", caught_by="C4", message="two at once", play=7, cpu_s=0.1),
+        Outcome(name=names[1], kind="comparison", caught_by="", message="", play=0, cpu_s=0.1),
+    ]
+    found = json.loads(result(tried, targets(everything, count=2, seed=5), seed=5, seconds=1.0))
+    assert (found["seed"], found["tried"], found["caught"], found["caught_by_simulation"]) == (5, 2, 1, 1)
+    assert found["missed"] == [names[1]]

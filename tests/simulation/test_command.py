@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from kip848_client.cli import main
 from kip848_client.cli.simulate import add_arguments
 from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.simulation import Report, run, scenario_of
+from kip848_client.model import TopicIdPartition
+from kip848_client.simulation import Observer, Process, Report, Scene, fail, run, scenario_of
 from kip848_client.simulation.plan import plan_of
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change
 from kip848_client.simulation.shrink import shrink
@@ -233,3 +234,39 @@ def test_a_run_with_changed_ranges_is_played_again_to_the_letter() -> None:
     report = run(change(CHURN, changes), seed=5)
     again = run(scenario_of("churn", seed=5, changes=_changes(report.replay_command)), seed=5)
     assert again.digest == report.digest
+
+
+class SmallPolls(Observer):
+    """A checker of a user's own: one that breaks soon."""
+
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+        """Break the run."""
+        fail("mine", f"{consumer.name} was handed {len(offsets)} records")
+
+
+def small_polls(scene: Scene) -> list[Observer]:
+    """As --watch takes it."""
+    assert scene.scenario.name == "churn"
+    return [SmallPolls()]
+
+
+WATCH = ("--watch", f"{__name__}:small_polls")
+
+
+def test_a_checker_of_ones_own_takes_part(capsys: pytest.CaptureFixture[str]) -> None:
+    """A user's invariants are checked in the same runs, and the command that plays one again brings them along."""
+    assert main(["simulate", *SHORT, "--seed", "1", *WATCH]) == 1
+    told = capsys.readouterr().out
+    assert "BROKEN" in told
+    assert "mine: consumer-" in told
+    assert " ".join(WATCH) in told
+    assert main(["simulate", *SHORT, "--seeds", "1:3", "--jobs", "1", "--json", *WATCH]) == 1
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    assert [failure["violation"]["invariant"] for failure in failures] == ["mine", "mine"]
+
+
+@pytest.mark.parametrize("name", ["no_such_module:checkers", f"{__name__}:no_such_function", "nothing"])
+def test_a_checker_that_is_not_there_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A typing error is no traceback."""
+    assert main(["simulate", *SHORT, "--watch", name]) == 1
+    assert f"--watch {name!r}: give module:function" in capsys.readouterr().err

@@ -14,11 +14,13 @@ from kip848_client.member.membership import Membership
 from kip848_client.member.reconciler import Reconciler, Run
 from kip848_client.model import TopicPartition
 from kip848_client.simulation import MIXED, run
-from kip848_client.simulation.member_checkers import LegalMoves, ListenerPairs, OneHeartbeat
+from kip848_client.simulation.checkers import every_checker
+from kip848_client.simulation.checkers.heartbeats import OneHeartbeat
+from kip848_client.simulation.checkers.listeners import LegalMoves, ListenerPairs
+from kip848_client.simulation.checkers.reading import ExclusiveReading
 from kip848_client.simulation.mirror import Change, Partitions
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.play import _Play
-from kip848_client.simulation.reading_checkers import ExclusiveReading
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import InvariantViolation
@@ -88,7 +90,7 @@ class Scene:
     """A group at rest, and the checker."""
 
     def __init__(self) -> None:
-        self.stage = Stage(QUIET, seed=1, keep_history=False)
+        self.stage = Stage(QUIET, seed=1, watch=[every_checker], keep_history=False)
         _Play(self.stage).safety()
         self.consumer = next(one for one in self.stage.living() if one.view.member_id == MEMBER)
         self.checker = ExclusiveReading(

@@ -16,6 +16,7 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.simulation import MIXED, SCENARIOS, run, scenario_of
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.statistics import FAULTS
+from tests.simulation.probes import play
 
 SEEDS: Final = range(1_000, 1_002)
 MIXED_SEEDS: Final = range(1_000, 1_100)
@@ -32,21 +33,21 @@ def kept_seeds() -> list[tuple[str, int, tuple[str, ...]]]:
 def test_no_invariant_breaks_and_the_group_recovers(scenario: str) -> None:
     """A few seeds on every change; `kip848 simulate --seeds` plays thousands."""
     for seed in SEEDS:
-        report = run(SCENARIOS[scenario], seed=seed)
+        report = play(SCENARIOS[scenario], seed=seed)
         assert report.violation is None, f"{report.violation}\n{report.replay_command}"
 
 
 def test_no_invariant_breaks_in_scenarios_that_seeds_draw() -> None:
     """A hundred of the fifty thousand that `make simulate` plays."""
     for seed in MIXED_SEEDS:
-        report = run(MIXED, seed=seed)
+        report = play(MIXED, seed=seed)
         assert report.violation is None, f"{report.violation}\n{report.replay_command}"
 
 
 @pytest.mark.parametrize(("scenario", "seed", "changes"), kept_seeds())
 def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int, changes: tuple[str, ...]) -> None:
     """Seeds that once broke an invariant; seeds.txt says why each is kept."""
-    report = run(scenario_of(scenario, seed=seed, changes=changes), seed=seed)
+    report = play(scenario_of(scenario, seed=seed, changes=changes), seed=seed)
     assert report.violation is None, f"{report.violation}\n{report.replay_command}"
 
 
@@ -59,7 +60,7 @@ def test_what_is_seldom_is_played_on_demand() -> None:
     changes = ("probes=1", "trials=0", "statics=0.5", "behaviour.asks=0.3", "no_reset=0.5", "held_instances=0.6")
     reached: Counter[str] = Counter()
     for seed in range(25):
-        report = run(scenario_of("mixed", seed=seed, changes=changes), seed=seed, keep_history=False)
+        report = play(scenario_of("mixed", seed=seed, changes=changes), seed=seed, keep_history=False)
         assert report.violation is None, f"{report.violation}\n{report.replay_command}"
         reached.update(what for _, what, _ in report.member_cells)
         reached.update(f"{what} {code}" for _, what, code in report.member_cells if what == "heartbeat")

@@ -9,11 +9,12 @@ import pytest
 
 from kip848_client.coordinator.group_member import ClientAssignor
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation import run, scenario_of
-from kip848_client.simulation.foreign_walk import _Walk as Foreign
-from kip848_client.simulation.offset_walk import _Walk as Offsets
-from kip848_client.simulation.round_model import Asked, ask, runners
-from kip848_client.simulation.round_walk import _Walk as Rounds
+from kip848_client.simulation import scenario_of
+from kip848_client.simulation.checkers.round_model import Asked, ask, runners
+from tests.simulation.probes import play
+from tests.simulation.probes.foreign_walk import _Walk as Foreign
+from tests.simulation.probes.offset_walk import _Walk as Offsets
+from tests.simulation.probes.round_walk import _Walk as Rounds
 
 SEEDS: Final = range(8)
 
@@ -63,7 +64,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, walk: type[Any]) -> Counter[tuple[s
 
     monkeypatch.setattr(walk, "_ask", ask_and_count)
     for seed in SEEDS:
-        assert run(scenario_of("mixed", seed=seed, changes=["probes=1"]), seed=seed).violation is None
+        assert play(scenario_of("mixed", seed=seed, changes=["probes=1"]), seed=seed).violation is None
     return counts
 
 

@@ -22,10 +22,10 @@ from kip848_client.coordinator.group_member import (
     MemberState,
     PartitionEpochs,
 )
+from kip848_client.simulation.checkers.round_model import offers_of, runners
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import IdPartition, Mirror, Partitions
 from kip848_client.simulation.observer import Observer, about
-from kip848_client.simulation.round_model import offers_of, runners
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

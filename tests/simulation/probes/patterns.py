@@ -1,6 +1,6 @@
 """Patterns: when the coordinator matches them, against what, and what comes of it (S2, S3, S6, S12).
 
-Does not own: what the assignors make of the topics (`input_checkers`).
+Does not own: what the assignors make of the topics (`inputs`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kip848_client.coordinator.topics import TopicInfo
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror, Seen
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.questions import join
-from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionValue
+from tests.simulation.probes.questions import join
+from tests.simulation.probes.reader import coordinator_reading
 
 _STRANGER: Final = "one with a pattern"
 
@@ -59,7 +59,6 @@ class Resolutions(Observer):
         self._matched = -1
         """Life of the coordinator in which patterns were matched last."""
         self._matching_until_ms = 0
-        cluster.on_resolving = self._resolving
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare wishes."""
@@ -134,7 +133,7 @@ class Resolutions(Observer):
             if found.topics != (wanted := {name for name in names if re.fullmatch(regex, name)}):
                 fail("L10" if old else "S6", f"{regex!r} matched {sorted(found.topics)}, and there are {wanted}")
 
-    def _resolving(self, task: ResolveRegexes) -> None:
+    def patterns_matched(self, task: ResolveRegexes) -> None:
         self._matched = self._cluster.loads
         group = self._mirror.group
         same_life, self._loads = self._loads == self._cluster.loads, self._cluster.loads

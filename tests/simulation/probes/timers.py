@@ -1,7 +1,7 @@
 """For whom time runs at the coordinator, and until when: L2, L3 and S10, told by its timers before they are due.
 
-What a timer leads to when it is due is in `group_checkers` (L3, S7) and `trials` (L2). Does not own: who is asked for a
-target (`answer_checkers`).
+What a timer leads to when it is due is in `checkers.fencing` (L3, S7) and `trials` (L2). Does not own: who is asked
+for a target (`checkers.assignors`).
 """
 
 from __future__ import annotations

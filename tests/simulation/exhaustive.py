@@ -5,16 +5,22 @@ returns, who polls, what is lost. The cores cannot be copied in the middle of a 
 methods), so a state is reached again by doing again what led to it; two paths that lead to the same state are walked
 once. Lookups (coordinator, names, offsets) are answered at once, and a state is compared without its clocks.
 
-Does not own: what is drawn from seeds (`play`).
+::
+
+    python -m tests.simulation.exhaustive --depth 8 --faults 2
+
+Does not own: what is drawn from seeds (`kip848_client.simulation`).
 
 Source: the scope is that of the model checking of KIP-848 in TLA+ (Vanlightly): small, and complete within its bound.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -405,3 +411,25 @@ def _member_key(member: Member) -> tuple[object, ...]:
         context.link is None,
         member.view().poll_wanted,
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Walk, print, and return the exit status: 1 if an invariant broke."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.exhaustive", description=__doc__)
+    parser.add_argument("--depth", metavar="N", type=int, default=8, help="steps of a path (8)")
+    parser.add_argument("--faults", metavar="N", type=int, default=2, help="faults in a path (2)")
+    asked = parser.parse_args(arguments)
+    if asked.depth < 1 or asked.faults < 0:
+        parser.error("a depth from 1 on, and no negative number of faults")
+    found = explore(depth=asked.depth, faults=asked.faults)
+    if found.violation is not None:
+        steps = "\n".join(f"{number:3}. {what} ({which})" for number, (what, which) in enumerate(found.path, 1))
+        print(f"BROKEN: {found.violation}\nafter {len(found.path)} steps:\n{steps}")
+        return 1
+    walked = f"{found.states:,} states by {found.steps:,} steps, every path of {found.depth} steps"
+    print(f"two members, two partitions, up to {asked.faults} faults: {walked}; every invariant held")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,4 @@
-"""What a member asks besides its heartbeats, and what it makes of the answers: pace, commits, names. C8.
-
-Does not own: heartbeats (`heartbeat_checkers`), that requests stay few (`member_checkers`).
-"""
+"""What a member asks besides its heartbeats, and what it makes of the answers: pace, commits, names. C8."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from kip848_client.errors import BrokerError, ConnectionLostError, FencedError, 
 from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, OffsetsFetched, StateChanged
 from kip848_client.member.states import Phase
 from kip848_client.model import TopicIdPartition, TopicPartition
-from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.heartbeat_checkers import least_backoff_ms, most_backoff_ms
+from kip848_client.simulation.checkers.heartbeats import least_backoff_ms, most_backoff_ms
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.offset_questions import NOBODYS
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -59,7 +56,7 @@ class RetryPace(Observer):
         self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
 
     @about(FindCoordinatorRequest, OffsetFetchRequest)
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
         """Compare with the failure before."""
         pace, now_ms = self._paces[consumer.name], consumer.now_ms
         if isinstance(request, FindCoordinatorRequest):
@@ -75,7 +72,7 @@ class RetryPace(Observer):
             fail("C8", f"{consumer.name} {what} {allowed_ms - now_ms} ms before its back-off is over")
 
     @about(FindCoordinatorRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """Note what failed, and what works."""
         pace = self._paces[consumer.name]
         match response:
@@ -100,7 +97,7 @@ class RetryPace(Observer):
                 pass
 
     @about(FindCoordinatorRequest, OffsetFetchRequest)
-    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
         """It failed."""
         pace, until_ms = self._paces[consumer.name], consumer.now_ms + least_backoff_ms(consumer, 0)
         if isinstance(request, FindCoordinatorRequest):
@@ -110,7 +107,7 @@ class RetryPace(Observer):
         if pace.under_way.get(asked := _asked(request)) is request:
             pace.fetches[asked] = until_ms
 
-    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+    def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
         """Look when the member wants to be woken."""
         if effect.commit_id != AUTOMATIC_COMMIT_ID or not _passes(effect.error):
             return
@@ -119,17 +116,17 @@ class RetryPace(Observer):
         if in_sync and (deadline_ms is None or deadline_ms > consumer.now_ms + most_backoff_ms(consumer, 0)):
             fail("C8", f"{consumer.name}: an automatic commit failed with {effect.error!r}, and is put off")
 
-    def listener_begins(self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+    def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """Partitions come or go: whoever has them next knows nothing of earlier failures."""
         self._paces[consumer.name].forget()
 
     def listener_ended(
-        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
+        self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """As when it began: those that wait for it start afresh."""
         self._paces[consumer.name].forget()
 
-    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """As above."""
         self._paces[consumer.name].forget()
 
@@ -173,7 +170,7 @@ class ToldOutcomes(Observer):
         """Consumer -> the step in which the last committed offsets came, and these."""
 
     @about(OffsetCommitRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """Remember the codes of an answer, the topics of an assignment, or the offsets."""
         if isinstance(response, OffsetFetchResponse):
             self._offsets[consumer.name] = (
@@ -210,13 +207,13 @@ class ToldOutcomes(Observer):
         self._answer[consumer.name] = (consumer.world.steps, codes, in_order)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
         """Whoever joins has no assignment."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch == 0:
             self._assigned.pop(consumer.name, None)
 
-    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+    def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
         """Compare what is said with the answer of this step."""
         if not effect.offsets:
             return
@@ -233,7 +230,7 @@ class ToldOutcomes(Observer):
             if said and first not in said:
                 fail("C8", f"{consumer.name} is told {effect.error!r}, the first error was {first}")
 
-    def offsets_told(self, consumer: SimulatedConsumer, effect: OffsetsFetched) -> None:
+    def offsets_told(self, consumer: Process, effect: OffsetsFetched) -> None:
         """The same of committed offsets, for whoever asks for them."""
         step, offsets = self._offsets.get(consumer.name, (-1, {}))
         told = {partition: position.offset for partition, position in effect.offsets.items()}
@@ -244,7 +241,7 @@ class ToldOutcomes(Observer):
         if told != offsets:
             fail("C8", f"{consumer.name} is told {told}, and the coordinator said {offsets}")
 
-    def names_asked(self, consumer: SimulatedConsumer, topic_ids: frozenset[UUID]) -> None:
+    def names_asked(self, consumer: Process, topic_ids: frozenset[UUID]) -> None:
         """Only what is assigned needs a name."""
         strange = topic_ids - self._assigned.get(consumer.name, frozenset())
         if strange or not topic_ids:
@@ -281,7 +278,7 @@ class KnownCoordinator(Observer):
         self._passing: dict[str, int] = {}
         """Consumer -> the step in which a lookup failed with what passes by itself."""
 
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
         """Compare with what was heard of the coordinator."""
         name, link = consumer.name, consumer.network.link
         if isinstance(request, FindCoordinatorRequest):
@@ -290,7 +287,7 @@ class KnownCoordinator(Observer):
         elif link is not None and self._refused.get(name) is link:
             fail("C8", f"{name} goes on with a broker that is not the coordinator: {request}")
 
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """Note who says that it is no coordinator."""
         name = consumer.name
         if isinstance(response, FindCoordinatorResponse):
@@ -304,18 +301,18 @@ class KnownCoordinator(Observer):
             if isinstance(request, OffsetCommitRequest) and len(found) == 1:
                 self._heard[name] = (consumer.world.steps, next(iter(found)))
 
-    def commit_ended(self, consumer: SimulatedConsumer, effect: CommitDone) -> None:
+    def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
         """Somebody waited for that answer: it counts."""
         step, code = self._heard.get(consumer.name, (-1, 0))
         if step == consumer.world.steps and code in _codes_of(effect.error):
             self._refused[consumer.name] = consumer.network.link
 
-    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
         """A connection on which nothing comes back is as good as none."""
         if not isinstance(request, FindCoordinatorRequest):
             self._forgotten[consumer.name] = consumer.network.link
 
-    def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+    def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
         """Nobody needs to hear of what passes by itself, nor that the member was removed: it joins again."""
         if isinstance(error, FencedError):
             fail("C8", f"{consumer.name} is told {error!r}, and joins again")

@@ -12,29 +12,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.simulation.answer_checkers import HeartbeatAnswers
-from kip848_client.simulation.cluster import Cluster, compact
-from kip848_client.simulation.coverage import Coverage
-from kip848_client.simulation.derived_checkers import AccountedTopics, CountedMembers
-from kip848_client.simulation.fact_checkers import ToldFacts
-from kip848_client.simulation.fencing_checkers import HeartbeatFencing, OffsetFencing
-from kip848_client.simulation.group_checkers import (
+from kip848_client.simulation.checkers.answers import HeartbeatAnswers, ToldFacts
+from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
+from kip848_client.simulation.checkers.ownership import (
     Durability,
     EpochOrder,
     GroupStates,
     OwnAssertions,
-    Removals,
     RevokeFirst,
     SingleOwner,
     TargetLegality,
 )
-from kip848_client.simulation.input_checkers import AssignorInputs, WatchedAssignors
+from kip848_client.simulation.cluster import Cluster, compact
 from kip848_client.simulation.mirror import IdPartition, Mirror
 from kip848_client.simulation.observer import Observers
-from kip848_client.simulation.reconcile_checkers import HeartbeatSteps
-from kip848_client.simulation.timer_checkers import RunningTimers
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.walk import Walk
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -47,6 +39,11 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kip848_client.wire.schema import Request, Response
+from tests.simulation.probes.derived import AccountedTopics, CountedMembers
+from tests.simulation.probes.inputs import AssignorInputs
+from tests.simulation.probes.reconciling import HeartbeatSteps
+from tests.simulation.probes.timers import RunningTimers
+from tests.simulation.probes.walk import Walk
 
 _STEPS: Final = 60
 _MEMBERS_MAX: Final = 6
@@ -99,14 +96,13 @@ class _Walk:
         self._group_id = group_id
         self._world = world = World(seed * _ODD_SEED + 1, keep_history=False)
         self._rng = rng = world.random("foreign")
-        watched = WatchedAssignors(world)
         self._cluster = own = Cluster(
             world,
             config,
             replication_ms=rng.choice((0, 0, 50)),
             purity=0.1,
             compaction=0.5,
-            assignors=watched.by_name,
+            told=True,
         )
         own.topics.adopt(cluster.topics)
         own.log = compact(cluster.log)
@@ -123,14 +119,14 @@ class _Walk:
                 EpochOrder(own, mirror),
                 RevokeFirst(mirror),
                 GroupStates(mirror),
-                HeartbeatFencing(own, mirror, owners, Coverage(), max_size=_max_size(config)),
+                HeartbeatFencing(own, mirror, owners, max_size=_max_size(config)),
                 Durability(own),
                 OffsetFencing(own, mirror),
                 Removals(own, mirror, world, session_ms=session_ms),
                 OwnAssertions(own),
                 HeartbeatAnswers(own, mirror),
                 ToldFacts(own, mirror),
-                AssignorInputs(world, own, mirror, watched, config),
+                AssignorInputs(world, own, mirror, config),
                 AccountedTopics(own, mirror, config),
                 CountedMembers(world, own, config, group_id=group_id),
                 HeartbeatSteps(own, mirror),
@@ -141,6 +137,7 @@ class _Walk:
         )
         own.on_served = self._observers.served
         own.on_loaded = self._observers.loaded
+        own.on_assigning = self._observers.assignor_runs
         world.after_step = self._observers.after_step
         own.facts.clear()
         self._members: list[_Foreign] = []

@@ -1,23 +1,20 @@
-"""What must hold of the group as the coordinator counts it, after every step: S1 to S4, S6, S9 and L3.
+"""What the coordinator counts: owners, targets, epochs, states, and the log that leads to them. S1 to S4, S6 and S9.
 
-Each looks at what changed, never at the whole group. What the coordinator answers to whom is in `fencing_checkers`.
+Each checker looks at what changed in a step, never at the whole group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, Seen
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kip848_client.wire.schema import Request, Response
 
 _COMPARE_EVERY: Final = 8
 """Of the changes of a group, those after which the coordinator's own assertions are asked for."""
@@ -233,93 +230,6 @@ def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
             fail("S9", f"other offsets of {group_id}")
 
 
-class Removals(Observer):
-    """L3: who does not give up partitions within its rebalance timeout is removed, so that others get them.
-
-    S7: and nobody is removed but who leaves, is replaced, is silent for a session, or is late with that. Time starts
-    anew when the coordinator is loaded, because timers are not in the log; that of a rebalance with every new step.
-
-    Args:
-        session_ms: the shortest session that members may have been told.
-    """
-
-    def __init__(self, cluster: Cluster, mirror: Mirror, world: World, *, session_ms: int) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
-        self._world = world
-        self._session_ms = session_ms
-        self._since: dict[str, int] = {}
-        self._heard: dict[str, int] = {}
-        self._left: set[str] = set()
-        self._loads = 0
-        self._loaded_ms = 0
-        self._as_loaded: dict[str, object] = {}
-        """What the load found of every member."""
-
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Note when a heartbeat of a member was accepted, and who says that it leaves."""
-        if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
-            assert response.member_id is not None
-            if response.member_epoch == _LEFT:
-                self._left.add(response.member_id)
-            elif response.member_epoch > 0:
-                self._heard[response.member_id] = self._world.now_ms
-
-    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """Sessions start anew."""
-        self._loaded_ms = self._world.now_ms
-        self._heard.clear()
-        group = after.group(self._mirror.group_id)
-        self._as_loaded = {} if group is None else {name: member.current for name, member in group.members.items()}
-
-    def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at everybody who went, or has something to give up."""
-        if not self._cluster.up:
-            return  # nobody is there to remove anybody
-        now_ms = self._world.now_ms
-        if self._loads != self._mirror.loads:
-            self._loads = self._mirror.loads
-            # Timers were armed by the load, which may have been between two steps: faults end there. Or by this step.
-            self._since = {
-                member_id: self._loaded_ms if self._as_loaded.get(member_id) is seen.member.current else now_ms
-                for member_id, seen in self._mirror.members.items()
-                if seen.pending
-            }
-            changes = ()
-        for member_id, before, after in changes:
-            if after is None and before is not None:
-                self._check_removed(member_id, before)
-            if after is None or not after.pending:
-                self._since.pop(member_id, None)
-            elif before is None or before.member.current is not after.member.current:
-                self._since[member_id] = now_ms
-        self._left.clear()
-        for member_id, since_ms in self._since.items():
-            limit_ms = self._mirror.members[member_id].member.metadata.rebalance_timeout_ms
-            if now_ms - since_ms > limit_ms:
-                fail("L3", f"{member_id} gave nothing up, and stays for {now_ms - since_ms - limit_ms} ms more")
-
-    def _check_removed(self, member_id: str, seen: Seen) -> None:
-        metadata, now_ms = seen.member.metadata, self._world.now_ms
-        silent_ms = now_ms - self._heard.pop(member_id, self._loaded_ms)
-        if member_id in self._left or silent_ms >= self._session_ms:
-            return
-        late_ms = now_ms - self._since.get(member_id, now_ms)
-        if member_id in self._since and late_ms >= metadata.rebalance_timeout_ms:
-            return
-        if metadata.instance_id is None or metadata.instance_id not in self._instances():
-            fail(
-                "S7",
-                f"{member_id} was removed {silent_ms} ms after its last heartbeat, {late_ms} ms after a revocation",
-            )
-
-    def _instances(self) -> set[str | None]:
-        return {seen.member.metadata.instance_id for seen in self._mirror.members.values()}
-
-
-_LEFT: Final = -1
-
-
 class OwnAssertions(Observer):
     """What the coordinator asserts of its groups itself, as after every replayed batch in its own tests."""
 
@@ -343,6 +253,8 @@ class OwnAssertions(Observer):
 
 
 _NOTHING: Final[Partitions] = frozenset()
+
+
 _PASSING: Final = frozenset({"metadata_changed", "_subscribed"})
 """What a group keeps until somebody asks."""
 

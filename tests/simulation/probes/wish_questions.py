@@ -22,7 +22,6 @@ from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror, Seen
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.questions import Question, ask, join
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -32,6 +31,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from kip848_client.wire.schema import Response
+from tests.simulation.probes.questions import Question, ask, join
 
 _SUCCESSOR: Final = "successor"
 _Records = tuple[CoordinatorRecord, ...]

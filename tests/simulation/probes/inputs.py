@@ -1,6 +1,6 @@
 """What the coordinator works with: the groups that its assignors see (S2), and how many there may be (S12).
 
-Does not own: what comes of it (`group_checkers`), patterns (`pattern_checkers`).
+Does not own: what comes of it (`checkers.ownership`), patterns (`patterns`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
+from kip848_client.assignors import GroupSpec
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.requests import ApiRequest
@@ -19,42 +19,12 @@ from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror, Partitions, Seen
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.questions import Question, ask, join
-from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
+from tests.simulation.probes.questions import Question, ask, join
+from tests.simulation.probes.reader import coordinator_reading
 
 _STRANGER: Final = "one too many"
-
-
-class _Watched:
-    """An assignor of the coordinator that keeps what it was given last."""
-
-    def __init__(self, assignor: ServerAssignor, world: World, seen: dict[int, tuple[str, GroupSpec]]) -> None:
-        self._assignor = assignor
-        self._world = world
-        self._seen = seen
-        self.name: Final = assignor.name
-
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
-        """As the one that is watched."""
-        self._seen.clear()
-        # As it is now: what the coordinator gives is its own, and goes on.
-        taken = replace(
-            spec, target=dict(spec.target), instance_ids=dict(spec.instance_ids), rack_ids=dict(spec.rack_ids)
-        )
-        self._seen[self._world.steps] = (self.name, taken)
-        return self._assignor.assign(spec)
-
-
-class WatchedAssignors:
-    """The coordinator's assignors, and what the last one that ran was given, in which step."""
-
-    def __init__(self, world: World) -> None:
-        self.seen: Final[dict[int, tuple[str, GroupSpec]]] = {}
-        self.by_name: Final[Mapping[str, ServerAssignor]] = {
-            name: _Watched(assignor, world, self.seen) for name, assignor in SERVER_ASSIGNORS.items()
-        }
 
 
 class AssignorInputs(Observer):
@@ -64,14 +34,13 @@ class AssignorInputs(Observer):
     not before the assignment interval since the last one is over.
     """
 
-    def __init__(
-        self, world: World, cluster: Cluster, mirror: Mirror, watched: WatchedAssignors, config: CoordinatorConfig
-    ) -> None:
+    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
         self._world = world
         self._cluster = cluster
         self._mirror = mirror
         self._config = config
-        self._seen = watched.seen
+        self._seen: tuple[int, str, GroupSpec] | None = None
+        """The step in which an assignor ran last, its name, and what it was given."""
         self._target_epoch = 0
         self._loads = -1
         self._computed_ms: int | None = None
@@ -79,19 +48,27 @@ class AssignorInputs(Observer):
         self._targets: dict[str, Partitions] = {}
         """Member -> its target at the last look."""
 
+    def assignor_runs(self, name: str, spec: GroupSpec) -> None:
+        """Keep what it is given, as it is now: it is the coordinator's own, and goes on changing."""
+        taken = replace(
+            spec, target=dict(spec.target), instance_ids=dict(spec.instance_ids), rack_ids=dict(spec.rack_ids)
+        )
+        self._seen = (self._world.steps, name, taken)
+
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Look at what the assignor of this step saw."""
         mirror, image = self._mirror, self._cluster.topics.image
         moved, self._target_epoch = mirror.target_epoch != self._target_epoch, mirror.target_epoch
         loaded, self._loads = mirror.loads != self._loads, mirror.loads
         before, self._targets = self._targets, {member_id: seen.target for member_id, seen in mirror.members.items()}
-        ran, group, members = self._seen.get(self._world.steps), mirror.group, mirror.members
+        seen, group, members = self._seen, mirror.group, mirror.members
+        ran = seen if seen is not None and seen[0] == self._world.steps else None
         before_ms = None if loaded else self._computed_ms
         computed = moved and not loaded and group is not None and (ran is not None or bool(group.target_assignor))
         self._computed_ms = self._world.now_ms if computed else before_ms
         if not moved or ran is None or group is None or group.target_assignor:
             return
-        name, spec = ran
+        _, name, spec = ran
         self._voted(name, members)
         rest_ms, now_ms = self._config.consumer_assignment_interval_ms, self._world.now_ms
         if before_ms is not None and now_ms - before_ms < rest_ms:

@@ -3,7 +3,7 @@
 The coordinator only decides about them, as it may: what it decides is looked at and thrown away, so that a run is the
 same with and without. One question at a time, in turn, as the group goes on.
 
-Does not own: what the answers of members must be (`answer_checkers`, `fencing_checkers`).
+Does not own: what the answers of members must be (`checkers.answers`, `checkers.fencing`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What the heartbeats of one member say, and when it sends them: C4, against the rules R27 to R46 of docs/protocol.md.
+"""The heartbeats of one member: how many, when, and what they say. C4; rules R27 to R46 of docs/protocol.md.
 
 The rules are told here a second time, from what can be seen outside of a member: what it was answered, what its
 application did, and what it sent. Times are those of the member's own clock.
-
-Does not own: how many heartbeats are under way, and in which states (`member_checkers`).
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ from typing import Any, Final
 
 from kip848_client.errors import ErrorCode
 from kip848_client.member.events import StateChanged
-from kip848_client.member.states import IN_GROUP, MemberState, Phase
+from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
@@ -34,24 +32,38 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from kip848_client.wire.schema import Request, Response
 
 _OMITTED: Final = -1
+
+
 _AT_ONCE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
 _NEWS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
+
+
 OUT: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
+
+
 _NO_JITTER: Final = 0.8
+
+
 _MOST_JITTER: Final = 1.2
 """The shortest and the longest back-off, as parts of the one without jitter."""
+
+
 _SLACK_MS: Final = 2
 """What a clock that runs fast or slow makes of a wait."""
 
 
-def least_backoff_ms(consumer: SimulatedConsumer, failures: int) -> int:
+def least_backoff_ms(consumer: Process, failures: int) -> int:
     """How long a member must wait at least after it failed, *failures* times in a row before that."""
     config = consumer.config
     return int(_NO_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms))
 
 
-def most_backoff_ms(consumer: SimulatedConsumer, failures: int) -> int:
+def most_backoff_ms(consumer: Process, failures: int) -> int:
     """How long it may wait at most."""
     config = consumer.config
     return int(_MOST_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms)) + 1
@@ -115,7 +127,7 @@ class HeartbeatRules(Observer):
     # ------------------------------------------------------------------------------------------------- what leaves
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
         """Compare a heartbeat with the rules."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         life = self._lives[consumer.name]
@@ -139,7 +151,7 @@ class HeartbeatRules(Observer):
         self._written(consumer, life, request)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def unsent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def unsent(self, consumer: Process, request: Request[Any]) -> None:
         """It counts as sent, and soon as failed."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         life = self._lives[consumer.name]
@@ -149,7 +161,7 @@ class HeartbeatRules(Observer):
         self._written(consumer, life, request)
         self._failed(consumer, life)
 
-    def _written(self, consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
+    def _written(self, consumer: Process, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
         life.waiting, life.sent_ms = request, consumer.now_ms
         life.due_ms = consumer.now_ms + life.interval_ms
         life.expected_ms = life.due_ms if life.interval_ms else None
@@ -165,9 +177,7 @@ class HeartbeatRules(Observer):
         )
 
     @staticmethod
-    def _contents(
-        consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest, *, joins: bool
-    ) -> bool:
+    def _contents(consumer: Process, life: _Life, request: ConsumerGroupHeartbeatRequest, *, joins: bool) -> bool:
         """R39 to R44. Returns whether it has any news."""
         config, told = consumer.config, life.told
         names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -189,7 +199,7 @@ class HeartbeatRules(Observer):
             fail("C4", f"{consumer.name} repeats its assignors: {request}")
         return (names, request.topic_partitions, request.client_assignors) != (None, None, None)
 
-    def _leaves(self, consumer: SimulatedConsumer, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
+    def _leaves(self, consumer: Process, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
         """R46; and a member that frees its own instance id joins again at once."""
         bare = ConsumerGroupHeartbeatRequest(
             group_id=request.group_id,
@@ -202,7 +212,7 @@ class HeartbeatRules(Observer):
         self._made_room(consumer, life)
 
     @staticmethod
-    def _made_room(consumer: SimulatedConsumer, life: _Life) -> None:
+    def _made_room(consumer: Process, life: _Life) -> None:
         """Whoever leaves in order to join once more, because it may hold its instance id itself, joins at once."""
         if consumer.member.phase is Phase.JOINING:
             life.freed_instance, life.leave_owed_step = True, None
@@ -217,7 +227,7 @@ class HeartbeatRules(Observer):
         OffsetFetchRequest,
         ConsumerGroupInstallAssignmentRequest,
     )
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """Note what an answer makes due."""
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
@@ -237,7 +247,7 @@ class HeartbeatRules(Observer):
             case _:
                 pass
 
-    def _heard(self, consumer: SimulatedConsumer, life: _Life, response: ConsumerGroupHeartbeatResponse) -> None:
+    def _heard(self, consumer: Process, life: _Life, response: ConsumerGroupHeartbeatResponse) -> None:
         now_ms, code = consumer.now_ms, response.error_code
         life.waiting = None
         if not code:
@@ -269,7 +279,7 @@ class HeartbeatRules(Observer):
                 life.failures = life.removals - 1
 
     @about(ConsumerGroupHeartbeatRequest)
-    def unanswered(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
         """Nobody knows what became of it: the next one says everything."""
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
@@ -278,7 +288,7 @@ class HeartbeatRules(Observer):
             self._failed(consumer, life)
 
     @staticmethod
-    def _failed(consumer: SimulatedConsumer, life: _Life) -> None:
+    def _failed(consumer: Process, life: _Life) -> None:
         now_ms = consumer.now_ms
         life.waiting = life.told = None
         life.due_ms = now_ms
@@ -288,14 +298,14 @@ class HeartbeatRules(Observer):
     # ------------------------------------------------------------------------------------------- what else happens
 
     def listener_ended(
-        self, consumer: SimulatedConsumer, name: str, partitions: Iterable[TopicIdPartition], error: object
+        self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """R30: what was reconciled is acknowledged at once."""
         if name == "assigned" and error is None:
             certain = consumer.member.phase is Phase.ASSIGNING and not consumer.application.calls_waiting
             self._hurry(consumer, self._lives[consumer.name], certain=certain)
 
-    def state_changed(self, consumer: SimulatedConsumer, effect: StateChanged) -> None:
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """A member that is out of its group waits for nothing, and has told nobody anything."""
         if effect.new in OUT:
             life = self._lives[consumer.name]
@@ -311,7 +321,7 @@ class HeartbeatRules(Observer):
     # ------------------------------------------------------------------------------------------------------- at once
 
     @staticmethod
-    def _hurry(consumer: SimulatedConsumer, life: _Life, *, certain: bool) -> None:
+    def _hurry(consumer: Process, life: _Life, *, certain: bool) -> None:
         """A heartbeat is due at once; *certain* if there is no way around it."""
         life.hurried = True
         if certain and consumer.member.phase in IN_GROUP:
@@ -320,7 +330,7 @@ class HeartbeatRules(Observer):
                 life.owed_step = consumer.world.steps
 
     @staticmethod
-    def _owes_nothing(consumer: SimulatedConsumer, life: _Life) -> None:
+    def _owes_nothing(consumer: Process, life: _Life) -> None:
         """What was due at once was sent in that step, if there was somebody to send it to."""
         owed, steps = life.owed_step, consumer.world.steps
         if life.leave_owed_step not in {None, steps}:
@@ -336,6 +346,95 @@ class HeartbeatRules(Observer):
             fail("C4", f"{consumer.name} had to send a heartbeat {steps - owed} steps ago, and did not")
 
 
-def has_coordinator(consumer: SimulatedConsumer) -> bool:
+def has_coordinator(consumer: Process) -> bool:
     """Whether a member can send to its coordinator, and knows it."""
     return consumer.network.connected and consumer.member.coordinator is not None
+
+
+_REQUESTS_MAX: Final = 12
+"""Requests under way at most, but for commits, of which an application may ask for one after every poll()."""
+
+
+class OneHeartbeat(Observer):
+    """C4: one heartbeat under way, the leave excepted; a join brings everything, and owns nothing.
+
+    Who leaves says so, if there is a coordinator to hear it; a static member says that it will be back.
+
+    C8: requests under way stay few.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Request[Any]] = {}
+        """Consumer -> the heartbeat whose answer it waits for; not one that it gave up."""
+        self._full_next: set[str] = set()
+        self._said_goodbye: set[str] = set()
+        self._under_way: defaultdict[str, int] = defaultdict(int)
+
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """Look at a request that leaves."""
+        name = consumer.name
+        if not isinstance(request, OffsetCommitRequest):
+            self._under_way[name] += 1
+            if self._under_way[name] > _REQUESTS_MAX:
+                fail("C8", f"{name} has {self._under_way[name]} requests under way")
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return
+        phase = consumer.member.phase
+        if phase in FATAL:
+            fail("C4", f"{name} is FATAL and sends a heartbeat")
+        if request.member_epoch < 0:
+            self._said_goodbye.add(name)
+            if request.member_epoch != (_LEAVES if request.instance_id is None else _LEAVES_FOR_A_WHILE):
+                fail("C4", f"{name} leaves with {request}")
+            return
+        if phase not in HEARTBEATING:
+            fail("C4", f"{name} is {phase.name} and sends {request}")
+        if name in self._waiting:
+            fail("C4", f"{name} has two heartbeats under way")
+        self._waiting[name] = request
+        full = (
+            request.rebalance_timeout_ms > 0
+            and request.subscribed_topic_names is not None
+            and request.topic_partitions is not None
+        )
+        if request.member_epoch == 0 and not (full and request.topic_partitions == ()):
+            fail("C4", f"{name} joins with {request}")
+        if name in self._full_next:
+            if not full:
+                fail("C4", f"{name} sends a partial heartbeat after a failure: {request}")
+            self._full_next.discard(name)
+
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """The next one may go."""
+        self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
+        if self._waiting.get(consumer.name) is request:
+            assert isinstance(response, ConsumerGroupHeartbeatResponse)
+            self._ended(consumer, failed=bool(response.error_code))
+
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
+        """The next one may go, and must be full."""
+        self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
+        if self._waiting.get(consumer.name) is request:
+            self._ended(consumer, failed=True)
+
+    def _ended(self, consumer: Process, *, failed: bool) -> None:
+        del self._waiting[consumer.name]
+        if failed:
+            self._full_next.add(consumer.name)
+
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+        """A member that left its group, or was removed, waits for no answer any more."""
+        if effect.new in OUT:
+            name = consumer.name
+            self._waiting.pop(name, None)
+            self._full_next.discard(name)
+            silent = effect.trigger == "left" and name not in self._said_goodbye
+            if silent and consumer.network.connected and consumer.member.coordinator is not None:
+                fail("C4", f"{name} leaves and does not say so")
+            self._said_goodbye.discard(name)
+
+
+_LEAVES: Final = -1
+
+
+_LEAVES_FOR_A_WHILE: Final = -2

@@ -1,19 +1,22 @@
-"""What must hold of what consumers read: C1 (who), C6 (which records), C7 (of which topic), L7 (all of it)."""
+"""What a consumer reads: only its own partitions (C1), from the right place, without gaps (C6, C7), to the end (L7)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
+from kip848_client.member.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
+from kip848_client.simulation.checkers.heartbeats import OUT
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.member_checkers import Consumers
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
-from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.observer import ListenerCall, Observer, about
+from kip848_client.simulation.process import Process
+from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -40,7 +43,9 @@ class ExclusiveReading(Observer):
     gives them up as it does any others: it stops reading them within its rebalance timeout, and does not begin again.
     """
 
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, consumers: Consumers) -> None:
+    def __init__(
+        self, world: World, cluster: Cluster, mirror: Mirror, consumers: Callable[[], Sequence[Process]]
+    ) -> None:
         self._world = world
         self._cluster = cluster
         self._mirror = mirror
@@ -66,7 +71,7 @@ class ExclusiveReading(Observer):
         self._stale = (request.member_id, self._world.steps)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: SimulatedConsumer, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
         """The answer to what leaves now tells its sender what became of what it reads."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         member_id = request.member_id
@@ -86,7 +91,7 @@ class ExclusiveReading(Observer):
             self._served[request.member_id] += 1
 
     @about(ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """The consumer learns that it was removed, or what is its own."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -102,14 +107,14 @@ class ExclusiveReading(Observer):
                         known = self._given_up.setdefault(member_id, {})
                         known.setdefault(partition, _GivingUp(self._world.now_ms))
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
         """Whoever heard of its removal reads nothing more; whoever heard that a partition was taken, not for long."""
         if self._told and consumer.name in self._told:
             fail("C1", f"{consumer.name} was told that it was removed, and reads {partition} {offsets}")
         if self._given_up and consumer.view.member_id in self._given_up:
             self._look(consumer)
 
-    def view_changed(self, consumer: SimulatedConsumer) -> None:
+    def view_changed(self, consumer: Process) -> None:
         """Compare what is readable with what the coordinator counts."""
         self._look(consumer)
 
@@ -134,7 +139,7 @@ class ExclusiveReading(Observer):
             if changed is None or consumer.view.member_id in changed:
                 self._look(consumer)
 
-    def _look(self, consumer: SimulatedConsumer) -> None:
+    def _look(self, consumer: Process) -> None:
         view = consumer.view
         member_id = view.member_id
         seen = self._mirror.members.get(member_id)
@@ -157,7 +162,7 @@ class ExclusiveReading(Observer):
         if read:
             fail("C1", f"{consumer.name} reads {sorted(read)}; the coordinator does not count them as its own")
 
-    def _being_given_up(self, consumer: SimulatedConsumer, held: Partitions) -> Partitions:
+    def _being_given_up(self, consumer: Process, held: Partitions) -> Partitions:
         """What the member has, though it heard that it was taken away: until it stopped reading it, or should have."""
         view = consumer.view
         known = self._given_up[view.member_id]
@@ -184,9 +189,72 @@ class _GivingUp:
 
 
 _NOTHING: Final[Partitions] = frozenset()
+
+
 _SLOW_CLOCK: Final = 1.1
+
+
 _SECOND_MS: Final = 1_000
+
+
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+class ToldOwnership(Observer):
+    """C1: a member does not read, nor begin to take, what it told the coordinator that it does not have.
+
+    Until the coordinator has answered: it may give that away as soon as it hears it, and it may hear it late.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[Request[Any], frozenset[tuple[UUID, int]]]] = {}
+        """Consumer -> the last heartbeat, and what it or one before it, neither answered, says to be owned."""
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """Note what is told."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch < 0:
+            return
+        if request.topic_partitions is not None:
+            owned = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
+            self._told[consumer.name] = (request, frozenset(owned))
+        elif consumer.name in self._told:
+            self._told[consumer.name] = (request, self._told[consumer.name][1])
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unsent(self, consumer: Process, request: Request[Any]) -> None:
+        """Told to nobody, which the member does not know yet."""
+        self.sent(consumer, request)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """Now it is known what became of it."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        told = self._told.get(consumer.name)
+        if told is not None and told[0] is request and not response.error_code:
+            del self._told[consumer.name]
+
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+        """Whoever is out of the group has nothing, and reads nothing."""
+        if effect.new in OUT:
+            self._told.pop(consumer.name, None)
+
+    def listener_due(self, consumer: Process, call: ListenerCall) -> None:
+        """Look at what is about to be taken."""
+        if isinstance(call, AssignPartitions) and consumer.name in self._told:
+            self._compare(consumer, {(tip.topic_id, tip.partition) for tip in call.partitions}, "takes")
+
+    def view_changed(self, consumer: Process) -> None:
+        """Look at what is read."""
+        if consumer.name in self._told:
+            view = consumer.view
+            read = {(topic_id, index) for topic, index, topic_id in view.assigned if (topic, index) in view.readable}
+            self._compare(consumer, read, "reads")
+
+    def _compare(self, consumer: Process, used: set[tuple[UUID, int]], how: str) -> None:
+        if not used <= self._told[consumer.name][1]:
+            fail("C1", f"{consumer.name} {how} what it has told the coordinator that it does not have")
 
 
 class NoRecordLost(Observer):
@@ -196,13 +264,11 @@ class NoRecordLost(Observer):
     counted per incarnation of a topic.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, handed_out: HandedOut) -> None:
         self._cluster = cluster
-        self._covered: defaultdict[TopicIdPartition, int] = defaultdict(int)
+        self._handed_out = handed_out
         self._fetched: dict[tuple[str, TopicIdPartition], int] = {}
         self._position: dict[tuple[str, TopicIdPartition], int] = {}
-        self.duplicates = 0
-        """Records that were handed out more than once; legitimate after crashes and removals."""
 
     def _key(self, topic: str, topic_id: Any, index: int) -> TopicIdPartition | None:
         topics = self._cluster.topics
@@ -210,7 +276,7 @@ class NoRecordLost(Observer):
         return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
 
     @about(OffsetFetchRequest)
-    def answered(self, consumer: SimulatedConsumer, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """Remember which committed offsets a consumer was told."""
         assert isinstance(response, OffsetFetchResponse)
         for group in response.groups:
@@ -227,7 +293,7 @@ class NoRecordLost(Observer):
                             if tip.topic == topic.name and tip.partition == partition.partition_index:
                                 self._fetched[consumer.name, tip] = offset
 
-    def fetching_started(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offset: int) -> None:
+    def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
         """It starts at the committed offset that it was told, or goes on where it was."""
         key = (consumer.name, partition)
         allowed = (self._fetched.pop(key, None), self._position.get(key))  # what it was told counts once
@@ -239,26 +305,21 @@ class NoRecordLost(Observer):
             fail("C6", f"{consumer.name} starts {partition} at {offset}, was told {allowed}")
         self._position[consumer.name, partition] = offset
 
-    def error_surfaced(self, consumer: SimulatedConsumer, error: Kip848Error) -> None:
+    def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
         """Whoever is told that nobody committed a partition has it, and was told so by the coordinator."""
         if isinstance(error, NoOffsetForPartitionError):
             unset = {str(tip) for tip in consumer.view.assigned if self._fetched.get((consumer.name, tip)) == 0}
             if not error.partitions or not unset.issuperset(error.partitions):
                 fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {sorted(unset)}")
 
-    def handed_out(self, consumer: SimulatedConsumer, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
         """No gap behind what anybody was handed."""
-        start, stop = offsets.start, offsets.stop
-        covered = self._covered[partition]
+        start, covered = offsets.start, self._handed_out.read[partition]
         if start > covered:
             fail("C6", f"{partition}: {covered}-{start} were never handed to anybody")
         if self._position[consumer.name, partition] != start:
             fail("C6", f"{consumer.name} skips in {partition}")
-        if covered > start:
-            self.duplicates += min(stop, covered) - start
-        if stop > covered:
-            self._covered[partition] = stop
-        self._position[consumer.name, partition] = stop
+        self._position[consumer.name, partition] = offsets.stop
 
     @about(OffsetCommitRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
@@ -270,25 +331,10 @@ class NoRecordLost(Observer):
                 if partition.error_code:
                     continue
                 key = self._key(asked.name, asked.topic_id, wanted.partition_index)
-                if key is not None and wanted.committed_offset > self._covered[key]:
-                    fail("C6", f"{key} is committed at {wanted.committed_offset}, read to {self._covered[key]}")
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything that was produced was handed to somebody."""
-        return self._unread() is None
-
-    def _unread(self) -> str | None:
-        topics = self._cluster.topics
-        for partition, end in topics.end_offsets.items():
-            topic_id = topics.id_of(partition.topic)
-            assert topic_id is not None
-            key = TopicIdPartition(partition.topic, partition.partition, topic_id)
-            if end and self._covered[key] != end:
-                return f"{partition}: {self._covered[key]} of {end} read"
-        return None
+                if key is not None and wanted.committed_offset > self._handed_out.read[key]:
+                    fail("C6", f"{key} is committed at {wanted.committed_offset}, read to {self._handed_out.read[key]}")
 
     def converged(self) -> None:
         """L7: everything that was produced was handed to somebody."""
-        if (unread := self._unread()) is not None:
+        if (unread := self._handed_out.unread()) is not None:
             fail("L7", unread)

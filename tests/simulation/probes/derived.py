@@ -1,6 +1,6 @@
 """What a group accounts for and counts beside its members: S3 (topics of its epoch), S9 (counts that its log leads to).
 
-Only in probing runs: both look at the whole group. Does not own: the comparison after a load (`group_checkers`).
+Only in probing runs: both look at the whole group. Does not own: the comparison after a load (`checkers.ownership`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.coordinator.snapshot import GroupSnapshot
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.errors import IllegalStateError
+from kip848_client.simulation.checkers.ownership import same_as_log
 from kip848_client.simulation.cluster import Cluster, compact
-from kip848_client.simulation.group_checkers import same_as_log
 from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.simulation.observer import Observer, about
-from kip848_client.simulation.questions import join
-from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -39,6 +37,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue
 from kip848_client.wire.schema import Request, Response
+from tests.simulation.probes.questions import join
+from tests.simulation.probes.reader import coordinator_reading
 
 _REPLAY_EVERY: Final = 8
 """Of the changes of a group, those after which its log is read by another coordinator."""

@@ -18,11 +18,8 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import ClientAssignor, GroupMember
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.questions import join
-from kip848_client.simulation.round_bench import RoundBench, asked_by
-from kip848_client.simulation.round_model import Asked, ask, away_of, is_understood, offers_of, runners
+from kip848_client.simulation.checkers.round_model import Asked, ask, away_of, is_understood, offers_of, runners
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.walk import Walk
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
     ConsumerGroupHeartbeatRequest,
@@ -39,6 +36,9 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
+from tests.simulation.probes.questions import join
+from tests.simulation.probes.round_bench import RoundBench, asked_by
+from tests.simulation.probes.walk import Walk
 
 _STEPS: Final = 40
 _MEMBERS_MAX: Final = 6
@@ -116,7 +116,7 @@ class _Walk(RoundBench):
 
     def _away(self, group: ConsumerGroup) -> GroupMember | None:
         away = [group.members[member_id] for member_id in sorted(away_of(group))]
-        is_full = len(group.members) >= _MEMBERS_MAX  # then nobody new is let in
+        is_full = len(group.members) >= _MEMBERS_MAX  # then no new member is let in
         return self._rng.choice(away) if away and (is_full or self._rng.random() < 0.7) else None
 
     def _joins(self, former: GroupMember | None) -> None:

@@ -1,19 +1,22 @@
-"""What the coordinator must accept, and what it must refuse, from whom; written down a second time, beside its code."""
+"""Which requests count, and which are refused: S7, S8, S11 and S12; and who may be removed: L3.
+
+The rules of the coordinator are told here a second time, from the requests and from the group before them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
+from kip848_client.simulation.checkers.ownership import SingleOwner
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.coverage import Coverage
-from kip848_client.simulation.group_checkers import SingleOwner
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
+from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -31,13 +34,10 @@ class HeartbeatFencing(Observer):
     allowed.
     """
 
-    def __init__(
-        self, cluster: Cluster, mirror: Mirror, owners: SingleOwner, coverage: Coverage, *, max_size: int
-    ) -> None:
+    def __init__(self, cluster: Cluster, mirror: Mirror, owners: SingleOwner, *, max_size: int) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._owner = owners.owner
-        self._coverage = coverage
         self._max_size = max_size
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -57,7 +57,6 @@ class HeartbeatFencing(Observer):
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Compare the answer with what the state before demands."""
-        self._coverage.served(self._mirror.group, request, response)
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -234,3 +233,90 @@ def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int | None:
     """The epoch with which a member was given what it holds."""
     current = seen.member.current
     return {**current.pending_revocation.get(topic_id, {}), **current.assigned.get(topic_id, {})}.get(partition)
+
+
+class Removals(Observer):
+    """L3: who does not give up partitions within its rebalance timeout is removed, so that others get them.
+
+    S7: and nobody is removed but who leaves, is replaced, is silent for a session, or is late with that. Time starts
+    anew when the coordinator is loaded, because timers are not in the log; that of a rebalance with every new step.
+
+    Args:
+        session_ms: the shortest session that members may have been told.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror, world: World, *, session_ms: int) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._world = world
+        self._session_ms = session_ms
+        self._since: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._left: set[str] = set()
+        self._loads = 0
+        self._loaded_ms = 0
+        self._as_loaded: dict[str, object] = {}
+        """What the load found of every member."""
+
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Note when a heartbeat of a member was accepted, and who says that it leaves."""
+        if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
+            assert response.member_id is not None
+            if response.member_epoch == _LEFT:
+                self._left.add(response.member_id)
+            elif response.member_epoch > 0:
+                self._heard[response.member_id] = self._world.now_ms
+
+    def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
+        """Sessions start anew."""
+        self._loaded_ms = self._world.now_ms
+        self._heard.clear()
+        group = after.group(self._mirror.group_id)
+        self._as_loaded = {} if group is None else {name: member.current for name, member in group.members.items()}
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at everybody who went, or has something to give up."""
+        if not self._cluster.up:
+            return  # nobody is there to remove anybody
+        now_ms = self._world.now_ms
+        if self._loads != self._mirror.loads:
+            self._loads = self._mirror.loads
+            # Timers were armed by the load, which may have been between two steps: faults end there. Or by this step.
+            self._since = {
+                member_id: self._loaded_ms if self._as_loaded.get(member_id) is seen.member.current else now_ms
+                for member_id, seen in self._mirror.members.items()
+                if seen.pending
+            }
+            changes = ()
+        for member_id, before, after in changes:
+            if after is None and before is not None:
+                self._check_removed(member_id, before)
+            if after is None or not after.pending:
+                self._since.pop(member_id, None)
+            elif before is None or before.member.current is not after.member.current:
+                self._since[member_id] = now_ms
+        self._left.clear()
+        for member_id, since_ms in self._since.items():
+            limit_ms = self._mirror.members[member_id].member.metadata.rebalance_timeout_ms
+            if now_ms - since_ms > limit_ms:
+                fail("L3", f"{member_id} gave nothing up, and stays for {now_ms - since_ms - limit_ms} ms more")
+
+    def _check_removed(self, member_id: str, seen: Seen) -> None:
+        metadata, now_ms = seen.member.metadata, self._world.now_ms
+        silent_ms = now_ms - self._heard.pop(member_id, self._loaded_ms)
+        if member_id in self._left or silent_ms >= self._session_ms:
+            return
+        late_ms = now_ms - self._since.get(member_id, now_ms)
+        if member_id in self._since and late_ms >= metadata.rebalance_timeout_ms:
+            return
+        if metadata.instance_id is None or metadata.instance_id not in self._instances():
+            fail(
+                "S7",
+                f"{member_id} was removed {silent_ms} ms after its last heartbeat, {late_ms} ms after a revocation",
+            )
+
+    def _instances(self) -> set[str | None]:
+        return {seen.member.metadata.instance_id for seen in self._mirror.members.values()}
+
+
+_LEFT: Final = -1

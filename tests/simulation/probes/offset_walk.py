@@ -24,9 +24,7 @@ from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.reader import coordinator_reading
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.walk import Walk
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -40,6 +38,8 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from tests.simulation.probes.reader import coordinator_reading
+from tests.simulation.probes.walk import Walk
 
 _STEPS: Final = 40
 _IDS_VERSION: Final = 10

@@ -1,7 +1,7 @@
 """What a member that is to compute the target is shown, and what it must not hand in: S10 and S13, in probing runs.
 
 Right after each ConsumerGroupPrepareAssignment, because its answer is what a target is checked against. The coordinator
-only decides. Does not own: what members of a simulation do hand in (`assignor_checkers`).
+only decides. Does not own: what members of a simulation do hand in (`checkers.assignors`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.simulation.observer import Observer, about
-from kip848_client.simulation.questions import Question, ask
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -39,6 +38,7 @@ from kip848_client.wire.messages.group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
 )
 from kip848_client.wire.schema import Request, Response
+from tests.simulation.probes.questions import Question, ask
 
 _NOBODYS: Final = UUID(int=1)
 _ERROR: Final = 9

@@ -1,0 +1,88 @@
+"""The invariants that are checked in every run, one file per subject; docs/invariants.md says each in one sentence.
+
+- `ownership`: the coordinator counts one owner per partition, and its log leads to what it counts
+- `fencing`: which requests count, which are refused, and who may be removed
+- `reading`: a consumer reads only what it owns, without gaps, from the right place
+- `listeners`: the calls of a listener, and the states that an application sees
+- `heartbeats`: how many a member sends, when, and what they say
+- `offsets`: commits, and questions for offsets, names and the coordinator
+- `assignors`: targets that members compute
+- `answers`: what the coordinator answers, and what it tells its event log
+- `liveness`: what must end, and that nothing is done in vain
+
+A checker is an `Observer` that calls `fail`. That a group comes to rest at all is checked where time passes: `play` and
+`trials`. What a process checks of itself is beside the code that does it: `consumer` (close() in time, no wake-up in
+vain), `user_assignor` (one call at a time), `offset_questions`, `clientside`, `cluster` (deciding twice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kip848_client.simulation.checkers.answers import CountedWishes, HeartbeatAnswers, ToldFacts
+from kip848_client.simulation.checkers.assignors import (
+    AskedMembers,
+    InstalledTargets,
+    RoundRequests,
+    ToldAssignors,
+    ToldTargets,
+)
+from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
+from kip848_client.simulation.checkers.heartbeats import HeartbeatRules, OneHeartbeat
+from kip848_client.simulation.checkers.listeners import LegalMoves, ListenerPairs, NoEpochOutside
+from kip848_client.simulation.checkers.liveness import AwaitedLeave, BoundedWork, TrueDeadlines
+from kip848_client.simulation.checkers.offsets import KnownCoordinator, RetryPace, ToldOutcomes
+from kip848_client.simulation.checkers.ownership import (
+    Durability,
+    EpochOrder,
+    GroupStates,
+    OwnAssertions,
+    RevokeFirst,
+    SingleOwner,
+    TargetLegality,
+)
+from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
+from kip848_client.simulation.observer import Observer, Scene
+from kip848_client.simulation.scenario import SESSION_CHANGE_MS
+
+__all__ = ["every_checker"]
+
+
+def every_checker(scene: Scene) -> Iterator[Observer]:
+    """The checkers of one run. Where several break in one step, the first in this order is reported."""
+    world, cluster, mirror, scenario = scene.world, scene.cluster, scene.mirror, scene.scenario
+    owners = SingleOwner(mirror)
+    yield owners
+    yield TargetLegality(cluster, mirror)
+    yield EpochOrder(cluster, mirror)
+    yield RevokeFirst(mirror)
+    yield GroupStates(mirror)
+    yield HeartbeatFencing(cluster, mirror, owners, max_size=scenario.group_max_size)
+    yield Durability(cluster)
+    yield OffsetFencing(cluster, mirror)
+    yield ExclusiveReading(world, cluster, mirror, scene.consumers)
+    yield ListenerPairs()
+    yield ToldOwnership()
+    yield OneHeartbeat()
+    yield HeartbeatRules()
+    yield RetryPace()
+    yield KnownCoordinator()
+    yield ToldOutcomes(cluster.topics)
+    yield LegalMoves()
+    yield NoEpochOutside()
+    yield AwaitedLeave()
+    yield BoundedWork(scene.consumers)
+    yield NoRecordLost(cluster, scene.handed_out)
+    yield Removals(cluster, mirror, world, session_ms=scenario.session_timeout_ms - SESSION_CHANGE_MS)
+    yield OwnAssertions(cluster)
+    yield InstalledTargets(mirror)
+    yield HeartbeatAnswers(cluster, mirror)
+    yield CountedWishes(cluster, mirror, interval_ms=scenario.heartbeat_interval_ms)
+    if scenario.assignors:
+        yield AskedMembers(cluster, mirror, waits=scene.config.consumer_assignment_interval_ms > 0)
+        yield RoundRequests()
+        yield ToldTargets(cluster.topics, lag_ms=scenario.metadata_lag_ms)
+        yield ToldAssignors()
+    yield ToldFacts(cluster, mirror)
+    if scene.probing:
+        yield TrueDeadlines()

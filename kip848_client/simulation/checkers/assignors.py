@@ -1,0 +1,537 @@
+"""Targets that members compute: who is asked and what is installed (S10), what assignors hear (A2) and say (A4, C4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    STATIC_LEAVE_EPOCH,
+    AssignmentMetadata,
+    ClientAssignor,
+)
+from kip848_client.errors import ErrorCode
+from kip848_client.member.assignor_events import AssignorCall, CallOnAssignment
+from kip848_client.member.events import StateChanged
+from kip848_client.member.states import IN_GROUP
+from kip848_client.simulation.checkers.heartbeats import OUT, has_coordinator
+from kip848_client.simulation.checkers.round_model import offers_of, runners
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.process import Process
+from kip848_client.simulation.topics import Topics
+from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    Assignor,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+    Member,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+from kip848_client.wire.schema import Request, Response
+
+
+class AskedMembers(Observer):
+    """S10: whoever moves the group is asked for the target; who failed is not asked again before all others were.
+
+    A changed offer of a member moves the group; a reason that it takes back does not. Nobody is asked in a group whose
+    members have nothing in common.
+
+    Args:
+        waits: the next target waits until the assignment interval is over.
+    """
+
+    def __init__(self, cluster: Cluster, mirror: Mirror, *, waits: bool) -> None:
+        self._cluster = cluster
+        self._mirror = mirror
+        self._waits = waits
+        self._round: AssignmentRound | None = None
+        self._epoch = 0
+        self._target_epoch = 0
+        self._loads = -1
+
+    @about(ConsumerGroupHeartbeatRequest, ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Look who is asked after a request; the mirror shows the group before."""
+        group = self._mirror.group
+        before = self._round
+        flying = self._look({})
+        if isinstance(response, ConsumerGroupInstallAssignmentResponse) and not response.error_code:
+            is_behind = group is not None and group.group_epoch > group.target_epoch and not self._waits
+            if before and group and is_behind and flying is None and _in_common(group, before.assignor_name):
+                fail(
+                    "S10", f"a target of epoch {group.target_epoch} was installed, and nobody is asked for a newer one"
+                )
+        if group is None or not isinstance(response, ConsumerGroupHeartbeatResponse):
+            return
+        if response.error_code:
+            if response.error_code == ErrorCode.FENCED_MEMBER_EPOCH and flying is not None and before is not None:
+                self._fenced(group, flying, request)
+            return
+        if response.should_compute_assignment and (flying is None or not flying.is_notified):
+            fail("S10", f"{response.member_id} is told to compute the target, and its time does not run: {flying}")
+        moved = group.group_epoch > self._mirror.group_epoch and self._mirror.loads == self._cluster.loads
+        asked = None if flying is None or before is not None else flying.member_id
+        if flying is None or not moved or response.member_epoch <= 0 or asked in (None, response.member_id):
+            return
+        versions = _Versions(group, flying.assignor_name)
+        if versions.spans(response.member_id or "") or not versions.spans(flying.member_id):
+            fail("S10", f"{response.member_id} moved the group, and {asked} is asked for the target")
+
+    def _fenced(self, group: ConsumerGroup, flying: AssignmentRound, request: Request[Any]) -> None:
+        """Whoever is fenced has lost what it was to compute for."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        failed, versions = request.member_id, _Versions(group, flying.assignor_name)
+        if flying.member_id == failed and failed not in flying.tried and self._others(group, failed, versions):
+            fail("S10", f"{failed} was fenced, and is still asked for the target")
+
+    @staticmethod
+    def _others(group: ConsumerGroup, member_id: str, versions: _Versions) -> bool:
+        return any(
+            other != member_id and member.current.member_epoch != STATIC_LEAVE_EPOCH and versions.reads_all(other)
+            for other, member in group.members.items()
+        )
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Look at offers that changed."""
+        mirror = self._mirror
+        loaded, moved = mirror.loads != self._loads, mirror.group_epoch != self._epoch
+        self._look({member_id: before for member_id, before, after in changes if before is not None and after is None})
+        self._epoch = mirror.group_epoch
+        if loaded:
+            return
+        asks = [
+            member_id
+            for member_id, before, after in changes
+            if before is not None
+            and after is not None
+            and _asks(before.member.metadata.client_assignors, after.member.metadata.client_assignors)
+        ]
+        if asks and not moved:
+            fail("S10", f"{asks} offer other assignors than before, and the group does not move")
+        came_or_went = any(before is None or after is None for _, before, after in changes)
+        for fact in self._cluster.facts:
+            if fact.fields.get("reason") == "client_assignors_changed" and not asks and not came_or_went:
+                changed = [
+                    member_id
+                    for member_id, before, after in changes
+                    if before is not None
+                    and after is not None
+                    and _names(before.member.metadata.client_assignors)
+                    != _names(after.member.metadata.client_assignors)
+                ]
+                if not changed:
+                    fail("S10", "the group moves for other assignors, and nobody offers any")
+
+    @staticmethod
+    def _chosen(
+        group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound, gone: Mapping[str, Seen]
+    ) -> None:
+        """Whoever reads all that anybody may come to write goes before those that only read what there is.
+
+        And the assignor is the one that members put first, all together; with those that are *gone*, if it was chosen
+        first and they went then.
+        """
+        if before is not None and before.member_id == flying.member_id:
+            return
+        versions = _Versions(group, flying.assignor_name)
+        offers = offers_of(group)
+        earlier = {**offers, **{member_id: seen.member.metadata.client_assignors for member_id, seen in gone.items()}}
+        wanted = {found.assignor_name for found in (runners(offers), runners(earlier)) if found is not None}
+        if (before is None or before.assignor_name != flying.assignor_name) and flying.assignor_name not in wanted:
+            fail("S10", f"{flying.assignor_name} is asked for, and members prefer {wanted}")
+        if versions.spans(flying.member_id):
+            return
+        better = [
+            member_id
+            for member_id, member in group.members.items()
+            if member_id not in flying.tried
+            and member.current.member_epoch != STATIC_LEAVE_EPOCH
+            and versions.spans(member_id)
+        ]
+        if better:
+            fail("S10", f"{flying.member_id} is asked for the target, and {better} read more: {flying}")
+
+    def _look(self, gone: Mapping[str, Seen]) -> AssignmentRound | None:
+        """Compare the member that is asked with the one before; *gone* are those that left just now."""
+        before, group = self._round, self._mirror.group
+        self._round = flying = self._cluster.coordinator.round_in_flight(self._mirror.group_id)
+        same_life = self._loads == self._cluster.loads
+        target_epoch = 0 if group is None else group.target_epoch
+        same_target = target_epoch == self._target_epoch
+        self._loads, self._target_epoch = self._cluster.loads, target_epoch
+        if flying is not None and group is not None:
+            asked = group.members.get(flying.member_id)
+            if asked is None:
+                raise InvariantViolation("S10", f"{flying.member_id} is asked for the target, and is no member")
+            if asked.current.member_epoch == STATIC_LEAVE_EPOCH:
+                fail("S10", f"{flying.member_id} is asked for the target, and is away")
+            self._chosen(group, before, flying, gone)
+            if flying.member_id in flying.tried:
+                fail("S10", f"{flying.member_id} failed, and is asked again before the others: {flying}")
+            names = [set(_names(member.metadata.client_assignors)) for member in group.members.values()]
+            if not set.intersection(*names):
+                fail("S10", f"{flying.member_id} is asked for the target, and members have no assignor in common")
+            if flying.prepared is None and not _Versions(group, flying.assignor_name).reads_all(flying.member_id):
+                fail("S10", f"{flying.member_id} is asked for the target, and cannot read what others wrote")
+        if before is None or group is None or not same_life or not same_target:
+            return flying
+        failed = before.member_id
+        if flying is None:
+            versions = _Versions(group, before.assignor_name)
+            somebody = failed in group.members or any(versions.reads_all(member_id) for member_id in group.members)
+            if somebody and _in_common(group, before.assignor_name):
+                fail("S10", f"{failed} was asked for the target, and nobody is any more")
+            return None
+        if flying.member_id == failed or failed not in group.members:
+            return flying
+        if failed in flying.tried or flying.assignor_name != before.assignor_name:
+            return flying
+        if group.group_epoch != self._epoch:
+            return flying  # the others may be others than when it failed, a moment ago
+        versions = _Versions(group, flying.assignor_name)
+        if versions.reads_all(failed) and any(
+            member_id != failed
+            and member_id not in before.tried
+            and member.current.member_epoch != STATIC_LEAVE_EPOCH
+            and versions.reads_all(member_id)
+            for member_id, member in group.members.items()
+        ):
+            fail("S10", f"{failed} was asked and failed, and counts as one that was not: {flying}")
+        return flying
+
+
+class _Versions:
+    """What members of a group read and write of one assignor; in an upgrade, not all read everything."""
+
+    def __init__(self, group: ConsumerGroup, assignor_name: str) -> None:
+        self._of = {
+            member_id: offered.versions
+            for member_id, member in group.members.items()
+            for offered in member.metadata.client_assignors
+            if offered.name == assignor_name
+        }
+
+    def reads_all(self, member_id: str) -> bool:
+        """Whether it can compute for everybody as they are."""
+        own = self._of.get(member_id)
+        return own is not None and all(own.minimum <= other.written <= own.maximum for other in self._of.values())
+
+    def spans(self, member_id: str) -> bool:
+        """Whether it can whatever they come to write."""
+        own = self._of.get(member_id)
+        return own is not None and all(
+            own.minimum <= other.minimum and other.maximum <= own.maximum for other in self._of.values()
+        )
+
+
+def _asks(before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> bool:
+    if len(before) != len(after):
+        return True
+    return any(old != new and replace(old, reason=0) != new for old, new in zip(before, after, strict=True))
+
+
+def _in_common(group: ConsumerGroup, assignor_name: str) -> bool:
+    """Whether every member offers it, and none is away."""
+    return all(
+        assignor_name in _names(member.metadata.client_assignors) and member.current.member_epoch != STATIC_LEAVE_EPOCH
+        for member in group.members.values()
+    )
+
+
+def _names(offered: tuple[ClientAssignor, ...]) -> list[str]:
+    return [assignor.name for assignor in offered]
+
+
+class _Prepared(NamedTuple):
+    """The last snapshot that a member was shown, and by which life of the coordinator."""
+
+    member_id: str
+    group_epoch: int
+    members: frozenset[str]
+    loads: int
+    assignor_name: str
+
+
+class InstalledTargets(Observer):
+    """S10: a result is installed only by the member that prepared last, for the epoch of that snapshot, and as it is.
+
+    An error keeps the target.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._prepared: _Prepared | None = None
+        self._installed: ConsumerGroupInstallAssignmentRequest | None = None
+        self._assignor_name = ""
+        """Of what was installed last."""
+        self._before: Mapping[str, frozenset[IdPartition]] = {}
+
+    @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+        """Note what was prepared, and what was taken."""
+        match request, response:
+            case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
+                assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
+                members = frozenset(member.member_id for member in response.members)
+                self._prepared = _Prepared(
+                    request.member_id, response.group_epoch, members, self._mirror.loads, response.assignor_name
+                )
+                if request.member_id not in members:
+                    fail("S10", f"{request.member_id} is not in what it was shown")
+            case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
+                self._installed = request
+                self._before = {member_id: seen.target for member_id, seen in self._mirror.members.items()}
+                self._check_taken(request)
+            case _:
+                pass
+
+    def _check_taken(self, request: ConsumerGroupInstallAssignmentRequest) -> None:
+        prepared = self._prepared
+        if prepared is None or prepared.loads != self._mirror.loads:
+            raise InvariantViolation("S10", f"{request.member_id} installed what this coordinator had not prepared")
+        if (request.member_id, request.group_epoch) != prepared[:2]:
+            fail("S10", f"{request.member_id} installed epoch {request.group_epoch}; prepared was {prepared[:2]}")
+        strangers = {member.member_id for member in request.members} - prepared.members
+        if strangers and not request.error:
+            fail("S10", f"the target of {sorted(strangers)} was installed, who were not in the snapshot")
+        self._prepared, self._assignor_name = None, prepared.assignor_name
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        """Compare the target with what was handed in."""
+        installed, self._installed = self._installed, None
+        mirror, before = self._mirror, self._before
+        if installed is None:
+            return
+        if mirror.target_epoch != installed.group_epoch:
+            fail("S10", f"installed for {installed.group_epoch}, and the target is of {mirror.target_epoch}")
+        handed_in = {
+            member.member_id: frozenset(
+                (topic.topic_id, partition) for topic in member.partitions for partition in topic.partitions
+            )
+            for member in installed.members
+        }
+        to_tell = {member.member_id: self._to_tell(member) for member in installed.members}
+        for member_id, seen in mirror.members.items():
+            target = seen.target
+            wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
+            # A static member that came back under a new id has the part of its old one.
+            told = None if mirror.group is None else mirror.group.target_metadata_of(member_id)
+            if installed.error and told is not None and told.error != installed.error:
+                fail("S10", f"an assignor reported {installed.error}, and {member_id} hears {told}")
+            if not installed.error and member_id in to_tell and told != to_tell[member_id]:
+                fail("S10", f"{member_id} is to hear {to_tell[member_id]} of the assignor, and hears {told}")
+            if wanted is not None and target != wanted:
+                fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
+
+    def _to_tell(self, member: Member) -> AssignmentMetadata:
+        """What the assignor of a member hears with its part; whose it is if there is anything."""
+        told = AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes)
+        return told if told == NO_METADATA else replace(told, assignor=self._assignor_name)
+
+
+class _Told(NamedTuple):
+    """What the assignors of one member are to hear: its target as it was told with a new epoch."""
+
+    incarnation: int
+    epoch: int
+    target: Assignment | None
+    heard_ms: int
+    """In virtual time."""
+    until_ms: int
+    """How long the rebalance listener waits for it, on the member's own clock."""
+
+
+class ToldTargets(Observer):
+    """A2: a member with assignors tells them of each epoch of one life once, all that it was told itself of its target.
+
+    The rebalance listener comes after that, or after its limit. Whoever leaves tells nothing more.
+    """
+
+    def __init__(self, topics: Topics, *, lag_ms: int) -> None:
+        self._topics = topics
+        self._lag_ms = lag_ms
+        self._sent: dict[str, tuple[Request[Any], int]] = {}
+        """Consumer -> its last heartbeat, and the life that it was of."""
+        self._target: dict[str, tuple[int, Assignment | None]] = {}
+        """Consumer -> life, and the last assignment that it was told in it."""
+        self._due: dict[str, _Told] = {}
+        self._called: dict[str, tuple[int, int]] = {}
+        """Consumer -> life and epoch of the last target that its assignors were told."""
+        self._returned: dict[str, tuple[int, int]] = {}
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """Only the answer to the last heartbeat counts."""
+        if consumer.assignor.listens:
+            self._sent[consumer.name] = (request, consumer.member.snapshot().incarnation)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """Note a new epoch, and the target of that moment."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        name = consumer.name
+        sent, life = self._sent.get(name, (None, -1))
+        if sent is not request or response.error_code or response.member_epoch <= 0:
+            return
+        if life != consumer.member.snapshot().incarnation:
+            return
+        if response.assignment is not None or self._target.get(name, (-1, None))[0] != life:
+            self._target[name] = (life, response.assignment)
+        due, epoch = self._due.get(name), response.member_epoch
+        if due is None or due[:2] != (life, epoch):
+            until_ms = consumer.now_ms + consumer.config.assignor_timeout_ms
+            self._due[name] = _Told(life, epoch, self._target[name][1], consumer.world.now_ms, until_ms)
+
+    def run_begins(self, consumer: Process) -> None:
+        """The assignors were told before, or took too long."""
+        due = self._due.get(consumer.name)
+        if due is None or due.incarnation != consumer.member.snapshot().incarnation:
+            return
+        if self._returned.get(consumer.name) != due[:2] and consumer.now_ms < due.until_ms:
+            fail("A2", f"{consumer.name} reconciles, and its assignor was not told of epoch {due.epoch}")
+
+    def assignor_called(self, consumer: Process, call: AssignorCall) -> None:
+        """Compare with what the member was told."""
+        if not isinstance(call, CallOnAssignment):
+            return
+        name, now = consumer.name, consumer.member.snapshot()
+        told = (now.incarnation, call.group_metadata.member_epoch)
+        if told == self._called.get(name):
+            fail("A2", f"{name}: told of epoch {told[1]} twice")
+        self._called[name] = told
+        if now.member_epoch != told[1] or now.phase not in IN_GROUP:
+            fail("A2", f"{name}: told of epoch {told[1]}, and is {now.phase.name} at {now.member_epoch}")
+        due = self._due.get(name)
+        if due is None or due[:2] != told:
+            raise InvariantViolation("A2", f"{name} was not told of {told}, and tells its assignor")
+        target = due.target or Assignment()
+        if (call.error, call.version, call.metadata, call.assignor_name) != (
+            target.error,
+            target.metadata_version,
+            target.metadata_bytes,
+            target.assignor_name,
+        ):
+            fail("A2", f"{name} was told {target}, and tells {call}")
+        given = {(item.topic_id, item.partition) for item in call.partitions}
+        wanted = {
+            (topic.topic_id, index)
+            for topics in (target.topic_partitions, target.pending_topic_partitions)
+            for topic in topics
+            for index in topic.partitions
+        }
+        # Who knew of a topic then, and knows it now, knew it whenever it was asked.
+        since_ms = consumer.world.now_ms - due.heard_ms + self._lag_ms
+        known = self._topics.described(frozenset(topic_id for topic_id, _ in wanted), lag_ms=since_ms)
+        if not given <= wanted or any(item not in given for item in wanted if item[0] in known):
+            fail("A2", f"{name} was told of {len(wanted)} partitions, and tells of {sorted(map(str, call.partitions))}")
+
+    def assignor_returned(self, consumer: Process, call: AssignorCall) -> None:
+        """The listener may come."""
+        if isinstance(call, CallOnAssignment) and consumer.name in self._called:
+            self._returned[consumer.name] = self._called[consumer.name]
+
+
+class RoundRequests(Observer):
+    """A4: a round is of one life of the member: what it installs, it prepared in that life; its epoch is its own."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[str, tuple[int, int]] = {}
+        """Consumer -> incarnation and group epoch of the last snapshot that it was shown."""
+
+    @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """Compare with the life that the member lives."""
+        assert isinstance(request, ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest)
+        now = consumer.member.snapshot()
+        if request.member_epoch != now.member_epoch:
+            fail("A4", f"{consumer.name} is at {now.member_epoch}, and sends {request}")
+        if isinstance(request, ConsumerGroupInstallAssignmentRequest):
+            prepared = self._prepared.get(consumer.name)
+            if prepared != (now.incarnation, request.group_epoch):
+                fail("A4", f"{consumer.name} prepared {prepared}, and installs {request} in life {now.incarnation}")
+
+    @about(ConsumerGroupPrepareAssignmentRequest)
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """Note what it was shown."""
+        assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
+        if not response.error_code:
+            self._prepared[consumer.name] = (consumer.member.snapshot().incarnation, response.group_epoch)
+
+
+class ToldAssignors(Observer):
+    """C4: what its assignors say anew is told at once, but for a reason that is over."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[Assignor, ...]] = {}
+        self._waiting: dict[str, Request[Any]] = {}
+        self._described: dict[str, tuple[int, tuple[Assignor, ...]]] = {}
+        """Consumer -> the step in which its assignors said something, and what."""
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """Note what the coordinator is told."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        name = consumer.name
+        self._waiting[name] = request
+        described = self._described.pop(name, None)
+        if described is not None and described[0] != consumer.world.steps:
+            fail("C4", f"{name} tells of its assignors {consumer.world.steps - described[0]} steps late")
+        if request.client_assignors is not None:
+            self._told[name] = request.client_assignors
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """After an error, when the next one goes is for others to say."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        self._waiting.pop(consumer.name, None)
+        if response.error_code:
+            self._forget(consumer)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
+        """The same."""
+        self._waiting.pop(consumer.name, None)
+        self._forget(consumer)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unsent(self, consumer: Process, request: Request[Any]) -> None:
+        """The same."""
+        self._forget(consumer)
+
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+        """Whoever comes or goes says other things first."""
+        if effect.new in OUT or effect.old in OUT:
+            self._forget(consumer)
+
+    def assignor_described(self, consumer: Process, offered: tuple[Assignor, ...]) -> None:
+        """Note what there is to tell."""
+        name = consumer.name
+        told = self._told.get(name)
+        free = name not in self._waiting and has_coordinator(consumer)
+        if told is None or not free or consumer.member.phase not in IN_GROUP:
+            return
+        if _without_reasons(offered) != _without_reasons(told):
+            self._described[name] = (consumer.world.steps, offered)
+
+    def _forget(self, consumer: Process) -> None:
+        self._told.pop(consumer.name, None)
+        self._described.pop(consumer.name, None)
+
+
+def _without_reasons(offered: tuple[Assignor, ...]) -> tuple[Assignor, ...]:
+    return tuple(replace(assignor, reason=0) for assignor in offered)

@@ -1,0 +1,159 @@
+"""What the application sees: the calls of its listener (C2, C3) and the states of its member (C5)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
+from kip848_client.member.events import StateChanged
+from kip848_client.member.states import TRANSITIONS, MemberState, Transition
+from kip848_client.model import TopicIdPartition
+from kip848_client.simulation.checkers.heartbeats import OUT
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.process import Process
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.schema import Request, Response
+
+_CALLS_MAX: Final = 4
+"""Listener calls that wait for poll() at most."""
+
+
+class ListenerPairs(Observer):
+    """C3: per partition assigned and (revoked or lost) alternate; calls never overlap; there is none after close.
+
+    A call that raised is repeated, so it counts only when it returned. C2: the coordinator is told that a partition is
+    given up only after its listener call returned, and no record is handed out outside of what a listener was given.
+    """
+
+    def __init__(self) -> None:
+        self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
+        self._offered: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
+        """What a listener was called for with "assigned", though it may have raised, and was not yet given up."""
+        self._running: set[str] = set()
+
+    def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+        """One at a time, and only what fits."""
+        partitions = frozenset(partitions)
+        if consumer.name in self._running:
+            fail("C3", f"two listener calls of {consumer.name} overlap")
+        if consumer.closed:
+            fail("C3", f"{consumer.name} is closed and its listener is called")
+        if consumer.application.calls_waiting > _CALLS_MAX:
+            fail("C8", f"{consumer.application.calls_waiting} listener calls of {consumer.name} wait for poll()")
+        self._running.add(consumer.name)
+        if name == "assigned":
+            if again := partitions & self._has[consumer.name]:
+                fail("C3", f"{consumer.name}: {sorted(map(str, again))} assigned twice")
+            self._offered[consumer.name] |= partitions
+        elif not partitions:
+            fail("C3", f"{consumer.name}: {name} without partitions")
+        elif name == "revoked" and not all(consumer.application.holds(tip.topic_partition) for tip in partitions):
+            fail("C2", f"{consumer.name} revokes {sorted(map(str, partitions))}, and not all of them are paused")
+        elif strange := partitions - self._offered[consumer.name]:
+            fail("C3", f"{consumer.name}: {sorted(map(str, strange))} {name}, which were not assigned")
+
+    def listener_ended(
+        self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
+    ) -> None:
+        """Count what returned; a lost partition is gone even if the listener raised."""
+        self._running.discard(consumer.name)
+        if name == "assigned" and error is None:
+            self._has[consumer.name] |= set(partitions)
+        elif name == "lost" or error is None:
+            self._has[consumer.name] -= set(partitions)
+            self._offered[consumer.name] -= set(partitions)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """C2: what a heartbeat says is owned leaves out nothing that the listener was given."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch <= 0 or request.topic_partitions is None:
+            return
+        named = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
+        kept = [tip for tip in self._has[consumer.name] if (tip.topic_id, tip.partition) not in named]
+        if kept:
+            fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
+
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+        """C2: no record before on_partitions_assigned returned, none after revoked or lost began."""
+        if partition not in self._has[consumer.name]:
+            fail("C2", f"{consumer.name} was handed {partition} {offsets} without having it")
+        if consumer.name in self._running:
+            fail("C2", f"{consumer.name} was handed records inside a listener call")
+
+    def closed(self, consumer: Process) -> None:
+        """C3: nothing is left after close()."""
+        if consumer.view.assigned:
+            fail("C3", f"{consumer.name} closed and owns partitions")
+
+
+_INCURABLE: Final = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Codes of a heartbeat's answer after which a member may be FATAL. A simulated one waits for its instance id."""
+
+
+class LegalMoves(Observer):
+    """C5: only declared moves between public states; FATAL only after an error that no retry cures, and for good."""
+
+    def __init__(self) -> None:
+        self._state: defaultdict[str, MemberState] = defaultdict(lambda: MemberState.UNJOINED)
+        self._last_code: dict[str, int] = {}
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """Remember the error that a heartbeat brought."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        if response.error_code:
+            self._last_code[consumer.name] = response.error_code
+
+    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+        """Look at a move."""
+        name = consumer.name
+        if Transition(effect.trigger, effect.old, effect.new) not in _MOVES:
+            fail("C5", f"{name}: {effect.old.name} to {effect.new.name} by {effect.trigger} is not declared")
+        if self._state[name] is not effect.old:
+            fail("C5", f"{name} moved from {effect.old} unseen")
+        self._state[name] = effect.new
+        if effect.new is MemberState.FATAL and self._last_code.get(name) not in _INCURABLE:
+            fail("C5", f"{name} became FATAL by {effect.trigger}; its last error was {self._last_code.get(name)}")
+
+    def stopped(self, consumer: Process, error: Kip848Error) -> None:
+        """The error that is raised says which code it was, and which pattern if that was refused."""
+        code = self._last_code.get(consumer.name)
+        if not isinstance(error, FatalGroupError) or error.code != code:
+            fail("C5", f"{consumer.name} stops after error {code}, and says {error!r}")
+        pattern = consumer.subscription.pattern if code == ErrorCode.INVALID_REGULAR_EXPRESSION else None
+        if (_PATTERN in str(error)) != (pattern is not None):
+            fail("C5", f"{consumer.name} wants {pattern!r}, and stops with {error!r}")
+
+
+_MOVES: Final = frozenset(TRANSITIONS)
+
+
+_PATTERN: Final = "(pattern "
+
+
+class NoEpochOutside(Observer):
+    """C5: who is outside of the group shows no epoch of it: transactions and metrics would go by it."""
+
+    def view_changed(self, consumer: Process) -> None:
+        """Look at what the application sees."""
+        view = consumer.view
+        if view.state in OUT and view.member_epoch > 0:
+            fail("C5", f"{consumer.name} is {view.state.name}, and shows epoch {view.member_epoch}")

@@ -1,0 +1,175 @@
+"""What must end, and what must not happen without need: C8 and C9 of every member, and close() (L4)."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kip848_client.member.events import MemberEffect, MemberEvent, SendRequest, Tick
+from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.process import Process
+from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+)
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.schema import Request, Response
+
+
+class BoundedWork(Observer):
+    """C8: every commit that the application asks for is answered, and nobody asks for the coordinator in a loop."""
+
+    def __init__(self, consumers: Callable[[], Sequence[Process]]) -> None:
+        self._consumers = consumers
+        self._lookups: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_LOOKUPS_MAX))
+
+    @about(FindCoordinatorRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """Count lookups."""
+        lookups, now_ms = self._lookups[consumer.name], consumer.world.now_ms
+        if len(lookups) == _LOOKUPS_MAX and now_ms - lookups[0] < _SECOND_MS:
+            fail("C8", f"{consumer.name} looked for the coordinator {_LOOKUPS_MAX} times within a second")
+        lookups.append(now_ms)
+
+    def converged(self) -> None:
+        """Look for commits that nobody heard of again. Without a coordinator they wait for one, however long."""
+        for consumer in self._consumers():
+            sent_ms = max(consumer.thaws_ms, consumer.network.connected_ms)
+            for commit_id, asked_ms in consumer.commits_asked.items():
+                waits_ms = consumer.world.now_ms - max(asked_ms, sent_ms)
+                if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:
+                    fail("C8", f"{consumer.name} asked for commit {commit_id} {waits_ms} ms ago and heard nothing")
+
+
+_SECOND_MS: Final = 1_000
+
+
+_LOOKUPS_MAX: Final = 20
+"""Lookups of the coordinator within a second of virtual time at most: the first retries come after a tenth of one."""
+
+
+class AwaitedLeave(Observer):
+    """L4: close() waits for the answer to the leave that was sent, as long as it may."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Request[Any]] = {}
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: Request[Any]) -> None:
+        """A leave is on its way."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        if request.member_epoch < 0 and consumer.leaving:
+            self._waiting[consumer.name] = request
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+        """It came back."""
+        self._over(consumer, request)
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
+        """Nothing will come back."""
+        self._over(consumer, request)
+
+    def _over(self, consumer: Process, request: Request[Any]) -> None:
+        if self._waiting.get(consumer.name) is request:
+            del self._waiting[consumer.name]
+
+    def closed(self, consumer: Process) -> None:
+        """close() returns."""
+        left_ms = consumer.close_by_ms - consumer.now_ms
+        if self._waiting.pop(consumer.name, None) is not None and left_ms > 0:
+            fail("L4", f"{consumer.name}: close() returns {left_ms} ms before its time, and without an answer")
+
+
+_LONGEST_MS: Final = 3_000
+"""How far ahead a member without a deadline is asked."""
+
+
+class _Asked:
+    """What is known of one member that is asked."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng: Final = rng
+        self.planned = False
+        """It is to be asked once more before its deadline."""
+        self.under_way: Final[dict[int, MemberEffect]] = {}
+        self.last_number = 0
+
+
+class TrueDeadlines(Observer):
+    """C9: a member that is told nothing new does nothing before its deadline; C8: it forgets what is over.
+
+    A deadline that is too late, or missing, shows as something that the member does when it is asked before that time.
+    Asking changes nothing where all is well. And a commit that a closing member cannot send any more is answered.
+    """
+
+    def __init__(self) -> None:
+        self._members: dict[str, _Asked] = {}
+
+    def told(self, consumer: Process, event: MemberEvent) -> None:
+        """It may be the end of a request."""
+        if consumer.name not in self._members:
+            self._members[consumer.name] = _Asked(consumer.world.random(f"deadlines {consumer.name}"))
+        self._members[consumer.name].under_way.pop(getattr(event, "request_id", None) or 0, None)
+
+    def decided(self, consumer: Process, effects: Sequence[MemberEffect]) -> None:
+        """The member may ask for requests."""
+        asked = self._members[consumer.name]
+        for effect in effects:
+            number = getattr(effect, "request_id", None)
+            if number is None:
+                continue
+            if number <= asked.last_number:
+                fail("C8", f"{consumer.name} asks for {effect}, and asked for {asked.last_number} before")
+            asked.last_number = number
+            asked.under_way[number] = effect
+
+    def stepped(self, consumer: Process) -> None:
+        """Ask it again now, and once before its deadline."""
+        asked = self._members[consumer.name]
+        self._compare(consumer, asked)
+        self._ask(consumer, "again at once")
+        if not asked.planned:
+            asked.planned = True
+            deadline_ms = consumer.member.deadline_ms()
+            wait_ms = _LONGEST_MS if deadline_ms is None else min(_LONGEST_MS, deadline_ms - consumer.now_ms)
+            delay_ms = int(asked.rng.random() * max(0, wait_ms))
+            consumer.world.call_in(delay_ms, lambda: self._ask_early(consumer, asked))
+
+    @staticmethod
+    def _compare(consumer: Process, asked: _Asked) -> None:
+        count = consumer.member.requests_under_way
+        if count != len(asked.under_way):
+            fail("C8", f"{consumer.name} counts {count} requests, under way are {sorted(asked.under_way)}")
+        closing = consumer.commits_asked and (consumer.leaving or consumer.closed)
+        if closing and consumer.member.coordinator is None:
+            sent = sum(_is_commit(effect) for effect in asked.under_way.values())
+            if len(consumer.commits_asked) > sent:
+                fail("C8", f"{consumer.name} closes, and nobody hears of commits {sorted(consumer.commits_asked)}")
+
+    def _ask_early(self, consumer: Process, asked: _Asked) -> None:
+        asked.planned = False
+        if not consumer.frozen:
+            self._ask(consumer, "before its deadline")
+
+    @staticmethod
+    def _ask(consumer: Process, when: str) -> None:
+        member, now_ms = consumer.member, consumer.now_ms
+        deadline_ms = member.deadline_ms()
+        if consumer.closed or (deadline_ms is not None and deadline_ms <= now_ms):
+            return  # the consumer is about to wake it
+        before = member.view()
+        effects = member.step(Tick(consumer.app_polled_ms), now_ms=now_ms)
+        after_ms = member.deadline_ms()
+        if effects or member.view() is not before:
+            fail("C9", f"{consumer.name} has nothing to do until {deadline_ms}, and asked {when} does {effects}")
+        if after_ms != deadline_ms and (after_ms is None or deadline_ms is None or after_ms < deadline_ms):
+            fail("C9", f"{consumer.name} asked {when} moves its deadline from {deadline_ms} to {after_ms}")
+
+
+def _is_commit(effect: MemberEffect) -> bool:
+    return isinstance(effect, SendRequest) and isinstance(effect.request, OffsetCommitRequest)

@@ -1,0 +1,190 @@
+"""One client process as the others see it: its clock, its randomness, its member, and what observers may ask about it.
+
+The parts of a consumer (`application`, `clientside`, `user_assignor`) and all observers know this class; only
+`consumer` knows all parts. Each process has a clock of its own, which starts anywhere and runs a little fast or slow;
+and it may stand still, as a paused virtual machine does, while its clock goes on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from kip848_client.member.events import MemberEvent
+from kip848_client.member.member import Member
+from kip848_client.member.settings import MemberConfig
+from kip848_client.model import Subscription, TopicPartition
+from kip848_client.simulation.network import Connection
+from kip848_client.simulation.scenario import Behaviour
+from kip848_client.simulation.world import Timer, World
+
+
+class Links(Protocol):
+    """The connections of a process."""
+
+    heard_ms: int
+    """When a heartbeat of it was accepted last; -1 is never. Virtual time, as below."""
+    connected_ms: int
+    """When it connected to a coordinator last."""
+
+    @property
+    def link(self) -> Connection | None:
+        """The connection to the coordinator, open or not."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an open connection to the coordinator."""
+        ...
+
+
+class Loop(Protocol):
+    """The application's thread."""
+
+    @property
+    def calls_waiting(self) -> int:
+        """Listener calls that wait for poll()."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a listener runs, or the application does not come to poll()."""
+        ...
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether a partition is paused, or not fetched at all."""
+        ...
+
+
+class Assignors(Protocol):
+    """The client-side assignors of a process."""
+
+    listens: bool
+    """There are some."""
+    asks: bool
+    """The application wants another target, and the coordinator has not heard of it."""
+
+
+class Process(ABC):
+    """One client process, from its start to its close or crash.
+
+    Args:
+        name: client id; also the name that the history gives it.
+        clock_ms: what its monotonic clock shows at virtual time 0.
+        clock_rate: ms of its clock in one ms of virtual time.
+    """
+
+    network: Links
+    application: Loop
+    assignor: Assignors
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        world: World,
+        config: MemberConfig,
+        behaviour: Behaviour,
+        clock_ms: int = 0,
+        clock_rate: float = 1.0,
+    ) -> None:
+        self.name: Final = name
+        self.config: Final = config
+        self.world: Final = world
+        self.behaviour = behaviour
+        self._rng = world.random(f"application {name}")
+        self._random = self._rng.random
+        self._clock_ms: Final = clock_ms
+        self._clock_rate: Final = clock_rate
+        self.member: Final = Member(config, rng=self._rng)
+        self.view = self.member.view()
+        """What its application sees of the member, as of the last step."""
+        self.subscription = Subscription()
+        """What the application wants."""
+        self.closed = False
+        """close() returned, or the process died."""
+        self.failed = False
+        """The member is FATAL."""
+        self.commits_asked: Final[dict[int, int]] = {}
+        """Commits that were not answered yet -> when the application asked for them, in virtual time."""
+        self.close_by_ms = 0
+        """When close() must return at the latest, on its own clock."""
+        self.thaws_ms = 0
+        """Until when the process stands still, or stood last, in virtual time."""
+        self._call_id = 0
+
+    # ------------------------------------------------------------------------------------------------- what it does
+
+    @abstractmethod
+    def step(self, event: MemberEvent) -> None:
+        """Tell the member of *event*, and do what it says."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave in order."""
+
+    @property
+    @abstractmethod
+    def leaving(self) -> bool:
+        """close() was called and has not returned."""
+
+    @property
+    @abstractmethod
+    def app_polled_ms(self) -> int:
+        """When its application last was inside poll(), on its own clock."""
+
+    # ------------------------------------------------------------------------------------------------- what it shows
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process stands still."""
+        return self.world.now_ms < self.thaws_ms
+
+    @property
+    def readable(self) -> frozenset[TopicPartition]:
+        """Partitions whose records poll() may hand out now."""
+        return frozenset() if self.closed else self.view.readable
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Partitions that the application has."""
+        return frozenset(tip.topic_partition for tip in self.member.view().assigned)
+
+    # ------------------------------------------------------------------------------------------------ time, randomness
+
+    @property
+    def now_ms(self) -> int:
+        """Its own monotonic clock."""
+        return self._clock_ms + int(self.world.now_ms * self._clock_rate)
+
+    def awake(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Run *action* now, or when the process thaws."""
+        if self.world.now_ms < self.thaws_ms:
+            self.world.call_in(self.thaws_ms - self.world.now_ms, lambda: self.awake(action, *arguments))
+        else:
+            action(*arguments)
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        """Run *action* in *delay_ms*, or when the process thaws after that."""
+        return self.world.call_in(delay_ms, lambda: self.awake(action))
+
+    def draw(self, low: int, high: int) -> int:
+        """A number from *low* to *high*."""
+        return low + int(self._random() * (high - low + 1))
+
+    def chance(self, part: float) -> bool:
+        """True in *part* of the cases."""
+        return self._random() < part
+
+    def next_call(self) -> int:
+        """A number for a commit, a question or a leave."""
+        self._call_id += 1
+        return self._call_id
+
+    def note(self, what: str, **details: Any) -> None:
+        """Write to the history."""
+        history = self.world.history
+        if history.keeps:
+            history.add(self.world.now_ms, self.name, what, **details)
+        else:
+            history.count(what)

@@ -1,0 +1,64 @@
+"""Questions to our own cores, asked in the runs with probes (`Scenario.probes`), through the seam of the simulation.
+
+Here are checkers that write down a rule of the coordinator a second time, questions that must change nothing, and walks
+of other members through the group at the end of a run. `kip848 simulate --watch tests.simulation.probes:probes` adds
+them to a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kip848_client.simulation import Report, Scenario, run
+from kip848_client.simulation.observer import Observer, Scene
+from tests.simulation.probes.derived import AccountedTopics, CountedMembers, DamagedLogs
+from tests.simulation.probes.foreign_walk import ForeignWalk
+from tests.simulation.probes.inputs import AssignorInputs, Limits
+from tests.simulation.probes.install_questions import InstallQuestions
+from tests.simulation.probes.offset_walk import OffsetWalk
+from tests.simulation.probes.patterns import Refreshes, Resolutions
+from tests.simulation.probes.questions import Questions
+from tests.simulation.probes.reconciling import HeartbeatSteps
+from tests.simulation.probes.round_walk import RoundWalk
+from tests.simulation.probes.settings import Settings
+from tests.simulation.probes.timers import RunningTimers
+from tests.simulation.probes.wish_questions import WishQuestions
+
+_ASK_EVERY: Final = 3
+"""Of the changes of a group, those after which the coordinator is asked a question."""
+
+
+def probes(scene: Scene) -> Iterator[Observer]:
+    """The observers of a run with probes; none of any other run."""
+    if not scene.probing:
+        return
+    world, cluster, mirror, config, scenario = scene.world, scene.cluster, scene.mirror, scene.config, scene.scenario
+    yield AssignorInputs(world, cluster, mirror, config)
+    yield AccountedTopics(cluster, mirror, config)
+    yield HeartbeatSteps(cluster, mirror)
+    yield DamagedLogs(cluster, mirror, config)
+    yield CountedMembers(world, cluster, config, group_id=mirror.group_id)
+    yield RunningTimers(world, cluster, mirror, session_ms=scenario.session_timeout_ms)
+    yield Resolutions(
+        world,
+        cluster,
+        mirror,
+        refresh_ms=config.consumer_regex_refresh_interval_ms,
+        rest_ms=config.consumer_regex_refresh_min_interval_ms,
+        settle_ms=3 * scenario.heartbeat_interval_ms,
+    )
+    yield Questions(world, cluster, mirror, max_size=scenario.group_max_size, every=_ASK_EVERY)
+    yield WishQuestions(world, cluster, mirror, assignors=config.consumer_assignors, every=_ASK_EVERY)
+    yield InstallQuestions(world, cluster, mirror, bytes_max=config.client_assignors_bytes_max)
+    yield Settings(world, cluster, config)
+    yield Limits(world, cluster, mirror, config)
+    yield Refreshes(cluster, mirror, config)
+    yield RoundWalk(world, cluster, mirror, config)
+    yield OffsetWalk(world, cluster, mirror, config)
+    yield ForeignWalk(world, cluster, mirror, config)
+
+
+def play(scenario: Scenario, *, seed: int, **options: Any) -> Report:
+    """Play one run with the probes, if it is one of those that are asked."""
+    return run(scenario, seed=seed, watch=[probes], **options)
