@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         ConnectionLostError,
         DataDirCorruptError,
         DataDirError,
+        DataDirForeignError,
         DataDirLockedError,
         FatalGroupError,
         FencedError,
@@ -108,6 +109,7 @@ __all__ = [
     "ConnectionLostError",
     "DataDirCorruptError",
     "DataDirError",
+    "DataDirForeignError",
     "DataDirLockedError",
     "FatalGroupError",
     "FencedError",
@@ -174,7 +176,7 @@ _HOMES = {
         """
         AssignorTimeoutError AuthenticationError BrokerError ClientAssignorError ClientAssignorsUnsupportedError
         CommitFailedError ConfigError ConnectionLostError DataDirCorruptError DataDirError
-        DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError
+        DataDirForeignError DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError
         ForkedProcessError GroupAuthorizationError GroupIdNotFoundError GroupMaxSizeReachedError IllegalStateError
         InvalidAssignmentError InvalidGroupRequestError InvalidRegularExpressionError Kip848Error ListenerError
         MaxPollExceededError MessageValueError NoOffsetForPartitionError ProtocolError RequestTimeoutError

@@ -299,12 +299,12 @@ class Consumer(OffsetCalls, ClusterQuestions):
             num_messages: at most so many in a batch.
             timeout: seconds after which an empty batch comes if no record did; negative or None: no empty ones.
         """
-        while not self._group.closed:
+        while not self._group.closed and not self._group.handed_over:
             yield self.consume(num_messages, timeout)
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield records for ever; ends when the consumer is closed."""
-        while not self._group.closed:
+        """Yield records for ever; ends when the consumer is closed, or has handed over."""
+        while not self._group.closed and not self._group.handed_over:
             message = self.poll(1.0)
             if message is not None:
                 yield message
@@ -325,8 +325,8 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     # No record is handed out before the group had its say.
                     if not thread.settle(deadline_s):
                         return []
-                    if not group.subscription and not group.manual:
-                        return []  # a listener called unsubscribe()
+                    if group.handed_over or (not group.subscription and not group.manual):
+                        return []  # a listener called unsubscribe(), or the others have everything
                     view = group.view
                     fetcher.keep_readable(view.readable)
                     settled = mark  # as of before: what moved meanwhile is looked at again
@@ -413,6 +413,36 @@ class Consumer(OffsetCalls, ClusterQuestions):
             )
 
     consumer_group_metadata = group_metadata
+
+    def hand_over(self, timeout_s: float = 10.0) -> None:
+        """Leave without a gap: let the other members prepare while this one goes on reading, then give everything up.
+
+        Returns at once. Go on polling: records are handed out until the others are ready, or time is up; then
+        on_partitions_revoked runs, poll() and consume() return nothing any more, and iterations end. Then close(). A
+        partition that moves this way is read again within tens of milliseconds, where a plain close() leaves it without
+        a reader until the others' next heartbeat. Where the group cannot be described (an old broker, no rights on the
+        group) this is a plain revocation, and the log says so once.
+
+        May be called from a signal handler, and from any thread. Without a subscription it does nothing.
+
+        Args:
+            timeout_s: seconds to wait for the others, >= 0; one heartbeat interval of the group and a little is enough.
+
+        Example::
+
+            signal.signal(signal.SIGTERM, lambda *_: consumer.hand_over())
+            for message in consumer:
+                handle(message)
+            consumer.close()
+        """
+        if timeout_s < 0:
+            raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
+        self._group.hand_over(timeout_ms=int(timeout_s * 1_000))
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether `hand_over` was called and is complete: this consumer has nothing, and gets nothing."""
+        return self._group.handed_over
 
     def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.

@@ -92,6 +92,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "local_assignor_ran": "assignor, group_epoch, members (how many), duration_ms: it computed a target",
     "local_assignor_failed": "error, partitions, members: a client-side assignor failed, or its result was refused",
     "assignors_unsupported": "missing: the server assigns, because the coordinator has no client-side assignment",
+    "hand_over_failed": "reason: partitions were given up without knowing that the others were ready",
     "left_group": "the leave heartbeat was written, or could not be",
     # What only a simulation knows.
     "consumer_started": "instance_id: a process began",

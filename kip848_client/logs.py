@@ -45,6 +45,8 @@ class LogEvent(enum.StrEnum):
     """group_id, error: a client-side assignor failed, or its result was refused. What it raised follows."""
     ASSIGNORS_UNSUPPORTED = "member.assignors_unsupported"
     """group_id, missing: the server assigns, because the coordinator has no client-side assignment."""
+    HAND_OVER_FAILED = "member.hand_over_failed"
+    """group_id, reason: the partitions were given up without knowing that the other members were ready."""
     HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"
     """error: a bug of this library."""
     NOT_CLOSED = "consumer.not_closed"

@@ -199,7 +199,7 @@ class AsyncConsumer(AsyncCalls):
         return _Batches(self, num_messages, timeout)
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        """Yield records for ever; ends when the consumer is closed."""
+        """Yield records for ever; ends when the consumer is closed, or has handed over."""
         return _Messages(self)
 
     def _nothing_moved(self) -> bool:
@@ -229,7 +229,7 @@ class AsyncConsumer(AsyncCalls):
                 if batch and readable is not self._group.view.readable and readable != self._group.view.readable:
                     # Partitions went while the records were on their way from one thread to the other.
                     await self._thread.run(partial(self._put_back, batch), interruptible=False)
-                elif batch or deadline_s <= self._yielded_s:
+                elif batch or deadline_s <= self._yielded_s or self._group.handed_over:
                     return batch
         finally:
             self._reading = reading
@@ -245,7 +245,7 @@ class AsyncConsumer(AsyncCalls):
         while True:
             left_s = deadline_s - time.monotonic()
             batch = read(max(0.0, min(SLICE_S, left_s)))
-            if batch or left_s <= SLICE_S or self._thread.wanted:
+            if batch or left_s <= SLICE_S or self._thread.wanted or self._group.handed_over:
                 return batch, self._group.view.readable
             self._thread.check()
 
@@ -282,6 +282,22 @@ class AsyncConsumer(AsyncCalls):
     consumer_group_metadata = group_metadata
 
     # --------------------------------------------------------------------------------------------------------- close
+
+    def hand_over(self, timeout_s: float = 10.0) -> None:
+        """Leave without a gap; see `Consumer.hand_over`. Not awaited, so that a signal handler of the loop can call it.
+
+        Example::
+
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.hand_over)
+            async for message in consumer:
+                await handle(message)
+        """
+        self._consumer.hand_over(timeout_s)
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether `hand_over` was called and is complete: this consumer has nothing, and gets nothing."""
+        return self._group.handed_over
 
     async def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.
@@ -379,7 +395,9 @@ class _Batches:
 
     async def __anext__(self) -> list[Message]:
         try:
-            return await self._consumer.consume(self._num_messages, self._timeout)
+            batch = await self._consumer.consume(self._num_messages, self._timeout)
+            if batch or not self._consumer.handed_over:
+                return batch
         except IllegalStateError:
             if not self._consumer._group.closed:
                 raise

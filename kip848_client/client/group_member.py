@@ -22,6 +22,7 @@ from kip848_client.member.events import (
     CommitKind,
     CommitRequested,
     FetchOffsetsRequested,
+    HandOverRequested,
     LeaveMode,
     LeaveRequested,
     ManuallyAssigned,
@@ -62,6 +63,7 @@ class GroupMember:
         self._subscription = Subscription()
         self._manual: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._closed = False
+        self._hand_over_ticket: int | None = None
 
     # --------------------------------------------------------------------------------------------------------- state
 
@@ -186,6 +188,24 @@ class GroupMember:
     def position_lost(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
         """Tell the member that there is no record at a position; the partition is let go already."""
         self.thread.post(PositionLost(partition, position))
+
+    # --------------------------------------------------------------------------------------------------- handing over
+
+    def hand_over(self, *, timeout_ms: int) -> None:
+        """Let the others prepare, and then give everything up; polling goes on meanwhile. See `handed_over`.
+
+        May be called from a signal handler: it only posts an event.
+        """
+        self.check_usable()
+        if self._hand_over_ticket is not None or not self._subscription:
+            return
+        self._hand_over_ticket = self.thread.manager.post(HandOverRequested(self.thread.clock.now_ms() + timeout_ms))
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether `hand_over` was called, and is over: nothing more will be handed out."""
+        ticket = self._hand_over_ticket
+        return ticket is not None and self.thread.manager.processed >= ticket and not self.view.handing_over
 
     # --------------------------------------------------------------------------------------------------------- polling
 

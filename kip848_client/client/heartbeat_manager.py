@@ -46,6 +46,7 @@ from kip848_client.member.events import (
     ConnectCoordinator,
     Destination,
     Fail,
+    HandOverFailed,
     LeaveDone,
     LeaveRequested,
     ListenerDone,
@@ -411,6 +412,9 @@ class HeartbeatRequestManager:
                 return False
             case AssignorsUnsupported(missing=missing):
                 self._observer.assignors_unsupported(missing)
+                return False
+            case HandOverFailed(reason=reason):
+                self._observer.hand_over_failed(reason)
                 return False
             case Fail(error=error):
                 self._observer.failed(error)

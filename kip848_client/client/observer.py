@@ -297,6 +297,11 @@ class MemberObserver:
         log_event(logging.WARNING, LogEvent.ASSIGNORS_UNSUPPORTED, group_id=self._name.group_id, missing=lacks)
         self._write("assignors_unsupported", missing=lacks)
 
+    def hand_over_failed(self, reason: str) -> None:
+        """The member gives its partitions up without knowing that the others are ready."""
+        log_event(logging.WARNING, LogEvent.HAND_OVER_FAILED, group_id=self._name.group_id, reason=reason)
+        self._write("hand_over_failed", reason=reason)
+
     def _write(self, event: str, **fields: JsonValue) -> None:
         self._journal.write(
             JournalEvent(

@@ -231,6 +231,16 @@ class LeaveRequested(msgspec.Struct, frozen=True):
     closing: bool = False
 
 
+class HandOverRequested(msgspec.Struct, frozen=True):
+    """hand_over() was called: let the others prepare, then give everything up. `MemberView.handing_over` tells the end.
+
+    Args:
+        deadline_ms: when to give everything up although others have not heard of it.
+    """
+
+    deadline_ms: int
+
+
 MemberEvent: TypeAlias = (
     Tick
     | SubscriptionChanged
@@ -249,6 +259,7 @@ MemberEvent: TypeAlias = (
     | FetchOffsetsRequested
     | CallAbandoned
     | LeaveRequested
+    | HandOverRequested
     | AssignorEvent
 )
 
@@ -412,6 +423,12 @@ class StateChanged(msgspec.Struct, frozen=True):
     member_epoch: int
 
 
+class HandOverFailed(msgspec.Struct, frozen=True):
+    """Anywhere: the member gives its partitions up without knowing that the others are ready; for logs."""
+
+    reason: str
+
+
 MemberEffect: TypeAlias = (
     SendRequest
     | ConnectCoordinator
@@ -429,6 +446,7 @@ MemberEffect: TypeAlias = (
     | SurfaceError
     | Fail
     | StateChanged
+    | HandOverFailed
     | AssignorEffect
 )
 
@@ -444,6 +462,7 @@ class MemberView(msgspec.Struct, frozen=True):
         poll_wanted: the next poll() must be reported as `AppPolled` before it hands out a record.
         awaiting_app: an effect for the application's thread is outstanding, or a run is in progress.
         member_epoch: epoch for group_metadata(); -1 outside the group.
+        handing_over: hand_over() was called, and the member still has partitions, or the others still prepare.
     """
 
     version: int
@@ -454,3 +473,4 @@ class MemberView(msgspec.Struct, frozen=True):
     awaiting_app: bool
     member_id: str
     member_epoch: int
+    handing_over: bool = False

@@ -147,6 +147,11 @@ class Heartbeats:
         """What the last heartbeat left the coordinator with; None if that is unknown."""
         return self._sent.assignors if self._sent is not None else None
 
+    @property
+    def told_no_topics(self) -> bool:
+        """Whether the coordinator has answered a heartbeat after it was told that nothing is subscribed to."""
+        return self._sent is not None and not self._sent.topics and self._sent.pattern is None and not self.in_flight
+
     # -------------------------------------------------------------------------------------------------------- what
 
     def send(

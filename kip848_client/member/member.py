@@ -5,6 +5,7 @@ Owns no rule; the parts do:
 - `membership`: join, removal, leave, failure, poll timer
 - `heartbeat`: when, and with which fields
 - `reconciler`: revoke, then assign
+- `hand_over`: give everything up, once the others are ready
 - `commits`, `offset_fetches`, `positions`: offsets
 - `discovery`: the coordinator
 - `assignor_round`: client-side assignors
@@ -36,6 +37,7 @@ from kip848_client.member.events import (
     CoordinatorConnected,
     CoordinatorDisconnected,
     FetchOffsetsRequested,
+    HandOverRequested,
     LeaveRequested,
     ListenerDone,
     ManuallyAssigned,
@@ -52,6 +54,7 @@ from kip848_client.member.events import (
     SubscriptionChanged,
     Tick,
 )
+from kip848_client.member.hand_over import HandOver
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.membership import Membership
 from kip848_client.member.offset_fetches import OffsetFetches
@@ -153,8 +156,11 @@ class Member:
             self._assignors,
         )
         """Parts whose deadlines need no discovery; `membership` comes first, and always has one in the group."""
+        self._hand_over: Final = HandOver(
+            self._context, discovery=self._discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
+        )
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
-        self._seen = (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, NO_EPOCH)
+        self._seen = (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, NO_EPOCH, False)
         """The fields of the view but its version, in order."""
         self._view = MemberView(0, *self._seen)
 
@@ -176,6 +182,7 @@ class Member:
         if context.link is None:
             self._discovery.advance(wanted=self._coordinator_wanted)
         self._assignors.watch()  # before the heartbeat that tells what this makes known
+        self._hand_over.advance()
         self._membership.advance()
         self._assignors.advance()
         self._commits.advance()
@@ -237,6 +244,8 @@ class Member:
             case LeaveRequested():
                 self._end_manual_assignment()
                 self._membership.leave(event)
+            case HandOverRequested():
+                self._hand_over.request(event)
             case _:
                 assert_never(event)
 
@@ -301,6 +310,10 @@ class Member:
     def deadline_ms(self) -> int | None:
         """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""
         deadline_ms = self._membership.deadline_ms()
+        if self._hand_over.active:
+            at_ms = self._hand_over.deadline_ms()
+            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
+                deadline_ms = at_ms
         for part in self._with_deadlines:
             at_ms = part.deadline_ms()
             if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
@@ -333,6 +346,7 @@ class Member:
             self._reconciler.run is not None or context.listeners_outstanding,
             context.member_id,
             context.live_epoch,
+            self._hand_over.active,
         )
         if seen == self._seen:
             return self._view

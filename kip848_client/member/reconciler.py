@@ -86,6 +86,8 @@ class Reconciler:
         """Owned, but the assigned callback has not succeeded for them yet."""
         self.in_doubt: frozenset[TopicIdPartition] = frozenset()
         """Owned, but the coordinator was told that they are not: not to be read before it answered."""
+        self.hold_back_runs = False
+        """The member hands over: it keeps what it has until the others are ready."""
         self._names: dict[UUID, str] = {}
         self._unknown: frozenset[UUID] = frozenset()
         """Ids of the target without a name."""
@@ -186,6 +188,7 @@ class Reconciler:
         """Whether the next poll() should start a run."""
         return (
             self._context.phase is Phase.PENDING
+            and not self.hold_back_runs
             and not self._holding
             and self._resolved != self.current
             and not self._assignors.holds_back

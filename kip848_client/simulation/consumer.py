@@ -24,6 +24,7 @@ from kip848_client.member.events import (
     CommitDone,
     ConnectCoordinator,
     Fail,
+    HandOverFailed,
     LeaveDone,
     LeaveRequested,
     ListOffsets,
@@ -338,7 +339,7 @@ class SimulatedConsumer(Process):
             case OffsetsFetched():
                 self._observer.offsets_told(self, effect)
                 self.application.told_offsets(effect)
-            case AssignorsUnsupported():
+            case AssignorsUnsupported() | HandOverFailed():
                 pass
             case _:
                 assert_never(effect)

@@ -1,0 +1,155 @@
+"""Handing over: a member that wants to leave lets the others prepare while it goes on reading.
+
+A member that simply leaves is missed by the others at their next heartbeat only, and nobody reads its partitions until
+then. Handing over turns this round. The member unsubscribes from its topics and holds back the revocation that follows;
+the group computes a target without it, and the others learn of it with their heartbeats, while the member still reads.
+When all of them have the new epoch, it revokes and acknowledges. They wait for these partitions by then, and early
+heartbeats bring them within tens of milliseconds.
+
+Whether the others have the new epoch is asked with ConsumerGroupDescribe. A coordinator that does not offer it, or does
+not allow it, ends the waiting: then this is an ordinary revocation.
+
+Does not own: the leave that the application makes afterwards (`leaving`).
+
+Source: own. Rules: R188 to R191 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.error_codes import RETRIABLE
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import Destination, HandOverFailed, HandOverRequested, RequestFailed
+from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.reconciler import Reconciler
+from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.model import Subscription
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+__all__ = ["QUESTION_EVERY_MS", "HandOver"]
+
+QUESTION_EVERY_MS: Final = 100
+"""Between two looks at the epochs of the others."""
+
+
+class HandOver:
+    """The hand-over of one member; at most one in its life."""
+
+    def __init__(
+        self, context: Context, *, discovery: Discovery, heartbeats: Heartbeats, reconciler: Reconciler
+    ) -> None:
+        self._context: Final = context
+        self._discovery: Final = discovery
+        self._heartbeats: Final = heartbeats
+        self._reconciler: Final = reconciler
+        self.active = False
+        """Requested, and not over."""
+        self._incarnation = 0
+        self._until_ms = 0
+        self._ask_ms = 0
+        self._request_id: int | None = None
+
+    def request(self, event: HandOverRequested) -> None:
+        """Begin; nothing to hand over is over at once."""
+        context = self._context
+        if self.active or context.phase not in IN_GROUP or context.epoch <= 0 or not context.owned:
+            return
+        self.active = True
+        self._incarnation = context.incarnation
+        self._until_ms = event.deadline_ms
+        self._ask_ms = context.now_ms
+        self._reconciler.hold_back_runs = True
+        context.subscription = Subscription()
+
+    def advance(self) -> None:
+        """Ask, let the revocation begin, or end."""
+        context = self._context
+        if not self.active:
+            return
+        removed = context.incarnation != self._incarnation or context.phase not in IN_GROUP
+        if removed or context.subscription:
+            self._end()
+        elif self._reconciler.hold_back_runs:
+            if context.now_ms >= self._until_ms:
+                self._let_revocation_begin("time is up")
+            elif self._may_ask:
+                self._ask()
+        elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
+            self._end()  # the coordinator may be away: then nothing was taken, and the leave gives it up
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` would do something by time alone."""
+        if not self.active or not self._reconciler.hold_back_runs:
+            return None
+        return min(self._until_ms, self._ask_ms) if self._may_ask_later else self._until_ms
+
+    # -------------------------------------------------------------------------------------------------------- asking
+
+    @property
+    def _may_ask_later(self) -> bool:
+        """Whether the coordinator has heard that the member unsubscribed, and no question is under way."""
+        return self._context.link is not None and self._request_id is None and self._heartbeats.told_no_topics
+
+    @property
+    def _may_ask(self) -> bool:
+        return self._may_ask_later and self._context.now_ms >= self._ask_ms
+
+    def _ask(self) -> None:
+        context = self._context
+        if self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is None:
+            self._let_revocation_begin("the coordinator does not offer ConsumerGroupDescribe")
+            return
+        self._ask_ms = context.now_ms + QUESTION_EVERY_MS
+        self._request_id = context.send(
+            ConsumerGroupDescribeRequest(group_ids=(context.config.group_id,)),
+            destination=Destination.COORDINATOR,
+            timeout_ms=self._heartbeats.timeout_ms,
+            on_answer=self._described,
+            on_failure=self._not_described,
+        )
+
+    def _not_described(self, _: RequestFailed) -> None:
+        self._request_id = None
+
+    def _described(self, response: ConsumerGroupDescribeResponse) -> None:
+        self._request_id = None
+        group = next(iter(response.groups), None)
+        if group is None or not self.active or not self._reconciler.hold_back_runs:
+            return
+        if group.error_code:
+            if group.error_code not in RETRIABLE:
+                self._let_revocation_begin(f"the group cannot be described: error code {group.error_code}")
+        elif self._others_are_ready(group):
+            self._let_revocation_begin(None)
+
+    def _others_are_ready(self, group: DescribedGroup) -> bool:
+        """Whether the target without us is computed, and everybody else has heard of it and given up what it must."""
+        if group.assignment_epoch < group.group_epoch:
+            return False
+        own = next((one for one in group.members if one.member_id == self._context.member_id), None)
+        if own is None or own.target_assignment.topic_partitions:
+            return False
+        others = [one.member_epoch for one in group.members if one is not own and one.member_epoch > 0]
+        return all(epoch >= group.group_epoch for epoch in others)
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def _let_revocation_begin(self, failure: str | None) -> None:
+        self._reconciler.hold_back_runs = False
+        self._context.orphan(self._request_id)
+        self._request_id = None
+        if failure is not None:
+            self._context.emit(HandOverFailed(failure))
+
+    def _end(self) -> None:
+        self.active = False
+        self._reconciler.hold_back_runs = False
+        self._context.orphan(self._request_id)
+        self._request_id = None

@@ -1,0 +1,52 @@
+"""hand_over(): leaving without a gap; on the embedded broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client import EmbeddedBroker
+from kip848_client.error_codes import ErrorCode
+from kip848_client.faults.actions import error
+from kip848_client.journal import MemoryJournal
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Produce, delivered_once, drive
+
+pytestmark = pytest.mark.interop
+
+
+def test_a_consumer_reads_on_until_the_others_are_ready_and_then_gives_up_everything(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A rolling restart that calls hand_over() on SIGTERM leaves no partition without a reader for an interval."""
+    leaver, stayer = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
+    drive(leaver, stayer, until=lambda: len(leaver.partitions) == len(stayer.partitions) == 2)
+    produce("orders", 5)
+
+    leaver.raw.hand_over(timeout_s=60)
+    drive(leaver, stayer, until=lambda: len(leaver.delivered) == 10)  # it still reads what it has
+    drive(leaver, stayer, until=lambda: leaver.raw.handed_over and len(stayer.partitions) == 4)
+
+    assert leaver.listener.names()[-2:] == ["revoked", "assigned"]
+    assert list(leaver.raw) == []
+    assert leaver.raw.poll() is None
+    leaver.raw.close()
+    produce("orders", 5)
+    drive(stayer, until=lambda: len(leaver.delivered) + len(stayer.delivered) == 40)
+    assert len(delivered_once([leaver, stayer])) == 40
+
+
+def test_a_group_that_cannot_be_described_is_left_all_the_same(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """Without rights on the group hand_over() is a plain revocation, and the event log says why."""
+    broker.faults.on("ConsumerGroupDescribe", error(ErrorCode.GROUP_AUTHORIZATION_FAILED), times=None)
+    journal = MemoryJournal()
+    leaver = make_consumer(journal=journal).subscribe("orders")
+    stayer = make_consumer().subscribe("orders")
+    drive(leaver, stayer, until=lambda: len(leaver.partitions) == len(stayer.partitions) == 2)
+
+    leaver.raw.hand_over(timeout_s=60)
+    drive(leaver, stayer, until=lambda: leaver.raw.handed_over)
+
+    (event,) = [event for event in journal.events if event.event == "hand_over_failed"]
+    assert "cannot be described" in str(event.fields["reason"])

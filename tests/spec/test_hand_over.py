@@ -1,0 +1,143 @@
+"""The rules of docs/protocol.md, section Handing over."""
+
+from __future__ import annotations
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.member.events import HandOverFailed, HandOverRequested, ResponseReceived
+from kip848_client.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.spec.arrange import fence
+from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness, partition
+
+LIMIT_MS = 8_000
+
+
+def handing_over(*, describes: bool = True) -> MemberHarness:
+    """It owned t-0, asked to hand over, and was told that it shall own nothing from epoch 2 on."""
+    member = MemberHarness(describes=describes)
+    member.become_stable({"t": [0]})
+    member.step(HandOverRequested(member.now_ms + LIMIT_MS))
+    return member
+
+
+def unsubscribed(*, describes: bool = True) -> MemberHarness:
+    """The coordinator has answered the heartbeat that unsubscribes."""
+    member = handing_over(describes=describes)
+    member.answer_heartbeat(epoch=1, assignment={})
+    return member
+
+
+def describe(member: MemberHarness, *, other_epoch: int, error: int = 0, own_target: tuple[int, ...] = ()) -> None:
+    """Answer ConsumerGroupDescribe: the group is in epoch 2, and so is its target."""
+    question = member.take(ConsumerGroupDescribeRequest)
+    target = Assignment((TopicPartitions(member.topic_ids["t"], "t", own_target),) if own_target else ())
+    members = (
+        Member(member_id=MEMBER_ID, member_epoch=1, target_assignment=target),
+        Member(member_id="other", member_epoch=other_epoch),
+    )
+    group = DescribedGroup(error_code=error, group_id=GROUP, group_epoch=2, assignment_epoch=2, members=members)
+    member.step(ResponseReceived(question.request_id, ConsumerGroupDescribeResponse(groups=(group,))))
+
+
+def test_r188_it_unsubscribes_at_once_and_goes_on_reading() -> None:
+    """The partitions must be read by somebody until the others can take them."""
+    member = handing_over()
+
+    assert member.expect_heartbeat(epoch=1).subscribed_topic_names == ()
+    member.answer_heartbeat(epoch=1, assignment={})
+    member.poll()
+    assert member.calls == []
+    assert member.member.view().readable == {partition("t-0")}
+    assert member.member.view().handing_over
+
+
+def test_r189_it_revokes_when_all_others_have_the_new_epoch() -> None:
+    """A member that has the new epoch waits for the partitions, and asks for them early."""
+    member = unsubscribed()
+    describe(member, other_epoch=1)
+    assert not member.member.view().poll_wanted
+    member.advance(100)
+    describe(member, other_epoch=2)
+
+    member.poll()
+
+    assert [call.kind for call in member.calls] == ["revoked"]
+
+
+def test_r189_a_target_that_still_names_it_is_not_the_new_one() -> None:
+    """The description may be older than the answer to the heartbeat that unsubscribed."""
+    member = unsubscribed()
+
+    describe(member, other_epoch=2, own_target=(0,))
+
+    assert not member.member.view().poll_wanted
+
+
+def test_r189_it_revokes_when_time_is_up() -> None:
+    """A member that is cut off must not keep another one from leaving."""
+    member = unsubscribed()
+    describe(member, other_epoch=1)
+
+    while not member.member.view().poll_wanted:
+        member.advance(100)
+        if member.requests(ConsumerGroupDescribeRequest):
+            describe(member, other_epoch=1)
+        if member.requests(ConsumerGroupHeartbeatRequest):
+            member.answer_heartbeat()
+
+    assert member.now_ms == LIMIT_MS
+    assert [effect.reason for effect in member.emitted(HandOverFailed)] == ["time is up"]
+
+
+def test_r189_a_group_that_cannot_be_described_is_not_waited_for() -> None:
+    """Brokers without the API, and users without rights on the group, get an ordinary revocation."""
+    old = unsubscribed(describes=False)
+    refused = unsubscribed()
+    describe(refused, other_epoch=1, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    assert old.member.view().poll_wanted
+    assert refused.member.view().poll_wanted
+    assert len(old.emitted(HandOverFailed)) == len(refused.emitted(HandOverFailed)) == 1
+
+
+def test_r190_it_ends_when_everything_is_given_up_and_acknowledged() -> None:
+    """Then the application may close the consumer: nothing lies idle because of it."""
+    member = unsubscribed()
+    describe(member, other_epoch=2)
+    member.reconcile()
+    assert member.reported(member.expect_heartbeat(epoch=1)) == {}
+
+    member.answer_heartbeat(epoch=2)
+
+    assert not member.member.view().handing_over
+
+
+def test_r190_removal_and_a_new_subscription_end_it() -> None:
+    """Nothing is left to hand over; and an application that changed its mind wants to read."""
+    removed, subscribed = unsubscribed(), unsubscribed()
+
+    removed.advance(1_000)
+    fence(removed)
+    subscribed.subscribe("u")
+
+    assert not removed.member.view().handing_over
+    assert not subscribed.member.view().handing_over
+    assert subscribed.expect_heartbeat().subscribed_topic_names == ("u",)
+
+
+def test_r191_a_member_without_partitions_has_handed_over() -> None:
+    """Nobody waits for what it does not have."""
+    member = MemberHarness()
+    member.become_stable({})
+
+    member.step(HandOverRequested(member.now_ms + LIMIT_MS))
+
+    assert not member.member.view().handing_over
+    member.expect_no_heartbeat()
