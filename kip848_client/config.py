@@ -3,7 +3,8 @@
 Three kinds of keys:
 
 * keys of the **control plane** (`_OWN_KEYS`): read here, and passed on only where the data plane needs them too;
-* keys that mean nothing under this protocol (`_REFUSED`): refused with a sentence that says what to do;
+* keys that mean nothing under this protocol (`CLASSIC_KEYS`): accepted, so that a configuration can be moved over as it
+  is, and named in one warning that says where the setting lives now;
 * **everything else** goes to the data plane (librdkafka) unchanged. What its constructor refuses becomes a
   `ConfigError` that names the nearest known key (`nearest_key`), where the data plane is built.
 
@@ -24,7 +25,15 @@ from kip848_client.config_security import OWN_SECURITY_KEYS, read_security, secu
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, SecuritySettings
 
-__all__ = ["BootstrapServer", "ConfigValue", "ConsumerConfig", "nearest_key", "parse_consumer_config"]
+__all__ = [
+    "CLASSIC_KEYS",
+    "BootstrapServer",
+    "ConfigValue",
+    "ConsumerConfig",
+    "merge_settings",
+    "nearest_key",
+    "parse_consumer_config",
+]
 
 
 class BootstrapServer(msgspec.Struct, frozen=True):
@@ -47,6 +56,10 @@ class ConsumerConfig(Confidential, frozen=True):
         security: TLS and SASL of the control plane; made from the same keys that the data plane is given.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
         local_assignors: client-side assignors; none if the coordinator assigns.
+        auto_offset_store: whether what poll() hands out counts as processed; else the application says so with
+            store_offsets().
+        partition_eof: whether poll() returns a message with an error() of _PARTITION_EOF at the end of a partition.
+        classic_keys: keys that were given and have no effect under this protocol, sorted.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"data_plane", "on_commit"})
@@ -72,6 +85,9 @@ class ConsumerConfig(Confidential, frozen=True):
     security: SecuritySettings = msgspec.field(default_factory=SecuritySettings)
     on_commit: Callable[..., object] | None = None
     local_assignors: LocalAssignors = msgspec.field(default_factory=LocalAssignors)
+    auto_offset_store: bool = True
+    partition_eof: bool = False
+    classic_keys: tuple[str, ...] = ()
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -95,23 +111,25 @@ _RESET: Final[Mapping[str, str]] = {
 _ALIASES: Final[Mapping[str, str]] = {"metadata.broker.list": "bootstrap.servers"}
 """Other names, and the key that they stand for."""
 
-_REFUSED: Final[Mapping[str, str]] = {
+_TOPIC_CONFIG: Final = "default.topic.config"
+"""librdkafka's old place for settings of topics: a mapping. Keys beside it win."""
+
+CLASSIC_KEYS: Final[Mapping[str, str]] = {
     "session.timeout.ms": (
-        "is decided by the coordinator under this protocol; set consumer.session.timeout.ms on the group "
-        "(kafka-configs --entity-type groups) or group.consumer.session.timeout.ms on the broker"
+        "the coordinator decides it: set consumer.session.timeout.ms on the group (kafka-configs --entity-type groups) "
+        "or group.consumer.session.timeout.ms on the broker"
     ),
     "heartbeat.interval.ms": (
-        "is decided by the coordinator under this protocol; set consumer.heartbeat.interval.ms on the group "
-        "(kafka-configs --entity-type groups) or group.consumer.heartbeat.interval.ms on the broker"
+        "the coordinator decides it: set consumer.heartbeat.interval.ms on the group (kafka-configs --entity-type "
+        "groups) or group.consumer.heartbeat.interval.ms on the broker"
     ),
     "partition.assignment.strategy": (
-        "belongs to the classic protocol; choose a server-side assignor with group.remote.assignor (uniform or range), "
-        "or give one of your own with group.local.assignors"
+        "choose a server-side assignor with group.remote.assignor (uniform or range), or give one of your own with "
+        "group.local.assignors"
     ),
-    "group.protocol.type": "belongs to the classic protocol; leave it out",
-    "enable.partition.eof": "is not offered: errors and events are never returned as messages; compare position() with "
-    "get_watermark_offsets(), or use lag()",
+    "group.protocol.type": "leave it out",
 }
+"""Keys of the classic protocol, and what stands in their place under this one. They are accepted and have no effect."""
 
 _OWN_KEYS: Final = frozenset(
     {
@@ -126,6 +144,7 @@ _OWN_KEYS: Final = frozenset(
         "enable.auto.commit",
         "auto.commit.interval.ms",
         "enable.auto.offset.store",
+        "enable.partition.eof",
         "isolation.level",
         "max.poll.interval.ms",
         "request.timeout.ms",
@@ -155,6 +174,7 @@ _NOT_FOR_DATA_PLANE: Final = (
             "on_commit",
         }
     )
+    | CLASSIC_KEYS.keys()
     | OWN_SECURITY_KEYS
     | OWN_ASSIGNOR_KEYS
 )
@@ -170,27 +190,40 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         Typed values, and the mapping for the data plane.
 
     Raises:
-        ConfigError: a key is missing, refused or out of range. The message names the key and the way out.
+        ConfigError: keys are missing, refused or out of range. The message names all of them and the way out.
     """
     reader = ConfigReader(conf, aliases=_ALIASES)
-    for key, reason in _REFUSED.items():
-        if key in reader.conf:
-            raise ConfigError(f"{key} {reason}")
-    servers = _parse_bootstrap(reader.text("bootstrap.servers"), protocol=security_protocol(reader))
-    security, secured = read_security(reader, hosts=[server.host for server in servers])
+    _spread_topic_config(reader)
+    _recognise_underscores(reader)
+    servers: tuple[BootstrapServer, ...] = ()
+    security, secured = SecuritySettings(), dict[str, ConfigValue]()
+    protocol = security_protocol(reader)
+    addresses = reader.text("bootstrap.servers")
+    if isinstance(reader.conf.get("bootstrap.servers"), str):
+        with reader.at_once():
+            servers = _parse_bootstrap(addresses, protocol=protocol)
+    with reader.at_once():
+        security, secured = read_security(reader, hosts=[server.host for server in servers])
     group_id = reader.text("group.id")
-    if not group_id.strip():
-        raise ConfigError("group.id is blank; name the group that this consumer belongs to")
-    reader.one_of("group.protocol", {"consumer": "consumer"}, default="consumer")
+    if isinstance(reader.conf.get("group.id"), str) and not group_id.strip():
+        reader.refuse("group.id is blank; name the group that this consumer belongs to", None)
+    if str(reader.conf.get("group.protocol")).lower() == "classic":
+        reader.refuse(
+            "group.protocol=classic: this consumer speaks the protocol of KIP-848 only; leave the key out, or use "
+            "confluent_kafka.Consumer for a group on the classic protocol",
+            None,
+        )
+    else:
+        reader.one_of("group.protocol", {"consumer": "consumer"}, default="consumer")
     reset = reader.one_of("auto.offset.reset", _RESET, default="latest")
     max_poll_interval_ms = reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000)
     auto_commit = reader.flag("enable.auto.commit", default=True)
     auto_commit_interval_ms = reader.integer("auto.commit.interval.ms", default=5_000, low=0, high=86_400_000)
-    if not reader.flag("enable.auto.offset.store", default=True):
-        raise ConfigError(
-            "enable.auto.offset.store=false is not offered; set enable.auto.commit=false and call commit() yourself"
-        )
-    return ConsumerConfig(
+    partition_eof = reader.flag("enable.partition.eof", default=False)
+    local_assignors = LocalAssignors()
+    with reader.at_once():
+        local_assignors = read_local_assignors(reader, max_poll_interval_ms=max_poll_interval_ms)
+    parsed = ConsumerConfig(
         bootstrap_servers=servers,
         group_id=group_id,
         client_id=reader.optional_text("client.id") or "kip848-client",
@@ -221,8 +254,47 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id) | secured,
         security=security,
         on_commit=reader.callback("on_commit"),
-        local_assignors=read_local_assignors(reader, max_poll_interval_ms=max_poll_interval_ms),
+        local_assignors=local_assignors,
+        auto_offset_store=reader.flag("enable.auto.offset.store", default=True),
+        partition_eof=partition_eof,
+        classic_keys=tuple(sorted(CLASSIC_KEYS.keys() & reader.conf.keys())),
     )
+    reader.check()
+    return parsed
+
+
+def merge_settings(
+    config: Mapping[str, ConfigValue] | None, settings: Mapping[str, ConfigValue]
+) -> Mapping[str, ConfigValue]:
+    """The mapping and the keyword arguments of a consumer as one mapping; keyword arguments win, as in confluent-kafka.
+
+    Raises:
+        ConfigError: *config* is no mapping.
+    """
+    if config is None:
+        return settings
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"configuration must be a mapping of property names, got {type(config).__name__}")
+    return {**config, **settings} if settings else config
+
+
+def _spread_topic_config(reader: ConfigReader) -> None:
+    """Put what is in ``default.topic.config`` beside the rest."""
+    topics = reader.conf.get(_TOPIC_CONFIG)
+    if isinstance(topics, Mapping):
+        del reader.conf[_TOPIC_CONFIG]
+        reader.conf.update({key: given for key, given in topics.items() if key not in reader.conf})
+
+
+def _recognise_underscores(reader: ConfigReader) -> None:
+    """Name the right spelling of keys as kafka-python and aiokafka write them."""
+    known = DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
+    for key in [key for key in reader.conf if "_" in key and key not in known]:
+        dotted = key.replace("_", ".")
+        if dotted in known:
+            value = reader.conf.pop(key)
+            reader.refuse(f"{key} is spelled {dotted} here", None)
+            reader.conf.setdefault(dotted, value)  # so that nothing else is said about it
 
 
 def nearest_key(key: str) -> str | None:

@@ -1,12 +1,14 @@
 """Typed access to a raw configuration mapping. Knows kinds of values, and no key.
 
+Every problem of a configuration is told in one error: `ConfigReader` goes on after the first one, and `check` raises.
 Secrets are never shown: the value of a key that holds one is left out of error texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TypeAlias, TypeVar
 
 from kip848_client.config_keys import is_secret
 from kip848_client.errors import ConfigError
@@ -15,8 +17,13 @@ ConfigValue: TypeAlias = str | int | float | bool | Callable[..., object] | obje
 """What a configuration mapping may hold: as confluent-kafka accepts it."""
 
 
+ValueT = TypeVar("ValueT")
+
+
 class ConfigReader:
-    """Typed access to a raw mapping; every refusal is a `ConfigError` that names the key.
+    """Typed access to a raw mapping; every refusal names the key.
+
+    A value that is refused is read as its default, and the problem kept for `check`; inside `at_once` it is raised.
 
     Args:
         conf: as the user gave it.
@@ -31,12 +38,49 @@ class ConfigReader:
             if not isinstance(key, str):
                 raise ConfigError(f"configuration keys are strings, got {key!r}")
             self.conf[aliases.get(key, key)] = value
+        self.problems: Final[list[str]] = []
+        """What is wrong, in the order in which it was met."""
+        self._at_once = False
+
+    def refuse(self, problem: str, instead: ValueT) -> ValueT:
+        """Keep *problem* for `check`, or raise it inside `at_once`. Returns *instead*.
+
+        Raises:
+            ConfigError: inside `at_once`.
+        """
+        if self._at_once:
+            raise ConfigError(problem)
+        self.problems.append(problem)
+        return instead
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within it, reading stops at the first problem, which is kept: keys that depend on each other are read so."""
+        self._at_once = True
+        try:
+            yield
+        except ConfigError as error:
+            self.problems.append(str(error))
+        finally:
+            self._at_once = False
+
+    def check(self) -> None:
+        """Raise what was refused, all of it.
+
+        Raises:
+            ConfigError: something was.
+        """
+        if len(self.problems) == 1:
+            raise ConfigError(self.problems[0])
+        if self.problems:
+            listed = "; ".join(f"({number}) {text}" for number, text in enumerate(self.problems, 1))
+            raise ConfigError(f"the configuration has {len(self.problems)} mistakes: {listed}")
 
     def text(self, key: str) -> str:
         """A string that must be there."""
         value = self.optional_text(key)
         if value is None:
-            raise ConfigError(f"{key} is missing")
+            return self.refuse(f"{key} is missing", "") if self.conf.get(key) is None else ""
         return value
 
     def optional_text(self, key: str) -> str | None:
@@ -45,14 +89,14 @@ class ConfigReader:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{key} must be a string, got {self.show(key, value)}")
+            return self.refuse(f"{key} must be a string, got {self.show(key, value)}", None)
         return value
 
     def not_blank(self, key: str) -> str | None:
         """A string with something in it, or None if the key is absent."""
         value = self.optional_text(key)
         if value is not None and not value.strip():
-            raise ConfigError(f"{key} is blank; leave it out, or give a value")
+            return self.refuse(f"{key} is blank; leave it out, or give a value", None)
         return value
 
     def integer(self, key: str, *, default: int, low: int, high: int) -> int:
@@ -65,9 +109,9 @@ class ConfigReader:
                 raise ValueError
             number = int(value)
         except ValueError:
-            raise ConfigError(f"{key} must be an integer, got {self.show(key, value)}") from None
+            return self.refuse(f"{key} must be an integer, got {self.show(key, value)}", default)
         if not low <= number <= high:
-            raise ConfigError(f"{key}={number} is outside {low}..{high}")
+            return self.refuse(f"{key}={number} is outside {low}..{high}", default)
         return number
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -80,7 +124,7 @@ class ConfigReader:
             return True
         if text in {"false", "0", "no", "off"}:
             return False
-        raise ConfigError(f"{key} must be true or false, got {self.show(key, value)}")
+        return self.refuse(f"{key} must be true or false, got {self.show(key, value)}", default)
 
     def one_of(self, key: str, allowed: Mapping[str, str], *, default: str) -> str:
         """The meaning that *allowed* gives to the value, whatever its case."""
@@ -89,14 +133,14 @@ class ConfigReader:
             return default
         found = allowed.get(str(value).lower())
         if found is None:
-            raise ConfigError(f"{key} must be one of {', '.join(allowed)}, got {self.show(key, value)}")
+            return self.refuse(f"{key} must be one of {', '.join(allowed)}, got {self.show(key, value)}", default)
         return found
 
     def callback(self, key: str) -> Callable[..., object] | None:
         """A callable, or None if the key is absent."""
         value = self.conf.get(key)
         if value is not None and not callable(value):
-            raise ConfigError(f"{key} must be callable, got {self.show(key, value)}")
+            return self.refuse(f"{key} must be callable, got {self.show(key, value)}", None)
         return value
 
     def show(self, key: str, value: object) -> str:

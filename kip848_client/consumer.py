@@ -39,7 +39,7 @@ from kip848_client.client.translation import (
     start_position,
 )
 from kip848_client.clock import Clock, SystemClock
-from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
@@ -70,6 +70,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
     Args:
         config: Kafka's property names as librdkafka spells them; see docs/porting.md for those that differ.
         journal: where the client writes its event log.
+        settings: more of them, over those in *config*: ``Consumer(conf, logger=log)``, ``Consumer(**conf)``.
 
     Raises:
         ConfigError: a key or value is wrong; the message says what to do.
@@ -84,10 +85,15 @@ class Consumer(OffsetCalls, ClusterQuestions):
     """
 
     def __init__(
-        self, config: Mapping[str, ConfigValue], *, journal: Journal | None = None, clock: Clock | None = None
+        self,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        **settings: ConfigValue,
     ) -> None:
-        self._config = parse_consumer_config(config)
-        data_plane = self._config.data_plane
+        self._config = parse_consumer_config(merge_settings(config, settings))
+        data_plane = self._data_plane = dict(self._config.data_plane)
         self._fetcher = Fetcher(
             create_record_consumer(data_plane), make_plane=lambda: create_record_consumer(data_plane)
         )
@@ -110,7 +116,9 @@ class Consumer(OffsetCalls, ClusterQuestions):
         self._layout_checked = False
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
-        self._finalizer = weakref.finalize(self, _abandon, self._manager, os.getpid())
+        self._finalizer = weakref.finalize(
+            self, _abandon, self._manager, os.getpid(), self._config.group_id, self._config.client_id
+        )
 
     # --------------------------------------------------------------------------------------------------------- group
 
@@ -502,9 +510,15 @@ class Consumer(OffsetCalls, ClusterQuestions):
                 self._group.seek(internal(partition), position)
 
 
-def _abandon(manager: HeartbeatRequestManager, process_id: int) -> None:
+def _abandon(manager: HeartbeatRequestManager, process_id: int, group_id: str, client_id: str) -> None:
     """The consumer was dropped, or the interpreter ends, and nobody called close(): leave without its listeners."""
     if os.getpid() != process_id:
         return  # a child of fork(): thread and connections are the parent's
-    log_event(logging.WARNING, LogEvent.NOT_CLOSED, hint="call close(), or use the consumer in a with statement")
+    log_event(
+        logging.WARNING,
+        LogEvent.NOT_CLOSED,
+        group_id=group_id,
+        client_id=client_id,
+        hint="call close(), or use the consumer in a with statement",
+    )
     manager.detach(timeout_s=ABANDON_TIMEOUT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.config import BootstrapServer, nearest_key, parse_consumer_config
+from kip848_client.config import CLASSIC_KEYS, BootstrapServer, merge_settings, nearest_key, parse_consumer_config
 from kip848_client.errors import ConfigError
 
 BASE = {"bootstrap.servers": "localhost:9092", "group.id": "orders"}
@@ -34,18 +34,71 @@ def test_a_blank_group_id_never_reaches_the_data_plane() -> None:
         parse_consumer_config({**BASE, "group.id": "  "})
 
 
-@pytest.mark.parametrize(
-    ("key", "advice"),
-    [
-        ("session.timeout.ms", "consumer.session.timeout.ms"),
-        ("heartbeat.interval.ms", "consumer.heartbeat.interval.ms"),
-        ("partition.assignment.strategy", "group.remote.assignor"),
-    ],
-)
-def test_keys_of_the_classic_protocol_are_refused_with_the_way_out(key: str, advice: str) -> None:
-    """Somebody who ports a consumer learns where the setting lives now."""
-    with pytest.raises(ConfigError, match=advice):
-        parse_consumer_config({**BASE, key: "1"})
+def test_keys_of_the_classic_protocol_are_accepted_and_have_no_effect() -> None:
+    """A configuration is moved over as it is; the consumer says once which of its keys mean nothing here."""
+    classic = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 2_000, "partition.assignment.strategy": "range"}
+    config = parse_consumer_config({**BASE, **classic})
+    assert config.classic_keys == tuple(sorted(classic))
+    assert not classic.keys() & set(config.data_plane), "librdkafka must not hear of them"
+    assert not parse_consumer_config(BASE).classic_keys
+
+
+def test_every_classic_key_says_where_its_setting_lives_now() -> None:
+    """Without it the warning leaves its reader where they were."""
+    assert "consumer.session.timeout.ms" in CLASSIC_KEYS["session.timeout.ms"]
+    assert "consumer.heartbeat.interval.ms" in CLASSIC_KEYS["heartbeat.interval.ms"]
+    assert "group.remote.assignor" in CLASSIC_KEYS["partition.assignment.strategy"]
+
+
+def test_all_mistakes_come_in_one_error() -> None:
+    """Told one at a time, five mistakes cost five deployments."""
+    with pytest.raises(ConfigError) as raised:
+        parse_consumer_config(
+            {
+                "bootstrap.servers": "h:x",
+                "max.poll.interval.ms": "soon",
+                "enable.auto.commit": "perhaps",
+                "security.protocol": "sasl_ssl",
+                "group.local.assignors.timeout.ms": 5,
+            }
+        )
+    text = str(raised.value)
+    assert text.startswith("the configuration has 6 mistakes: (1) bootstrap.servers")
+    for key in ("sasl.mechanism", "group.id is missing", "max.poll.interval.ms", "enable.auto.commit", "timeout.ms"):
+        assert key in text
+
+
+def test_keys_with_underscores_are_recognised() -> None:
+    """kafka-python and aiokafka write them so; "bootstrap.servers is missing" would send their users searching."""
+    with pytest.raises(ConfigError) as raised:
+        parse_consumer_config({"bootstrap_servers": "h:1", "group_id": "g", "on_commit": print, "log_level": 0})
+    assert "bootstrap_servers is spelled bootstrap.servers here" in str(raised.value)
+    assert "group_id is spelled group.id here" in str(raised.value)
+    assert "missing" not in str(raised.value)
+    assert "on_commit" not in str(raised.value)
+
+
+def test_the_classic_protocol_names_the_way_out() -> None:
+    """A list of allowed values with one entry tells nobody what to do."""
+    with pytest.raises(ConfigError, match=r"group\.protocol=classic.*confluent_kafka\.Consumer"):
+        parse_consumer_config({**BASE, "group.protocol": "classic"})
+
+
+def test_settings_of_topics_may_be_where_librdkafka_had_them() -> None:
+    """Old programs have default.topic.config; a key beside it wins."""
+    nested = {"auto.offset.reset": "smallest", "isolation.level": "read_uncommitted"}
+    config = parse_consumer_config({**BASE, "isolation.level": "read_committed", "default.topic.config": nested})
+    assert config.auto_offset_reset == "earliest"
+    assert config.isolation_level == "read_committed"
+    assert "default.topic.config" not in config.data_plane
+
+
+def test_keyword_arguments_win_over_the_mapping() -> None:
+    """``Consumer(conf, logger=log)`` and ``Consumer(**conf)`` are how confluent-kafka is called."""
+    assert merge_settings({"a": 1, "b": 2}, {"b": 3}) == {"a": 1, "b": 3}
+    assert merge_settings(None, {"group.id": "g"}) == {"group.id": "g"}
+    with pytest.raises(ConfigError, match="must be a mapping"):
+        merge_settings("localhost:9092", {})  # type: ignore[arg-type]
 
 
 def test_the_data_plane_never_commits_or_resets_by_itself() -> None:

@@ -25,7 +25,7 @@ from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.data_plane import Message, PublicTopicPartition
 from kip848_client.clock import Clock
-from kip848_client.config import ConfigValue
+from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer
 from kip848_client.errors import ConfigError, IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
@@ -63,6 +63,7 @@ class AsyncConsumer(AsyncCalls):
         config: as for `Consumer`. ``on_commit`` is called in the event loop, and awaited if it can be; ``error_cb``,
             ``stats_cb`` and ``throttle_cb`` are called on the consumer's thread.
         journal: where the client writes its event log.
+        settings: more of *config*, as keyword arguments.
 
     Raises:
         ConfigError: a key or value is wrong; the message says what to do.
@@ -77,8 +78,14 @@ class AsyncConsumer(AsyncCalls):
     """
 
     def __init__(
-        self, config: Mapping[str, ConfigValue], *, journal: Journal | None = None, clock: Clock | None = None
+        self,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        **settings: ConfigValue,
     ) -> None:
+        config = merge_settings(config, settings)
         self._thread: OwnerThread = OwnerThread()
         on_commit = config.get("on_commit")
         if callable(on_commit):

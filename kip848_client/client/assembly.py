@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 from collections.abc import Callable, Sized
@@ -23,12 +24,13 @@ from kip848_client.client.request_sender import RequestSender
 from kip848_client.client.requests import NetworkPerformer, RequestPerformer
 from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.clock import Clock, SystemClock
-from kip848_client.config import ConsumerConfig
+from kip848_client.config import CLASSIC_KEYS, ConsumerConfig
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.member.assignor_values import undescribed
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.telemetry import LogEvent, log_event
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -51,6 +53,15 @@ def build_group_member(
         journal: where the client's events go.
     """
     clock = clock or SystemClock()
+    if config.classic_keys:
+        instead = "; ".join(f"{key}: {CLASSIC_KEYS[key]}" for key in config.classic_keys)
+        log_event(
+            logging.WARNING,
+            LogEvent.KEYS_WITHOUT_EFFECT,
+            group_id=config.group_id,
+            keys=",".join(config.classic_keys),
+            instead=instead,
+        )
     # From the operating system, per object: a fork or a seeded process must not give two members one id (KIP-1082).
     system_random = random.SystemRandom()
     member = Member(member_config(config, member_id=str(uuid.uuid4())), rng=random.Random(system_random.random()))

@@ -93,18 +93,27 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
         tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
     # Without a logger librdkafka writes to stderr, whatever the application does with its logs.
     settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf}
-    try:
-        return confluent_kafka.Consumer(settings)
-    except KafkaException as error:
-        text = _told(error)
-        unknown = _UNKNOWN_KEY.search(text)
-        if unknown is None:
-            raise ConfigError(text) from error
-        nearest = nearest_key(unknown.group(1))
-        hint = f"; did you mean {nearest}?" if nearest is not None else ""
-        raise ConfigError(f"{unknown.group(1)} is not a configuration key{hint}") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
+    unknown: list[str] = []
+    while True:
+        try:
+            plane = confluent_kafka.Consumer(settings)
+        except KafkaException as error:
+            text = _told(error)
+            found = _UNKNOWN_KEY.search(text)
+            if found is None or found.group(1) not in settings:
+                raise ConfigError("; ".join([*unknown, text])) from error
+            # librdkafka names one at a time: without it, the next attempt names the next one.
+            nearest = nearest_key(found.group(1))
+            hint = f"; did you mean {nearest}?" if nearest is not None else ""
+            unknown.append(f"{found.group(1)} is not a configuration key{hint}")
+            del settings[found.group(1)]
+        except (TypeError, ValueError) as error:
+            raise ConfigError("; ".join([*unknown, str(error)])) from error
+        else:
+            if unknown:
+                plane.close()
+                raise ConfigError("; ".join(unknown))
+            return plane
 
 
 def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:
