@@ -204,10 +204,21 @@ def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> Sasl
     if "oauth_cb" in reader.conf:
         raise ConfigError(f"oauth_cb is for sasl.mechanism=OAUTHBEARER; the mechanism is {mechanism}")
     username, password = reader.text("sasl.username"), reader.text("sasl.password")
+    check_user(username, password)
+    return SaslSettings(mechanism, username=username, password=password)
+
+
+def check_user(username: str, password: str) -> None:
+    """Refuse what cannot be sent.
+
+    Raises:
+        ConfigError: a value is empty, no text, or has a NUL in it.
+    """
     for key, value in (("sasl.username", username), ("sasl.password", password)):
+        if not isinstance(value, str):
+            raise ConfigError(f"{key} must be a string")
         if not value or "\0" in value or not _is_utf8(value):
             raise ConfigError(f"{key} is {'not usable: it cannot be sent as UTF-8 text' if value else 'empty'}")
-    return SaslSettings(mechanism, username=username, password=password)
 
 
 def _read_mechanism(reader: ConfigReader) -> str:

@@ -7,6 +7,7 @@ first what the group wants, then records. Rules of the protocol are in `member/`
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 import weakref
@@ -16,35 +17,29 @@ from typing import Final, Self
 
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.assembly import build_group_member
+from kip848_client.client.assign_calls import AssignCalls
+from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.data_plane import (
     Message,
-    PublicTopicPartition,
     check_group_metadata_layout,
     create_record_consumer,
     group_metadata_bytes,
-    internal,
     is_own_lookup,
-    public,
 )
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.offset_calls import OffsetCalls
 from kip848_client.client.ownership import ForkGuard, OneThread
-from kip848_client.client.public_listener import PublicCallbacks
+from kip848_client.client.public_listener import PublicCallbacks, read_subscription
 from kip848_client.client.questions import ClusterQuestions
-from kip848_client.client.translation import (
-    assign_positions,
-    public_callback,
-    read_subscription,
-    start_position,
-)
+from kip848_client.client.translation import public_callback, record_count, wait_s
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.member.events import AssignPartitions, LeaveMode
+from kip848_client.member.events import LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern
 
@@ -60,7 +55,7 @@ ABANDON_TIMEOUT_S: Final = 0.3
 """For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
 
 
-class Consumer(OffsetCalls, ClusterQuestions):
+class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
     """A member of a consumer group (KIP-848) that reads the records of its partitions.
 
     Used by one thread at a time; heartbeats go on in a thread of their own, whatever that one does. Errors are raised,
@@ -99,14 +94,19 @@ class Consumer(OffsetCalls, ClusterQuestions):
         )
         self._ready = self._fetcher.ready
         on_commit = public_callback(self._config.on_commit) if self._config.on_commit is not None else None
+        self._opener = ConnectionOpener(self._config)
         self._group = build_group_member(
             self._config,
+            opener=self._opener,
             records=self._fetcher,
             buffer=self._ready,
             on_commit=on_commit,
             clock=clock or SystemClock(),
             journal=journal,
         )
+        if not self._config.auto_offset_store:
+            stored = self._fetcher.stored
+            self._group.thread.stored = lambda: stored
         # librdkafka would go on trying the same credentials for ever, and lock the account.
         self._group.thread.on_refused = self._fetcher.close
         self._fetcher.on_renewed = self._group.thread.listeners.observer.data_plane_renewed
@@ -114,6 +114,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
         self._presence: Final = self._group.thread.presence
         self._mark: object = None
         self._layout_checked = False
+        self._told_of_nothing_wanted = False
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
         self._finalizer = weakref.finalize(
@@ -183,53 +184,6 @@ class Consumer(OffsetCalls, ClusterQuestions):
             if not self._group.listener_effect:
                 self._fetcher.let_go_all()
 
-    def assign(self, partitions: list[PublicTopicPartition]) -> None:
-        """Read exactly these partitions, without membership.
-
-        Inside on_partitions_assigned it means: start them at their offsets.
-
-        Args:
-            partitions: an offset >= 0, OFFSET_BEGINNING or OFFSET_END is where to start; without one the committed
-                offset is, and then auto.offset.reset.
-
-        Raises:
-            IllegalStateError: topics are subscribed to.
-        """
-        with self._gate:
-            effect = self._group.listener_effect
-            if effect is not None:
-                if isinstance(effect, AssignPartitions):
-                    self._start_at(partitions)
-                return  # in the other callbacks the library lets go of the partitions by itself
-            self._group.assign(assign_positions(partitions))
-
-    def unassign(self) -> None:
-        """End a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
-        with self._gate:
-            if self._group.listener_effect is None:
-                self._group.assign({})
-
-    def incremental_assign(self, partitions: list[PublicTopicPartition]) -> None:
-        """Add to a manual assignment; inside on_partitions_assigned the same as `assign`."""
-        with self._gate:
-            if self._group.listener_effect is not None:
-                self.assign(partitions)
-                return
-            kept = dict.fromkeys(self._group.manual)
-            self._group.assign({**kept, **assign_positions(partitions)})
-
-    def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
-        """Take from a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
-        with self._gate:
-            if self._group.listener_effect is None:
-                gone = {internal(partition) for partition in partitions}
-                self._group.assign({p: None for p in self._group.manual if p not in gone})
-
-    def assignment(self) -> list[PublicTopicPartition]:
-        """The partitions that this consumer has now, sorted."""
-        with self._gate:
-            return [public(tip.topic_partition) for tip in sorted(self._group.view.assigned)]
-
     # ------------------------------------------------------------------------------------------------------- records
 
     def poll(self, timeout: float | None = -1.0) -> Message | None:
@@ -239,13 +193,16 @@ class Consumer(OffsetCalls, ClusterQuestions):
             timeout: seconds; negative or None waits for ever.
 
         Returns:
-            A record, never an error; None if time ran out.
+            A record; None if time ran out, also before subscribe(). With enable.partition.eof=true also a message whose
+            ``error().code()`` is `KafkaError._PARTITION_EOF`, and no other error.
 
         Raises:
             ListenerError: a listener raised; the rebalance goes on with the next poll().
             BrokerError: the broker refused something; ``fatal`` ones are raised from every later call, too.
             Kip848Error: any other error of this library; see `kip848_client.errors`.
-            IllegalStateError: closed, neither subscribed nor assigned, used by two threads, or called from a listener.
+            IllegalStateError: closed, used by two threads, called from a listener, or asked to wait for ever while
+                neither subscribed nor assigned.
+            TypeError: *timeout* is no number.
         """
         # The fast path: nothing has moved since the last look, and a record is at hand.
         ready = self._ready
@@ -272,13 +229,12 @@ class Consumer(OffsetCalls, ClusterQuestions):
             timeout: seconds to wait for the first one; negative or None waits for ever.
 
         Returns:
-            Records, never errors; none if time ran out.
+            Records, and ends of partitions as `poll` tells them; none if time ran out.
 
         Raises:
             The same as `poll`.
         """
-        if not 0 <= num_messages <= 1_000_000:
-            raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
+        record_count(num_messages)
         manager = self._manager
         mark = manager.mark
         fetcher = self._fetcher
@@ -311,9 +267,13 @@ class Consumer(OffsetCalls, ClusterQuestions):
             yield self.consume(num_messages, timeout)
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield records for ever; ends when the consumer is closed, or has handed over."""
+        """Yield records for ever; ends when the consumer is closed, or has handed over.
+
+        Raises:
+            IllegalStateError: neither subscribed nor assigned.
+        """
         while not self._group.closed and not self._group.handed_over:
-            message = self.poll(1.0)
+            message = self.poll(1.0 if self._group.wants_records else None)
             if message is not None:
                 yield message
 
@@ -321,9 +281,10 @@ class Consumer(OffsetCalls, ClusterQuestions):
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
         thread = group.thread
         group.check_usable()
-        if not group.subscription and not group.manual:
-            raise IllegalStateError("neither subscribed nor assigned; call subscribe() first")
-        deadline_s = float("inf") if timeout is None or timeout < 0 else time.monotonic() + timeout
+        waits_s = wait_s(timeout)
+        deadline_s = math.inf if waits_s < 0 else time.monotonic() + waits_s
+        if not group.wants_records:
+            self._tell_of_nothing_wanted(forever=deadline_s == math.inf)
         settled = self._mark
         thread.begin_poll()
         try:
@@ -333,7 +294,7 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     # No record is handed out before the group had its say.
                     if not thread.settle(deadline_s):
                         return []
-                    if group.handed_over or (not group.subscription and not group.manual):
+                    if group.handed_over or (not group.wants_records and deadline_s == math.inf):
                         return []  # a listener called unsubscribe(), or the others have everything
                     view = group.view
                     fetcher.keep_readable(view.readable)
@@ -360,6 +321,14 @@ class Consumer(OffsetCalls, ClusterQuestions):
                     return []
         finally:
             thread.end_poll()
+
+    def _tell_of_nothing_wanted(self, *, forever: bool) -> None:
+        if forever:
+            raise IllegalStateError("neither subscribed nor assigned, this would wait for ever; call subscribe() first")
+        if not self._told_of_nothing_wanted:
+            self._told_of_nothing_wanted = True
+            hint = "neither subscribed nor assigned, so there are no records; call subscribe()"
+            log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
 
     def _tell(self, batch: list[Message]) -> None:
         """Pass on what librdkafka said in place of records; *batch* is kept for the next call."""
@@ -452,6 +421,21 @@ class Consumer(OffsetCalls, ClusterQuestions):
         """Whether `hand_over` was called and is complete: this consumer has nothing, and gets nothing."""
         return self._group.handed_over
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in as this user from the next connection on, and whenever a session is renewed; for PLAIN and SCRAM.
+
+        Connections that are open stay as they are. A consumer that brokers refused already (`AuthenticationError`) is
+        not revived: make a new one.
+
+        Raises:
+            IllegalStateError: the consumer does not log in with a user and a password.
+        """
+        with self._gate:
+            self._group.check_usable()
+            self._opener.set_user(username, password)
+            self._fetcher.plane.set_sasl_credentials(username, password)
+            self._data_plane.update({"sasl.username": username, "sasl.password": password})
+
     def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.
 
@@ -499,15 +483,6 @@ class Consumer(OffsetCalls, ClusterQuestions):
             f"<Consumer group={self._config.group_id!r} client={self._config.client_id!r} state={state} "
             f"member_id={view.member_id!r} member_epoch={view.member_epoch}>"
         )
-
-    # ----------------------------------------------------------------------------------------------------- internals
-
-    def _start_at(self, partitions: list[PublicTopicPartition]) -> None:
-        for partition in partitions:
-            position = start_position(partition)
-            if position is not None:
-                self._fetcher.mark(internal(partition), position)
-                self._group.seek(internal(partition), position)
 
 
 def _abandon(manager: HeartbeatRequestManager, process_id: int, group_id: str, client_id: str) -> None:

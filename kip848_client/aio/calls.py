@@ -54,6 +54,12 @@ class AsyncCalls:
             return commit()  # it waits for nothing, and librdkafka is not asked for positions
         return await self._thread.run(commit)
 
+    async def store_offsets(
+        self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None
+    ) -> None:
+        """Say what is processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
+        await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
+
     async def committed(
         self, partitions: list[PublicTopicPartition], timeout: float | None = None
     ) -> list[PublicTopicPartition]:
@@ -85,6 +91,10 @@ class AsyncCalls:
     async def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
         """Describe the cluster; see `Consumer.list_topics`. Cancelled, it goes on in the background until *timeout*."""
         return await self._thread.run(partial(self._consumer.list_topics, topic, timeout), grace_s=0)
+
+    async def cluster_id(self, timeout: float = -1.0) -> str | None:
+        """The id of the cluster; see `Consumer.cluster_id`."""
+        return await self._thread.run(partial(self._consumer.cluster_id, timeout), grace_s=0)
 
     async def get_watermark_offsets(
         self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False

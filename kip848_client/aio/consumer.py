@@ -250,6 +250,8 @@ class AsyncConsumer(AsyncCalls):
             Records, and what could be read when they left.
         """
         while True:
+            if deadline_s == math.inf and not self._group.wants_records:
+                read(-1.0)  # raises: it would wait for ever
             left_s = deadline_s - time.monotonic()
             batch = read(max(0.0, min(SLICE_S, left_s)))
             if batch or left_s <= SLICE_S or self._thread.wanted or self._group.handed_over:
@@ -287,6 +289,10 @@ class AsyncConsumer(AsyncCalls):
         return await self._thread.run(self._consumer.group_metadata)
 
     consumer_group_metadata = group_metadata
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in as this user from the next connection on; see `Consumer.set_sasl_credentials`."""
+        await self._thread.run(partial(self._consumer.set_sasl_credentials, username, password))
 
     # --------------------------------------------------------------------------------------------------------- close
 

@@ -126,7 +126,7 @@ class EmbeddedBroker(BrokerControls):
         if node_id < 0:
             raise ConfigError(f"node_id {node_id} is negative")
         self.node_id: Final = node_id
-        self._topics_at_start: dict[str, int] = dict(topics or {})
+        self._topics_at_start: dict[str, int] = _topic_counts(topics)
         self._host: Final = host
         self._port = port
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
@@ -459,3 +459,11 @@ def _listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(f"port {port} on {host} is taken; choose another, or 0 for a free one") from error
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _topic_counts(topics: object) -> dict[str, int]:
+    if topics is None:
+        return {}
+    if not isinstance(topics, Mapping):
+        raise TypeError(f'topics is a mapping of names to partition counts, such as {{"orders": 3}}; got {topics!r}')
+    return dict(topics)

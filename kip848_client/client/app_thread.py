@@ -113,6 +113,8 @@ class AppThread:
         """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
         self.before_wait: Callable[[], object] = _go_on
         """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
+        self.stored: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None
+        """What the application stored, if it says itself what is processed; see `committable`."""
         self._queue = queue
         self._failures = 0
         """How often the oldest effect was cut off by an exception."""
@@ -121,6 +123,10 @@ class AppThread:
     def post(self, event: MemberEvent) -> None:
         """Give the member an event; `settle` and `await_ticket` wait until it was taken."""
         self.manager.post(event)
+
+    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit without offsets commits: everything handed out, or what the application stored."""
+        return dict(self.records.positions() if self.stored is None else self.stored())
 
     # --------------------------------------------------------------------------------------------------------- polling
 
@@ -166,7 +172,8 @@ class AppThread:
             left_s = deadline_s - time.monotonic()
             if view.poll_wanted and view.version != reported:
                 reported = view.version
-                self.post(AppPolled(dict(self.records.positions())))
+                stored = None if self.stored is None else dict(self.stored())
+                self.post(AppPolled(dict(self.records.positions()), stored))
             elif not view.awaiting_app:
                 return True
             elif left_s <= 0:

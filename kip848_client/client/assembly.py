@@ -26,11 +26,11 @@ from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import CLASSIC_KEYS, ConsumerConfig
 from kip848_client.journal import Journal, NullJournal
+from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.assignor_values import undescribed
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
-from kip848_client.telemetry import LogEvent, log_event
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -43,6 +43,7 @@ def build_group_member(
     on_commit: CommitCallback | None = None,
     clock: Clock | None = None,
     journal: Journal | None = None,
+    opener: ConnectionOpener | None = None,
 ) -> GroupMember:
     """Make a member that has joined nothing yet. Its thread starts with the first call that needs it.
 
@@ -51,6 +52,7 @@ def build_group_member(
         buffer: records that poll() hands out without passing through the member; see `AppPresence`.
         on_commit: hears of every commit without a callback of its own.
         journal: where the client's events go.
+        opener: opens connections, if the caller needs it as well.
     """
     clock = clock or SystemClock()
     if config.classic_keys:
@@ -76,12 +78,12 @@ def build_group_member(
     commits = CommitManager(on_commit)
     presence = AppPresence(buffer)
 
-    opener = ConnectionOpener(config)
+    open_connection = opener or ConnectionOpener(config)
 
     def make_performer(tasks: anyio.abc.TaskGroup, report: Callable[[MemberEvent], None]) -> RequestPerformer:
         sender = RequestSender(
             bootstrap=[(server.host, server.port) for server in config.bootstrap_servers],
-            open_connection=opener,
+            open_connection=open_connection,
             tasks=tasks,
             clock=clock,
             rng=random.Random(system_random.random()),

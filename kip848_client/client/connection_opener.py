@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import ssl
+from typing import TYPE_CHECKING
 
 import anyio.abc
 
 from kip848_client.client.request_sender import Connection
 from kip848_client.config import ConsumerConfig
+from kip848_client.errors import IllegalStateError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import TlsSettings
 from kip848_client.wire.connection import connect
-from kip848_client.wire.sasl import MakeSaslClient
+
+if TYPE_CHECKING:
+    from kip848_client.client.credentials import Credentials
 
 __all__ = ["ConnectionOpener"]
 
@@ -29,7 +33,7 @@ class ConnectionOpener:
         self._client_id = config.client_id
         self.ssl_context: ssl.SSLContext | None = None
         """For TLS; None without."""
-        self.sasl_client: MakeSaslClient | None = None
+        self.sasl_client: Credentials | None = None
         """For a login; None without."""
         if security.tls is not None:
             from kip848_client.wire.tls import client_context  # here: plaintext needs nothing of it
@@ -40,6 +44,17 @@ class ConnectionOpener:
             from kip848_client.client.credentials import Credentials  # here: without a login nothing of it is needed
 
             self.sasl_client = Credentials(security.sasl, token_timeout_ms=config.request_timeout_ms)
+
+    def set_user(self, username: str, password: str) -> None:
+        """Log in as this user from the next login on.
+
+        Raises:
+            IllegalStateError: there is no login, or it is with tokens.
+            ConfigError: a value cannot be sent.
+        """
+        if self.sasl_client is None:
+            raise IllegalStateError("set_sasl_credentials() needs a login; set security.protocol and sasl.mechanism")
+        self.sasl_client.set_user(username, password)
 
     async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
         """Dial, agree on versions, log in."""

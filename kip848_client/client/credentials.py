@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from kip848_client.errors import Kip848Error, RequestTimeoutError
+from kip848_client.config_security import check_user
+from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import OAuthToken, SaslSettings
 from kip848_client.wire.sasl import SaslClient
@@ -38,6 +39,18 @@ class Credentials:
     def __init__(self, settings: SaslSettings, *, token_timeout_ms: int) -> None:
         self._settings = settings
         self._token_timeout_ms = token_timeout_ms
+
+    def set_user(self, username: str, password: str) -> None:
+        """Log in as this user from the next login on (any thread).
+
+        Raises:
+            IllegalStateError: the login is with tokens.
+            ConfigError: a value is empty, or cannot be sent.
+        """
+        if self._settings.token is not None:
+            raise IllegalStateError("set_sasl_credentials() is for PLAIN and SCRAM; a token comes from oauth_cb")
+        check_user(username, password)
+        self._settings = SaslSettings(self._settings.mechanism, username=username, password=password)
 
     async def __call__(self) -> SaslClient:
         """Make one conversation.

@@ -87,6 +87,8 @@ class Fetcher:
         """Paused by the application, fetched or not."""
         self._stash: dict[TopicPartition, list[Message]] = {}
         """Records of paused partitions that were read before the pause."""
+        self.stored: Final[dict[TopicPartition, OffsetAndMetadata]] = {}
+        """What store_offsets() was given, of partitions that did not go since."""
         self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
         self._silent: set[TopicPartition] = set()
@@ -152,10 +154,11 @@ class Fetcher:
             self._unfinished.pop(partition, None)
             self._paused.discard(partition)
             self._sought.pop(partition, None)
+            self.stored.pop(partition, None)
 
     def let_go_all(self) -> None:
         """End fetching."""
-        self.let_go([*self._starts, *self._unfinished, *self._paused, *self._sought])
+        self.let_go([*self._starts, *self._unfinished, *self._paused, *self._sought, *self.stored])
         self.ready.clear()
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -375,6 +378,8 @@ class Fetcher:
             error = message.error()
             if error is None:
                 records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                records.append(message)  # enable.partition.eof: the application asked for it
             elif error.code() == KafkaError._AUTO_OFFSET_RESET and message.topic() is not None:
                 self._position_lost(_of(message), _offset(message))
             else:

@@ -88,6 +88,11 @@ class GroupMember:
         return self._manual
 
     @property
+    def wants_records(self) -> bool:
+        """Whether anything is subscribed to or assigned."""
+        return bool(self._subscription) or bool(self._manual)
+
+    @property
     def listener_effect(self) -> ListenerEffect | None:
         """The listener call from inside which we are called, or None."""
         return self.thread.listeners.running
@@ -154,7 +159,7 @@ class GroupMember:
         if self._subscription:
             raise IllegalStateError("topics are subscribed to; call unsubscribe() before assign()")
         self._manual = dict(positions)
-        consumed = dict(self.thread.records.positions()) if self._auto_commit else {}
+        consumed = self.thread.committable() if self._auto_commit else {}
         self.thread.post(ManuallyAssigned(dict(positions), consumed))
         self.thread.await_ticket(time.monotonic() + SLICE_S)  # so that assignment() shows it
         if not positions:
@@ -244,7 +249,7 @@ class GroupMember:
         self.check_usable()
         timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
-        chosen = dict(self.thread.records.positions() if offsets is None else offsets)
+        chosen = self.thread.committable() if offsets is None else dict(offsets)
         while self.thread.commits.asynchronous_pending and time.monotonic() < deadline_s:
             self.thread.wait(min(SLICE_S, deadline_s - time.monotonic()))
         self.thread.run_commit_callbacks()
@@ -262,7 +267,7 @@ class GroupMember:
         """
         self.check_usable()
         self.thread.run_commit_callbacks()
-        chosen = dict(self.thread.records.positions() if offsets is None else offsets)
+        chosen = self.thread.committable() if offsets is None else dict(offsets)
         call = self.thread.commits.open(callback=callback, asynchronous=True)
         if not chosen:
             self.thread.commits.finish_without_request(call)
@@ -326,7 +331,7 @@ class GroupMember:
         return errors
 
     def _commit_before_leaving(self, until_s: float) -> None:
-        positions = dict(self.thread.records.positions()) if self._auto_commit else {}
+        positions = self.thread.committable() if self._auto_commit else {}
         if not positions or (self.view.member_epoch <= 0 and not self._manual):
             return
         left_ms = int((until_s - time.monotonic()) * 1_000)

@@ -5,19 +5,25 @@ Part of `Consumer`, apart from it only to keep each file about one thing. Rules 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+
 from kip848_client.client.data_plane import Message, PublicTopicPartition, internal, public, public_commit
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.ownership import OneThread
 from kip848_client.client.translation import (
     PublicCommitCallback,
+    check_partitions,
     commit_offsets,
     public_callback,
     public_offsets,
     seek_position,
+    wait_s,
 )
 from kip848_client.errors import IllegalStateError
-from kip848_client.model import TopicPartition
+from kip848_client.logs import LogEvent, log_event
+from kip848_client.model import TopicPartition, describe_partitions
 
 
 class OffsetCalls:
@@ -37,6 +43,8 @@ class OffsetCalls:
         on_commit: PublicCommitCallback | None = None,
     ) -> list[PublicTopicPartition] | None:
         """Commit offsets: of one message, of the given partitions, or of everything handed out so far.
+
+        With enable.auto.offset.store=false the last is: of everything that `store_offsets` was given.
 
         Args:
             message: commits the offset after it.
@@ -65,6 +73,29 @@ class OffsetCalls:
             committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
             return public_offsets(committed)
 
+    def store_offsets(self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None) -> None:
+        """Say what is processed, for automatic commits and commit() without arguments. Sends nothing.
+
+        With enable.auto.offset.store=false, and without it not needed: then everything handed out counts as processed
+        when the next poll() begins.
+
+        Args:
+            message: the offset after it is stored.
+            offsets: partitions with the next offset to read.
+
+        Raises:
+            IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
+        """
+        with self._gate:
+            if self._group.thread.stored is None:
+                raise IllegalStateError("store_offsets() needs enable.auto.offset.store=false; set it")
+            chosen = commit_offsets(message, offsets, call="store_offsets")
+            if chosen is None:
+                raise IllegalStateError("store_offsets() takes a message or offsets")
+            self._check_assigned(chosen, call="store_offsets")
+            self._fetcher.positions(chosen)  # what is stored is done: no Ctrl-C from here on may repeat it
+            self._fetcher.stored.update(chosen)
+
     def committed(
         self, partitions: list[PublicTopicPartition], timeout: float | None = None
     ) -> list[PublicTopicPartition]:
@@ -76,7 +107,7 @@ class OffsetCalls:
             timeout: seconds; default.api.timeout.ms if None.
         """
         with self._gate:
-            wanted = [internal(partition) for partition in partitions]
+            wanted = [internal(partition) for partition in check_partitions(partitions, call="committed")]
             found = self._group.committed(wanted, timeout_ms=self._timeout_ms(timeout))
             return [
                 public(partition) if (at := found.get(partition)) is None else public_commit(partition, at)
@@ -86,7 +117,7 @@ class OffsetCalls:
     def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
         """The next offset that poll() will hand out; OFFSET_INVALID while it is not known. Without metadata."""
         with self._gate:
-            wanted = [internal(partition) for partition in partitions]
+            wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
             known = self._fetcher.positions(wanted)
             return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
 
@@ -97,10 +128,8 @@ class OffsetCalls:
             IllegalStateError: the partition is not assigned to this consumer, or has no such offset.
         """
         with self._gate:
-            self._group.check_usable()
             name, position = seek_position(partition)
-            if name not in {tip.topic_partition for tip in self._group.view.assigned}:
-                raise IllegalStateError(f"{name} is not assigned to this consumer; seek() takes assigned partitions")
+            self._check_assigned([name], call="seek")
             if self._group.listener_effect is None:
                 self._group.thread.perform_starts()
             if position.offset < 0:
@@ -112,14 +141,13 @@ class OffsetCalls:
     def pause(self, partitions: list[PublicTopicPartition]) -> None:
         """Hand out no records of *partitions* until `resume`. The mark goes when the partition goes.
 
-        Raises:
-            IllegalStateError: a partition is not assigned to this consumer.
+        Partitions that are not assigned to this consumer are left out, and logged: they may have been revoked.
         """
         with self._gate:
             self._fetcher.pause(self._owned(partitions, call="pause"))
 
     def resume(self, partitions: list[PublicTopicPartition]) -> None:
-        """Hand out records of *partitions* again."""
+        """Hand out records of *partitions* again; those that are not assigned are left out, as in `pause`."""
         with self._gate:
             self._fetcher.resume(self._owned(partitions, call="resume"))
 
@@ -131,13 +159,19 @@ class OffsetCalls:
     def _owned(self, partitions: list[PublicTopicPartition], *, call: str) -> list[TopicPartition]:
         self._group.check_usable()
         assigned = {tip.topic_partition for tip in self._group.view.assigned}
-        names = [internal(partition) for partition in partitions]
-        for name in names:
+        names = [internal(partition) for partition in check_partitions(partitions, call=call)]
+        others = sorted(set(names) - assigned)
+        if others:
+            log_event(logging.INFO, LogEvent.NOT_ASSIGNED, call=f"{call}()", partitions=describe_partitions(others))
+        return [name for name in names if name in assigned]
+
+    def _check_assigned(self, partitions: Iterable[TopicPartition], *, call: str) -> None:
+        self._group.check_usable()
+        assigned = {tip.topic_partition for tip in self._group.view.assigned}
+        for name in partitions:
             if name not in assigned:
                 raise IllegalStateError(f"{name} is not assigned to this consumer; {call}() takes assigned partitions")
-        return names
 
     def _timeout_ms(self, timeout_s: float | None) -> int:
-        if timeout_s is None or timeout_s < 0:
-            return self._group.default_api_timeout_ms
-        return int(timeout_s * 1_000)
+        waits_s = wait_s(timeout_s)
+        return self._group.default_api_timeout_ms if waits_s < 0 else int(waits_s * 1_000)

@@ -13,6 +13,7 @@ from kip848_client.client.data_plane import OFFSET_INVALID, KafkaException, Publ
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.client.ownership import OneThread
+from kip848_client.client.translation import check_partition, check_partitions
 from kip848_client.config import ConsumerConfig
 from kip848_client.errors import ConnectionLostError, Kip848Error, RequestTimeoutError
 
@@ -47,6 +48,18 @@ class ClusterQuestions:
             described = self._ask("list_topics", lambda: plane.list_topics(topic, timeout=timeout))
         return cast("ClusterMetadata", described)
 
+    def cluster_id(self, timeout: float = -1.0) -> str | None:
+        """The id of the cluster; None of brokers that have none.
+
+        Args:
+            timeout: seconds; negative waits for ever.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError: no answer.
+        """
+        found: str | None = self.list_topics(timeout=timeout).cluster_id
+        return found
+
     def get_watermark_offsets(
         self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False
     ) -> tuple[int, int]:
@@ -59,6 +72,7 @@ class ClusterQuestions:
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
+        check_partition(partition, call="get_watermark_offsets")
         plane = self._fetcher.plane
         answer: tuple[int, int] | None = self._ask(
             f"watermarks of {partition.topic}-{partition.partition}",
@@ -76,6 +90,7 @@ class ClusterQuestions:
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
+        check_partitions(partitions, call="offsets_for_times")
         plane = self._fetcher.plane
         return self._ask("offsets_for_times", lambda: plane.offsets_for_times(partitions, timeout=timeout))
 

@@ -22,9 +22,8 @@ from kip848_client.client.data_plane import (
     leader_epoch,
     public_commit,
 )
-from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
-from kip848_client.listener import ConsumerRebalanceListener, RebalanceCallback
-from kip848_client.model import OffsetAndMetadata, Subscription, SubscriptionPattern, TopicPartition
+from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.model import OffsetAndMetadata, TopicPartition
 
 EARLIEST: Final = OffsetAndMetadata(-2)
 LATEST: Final = OffsetAndMetadata(-1)
@@ -34,53 +33,70 @@ PublicCommitCallback = Callable[[ErrorDetails | None, list[PublicTopicPartition]
 """``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
 
 
-def read_subscription(
-    topics: object,
-    *,
-    listener: ConsumerRebalanceListener | None,
-    callbacks: Iterable[RebalanceCallback | None],
-) -> Subscription:
-    """What subscribe() was asked for; empty if nothing.
-
-    Several patterns become one, which matches what any of them matches.
+def record_count(num_messages: object) -> int:
+    """How many records consume() is asked for.
 
     Raises:
-        ConfigError: not a list of names, a blank name, a listener that is none, or both kinds of listener.
+        TypeError, ValueError: no number from 0 to 1,000,000.
     """
-    given = [callback for callback in callbacks if callback is not None]
-    if listener is not None and given:
-        raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
-    if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
-        raise ConfigError(f"listener must be a ConsumerRebalanceListener, got {type(listener).__name__}")
-    if not all(callable(callback) for callback in given):
-        raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
-    if isinstance(topics, SubscriptionPattern):
-        return Subscription(pattern=topics.pattern)
-    if isinstance(topics, str) or not isinstance(topics, Iterable):
-        raise ConfigError(f"subscribe() takes a list of topics, got {topics!r}; write [{topics!r}]")
-    names, patterns = set(), []
-    for topic in topics:
-        if isinstance(topic, SubscriptionPattern):
-            patterns.append(topic.pattern)
-        elif not isinstance(topic, str) or not topic.strip():
-            raise ConfigError(f"subscribe() takes names of topics, got {topic!r}")
-        elif topic.startswith("^"):
-            patterns.append(topic)
-        else:
-            names.add(topic)
-    pattern = "|".join(f"(?:{one})" for one in patterns) if len(patterns) > 1 else "".join(patterns) or None
-    return Subscription(topics=frozenset(names), pattern=pattern)
+    if not isinstance(num_messages, int):
+        raise TypeError(f"num_messages is a whole number, got {num_messages!r}")
+    if not 0 <= num_messages <= 1_000_000:
+        raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
+    return num_messages
+
+
+def wait_s(timeout: object) -> float:
+    """The time that a call may wait, in seconds; negative for ever.
+
+    Raises:
+        TypeError: no number.
+    """
+    if timeout is None:
+        return -1.0
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout is a number of seconds, got {timeout!r}")
+    return timeout
+
+
+def check_partitions(partitions: object, *, call: str) -> list[PublicTopicPartition]:
+    """The partitions that *call* was given.
+
+    Raises:
+        TypeError: no list of `TopicPartition`.
+    """
+    if isinstance(partitions, PublicTopicPartition):
+        raise TypeError(f"{call}() takes a list, got {partitions!r}; put brackets around it")
+    if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
+        raise TypeError(f"{call}() takes a list of TopicPartition, got {partitions!r}")
+    return [check_partition(partition, call=call) for partition in partitions]
+
+
+def check_partition(partition: object, *, call: str) -> PublicTopicPartition:
+    """The partition that *call* was given.
+
+    Raises:
+        TypeError: no `TopicPartition`.
+    """
+    if isinstance(partition, PublicTopicPartition):
+        return partition
+    hint = ""
+    if isinstance(partition, tuple) and len(partition) in {2, 3} and isinstance(partition[0], str):
+        hint = f"; write TopicPartition({', '.join(map(repr, partition))})"
+    raise TypeError(f"{call}() takes TopicPartition objects, got {partition!r}{hint}")
 
 
 def assign_positions(
-    partitions: Iterable[PublicTopicPartition],
+    partitions: Iterable[PublicTopicPartition], *, call: str = "assign"
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Where assign() wants partitions to start; None for the committed offset.
 
     Raises:
         IllegalStateError: an offset that means nothing here.
+        TypeError: no list of `TopicPartition`.
     """
-    return {internal(partition): start_position(partition) for partition in partitions}
+    given = check_partitions(partitions, call=call)
+    return {internal(partition): start_position(partition) for partition in given}
 
 
 def start_position(partition: PublicTopicPartition) -> OffsetAndMetadata | None:
@@ -109,32 +125,36 @@ def seek_position(partition: PublicTopicPartition) -> tuple[TopicPartition, Offs
     Raises:
         IllegalStateError: it has no offset.
     """
-    position = start_position(partition)
+    position = start_position(check_partition(partition, call="seek"))
     if position is None:
         raise IllegalStateError(f"seek() needs an offset; {internal(partition)} has none")
     return internal(partition), position
 
 
-def commit_offsets(message: Message | None, offsets: Iterable[PublicTopicPartition] | None) -> Offsets | None:
-    """What commit() was asked to commit; None for everything handed out.
+def commit_offsets(
+    message: Message | None, offsets: Iterable[PublicTopicPartition] | None, *, call: str = "commit"
+) -> Offsets | None:
+    """What commit() was asked to commit, or another *call* with its arguments; None for everything handed out.
 
     Raises:
         IllegalStateError: both were given, or a partition has no offset.
     """
     if message is not None and offsets is not None:
-        raise IllegalStateError("give commit() a message or offsets, not both")
+        raise IllegalStateError(f"give {call}() a message or offsets, not both")
+    if message is not None and not isinstance(message, Message):
+        raise TypeError(f"{call}() takes a message that was consumed, got {message!r}")
     if message is not None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if topic is None or partition is None or offset is None or offset < 0 or message.error() is not None:
-            raise IllegalStateError("commit() takes a message that was consumed")
+            raise IllegalStateError(f"{call}() takes a message that was consumed")
         epoch = message.leader_epoch()
         return {TopicPartition(topic, partition): OffsetAndMetadata(offset + 1, epoch if epoch is not None else -1)}
     if offsets is None:
         return None
     chosen = {}
-    for given in offsets:
+    for given in check_partitions(offsets, call=call):
         if given.offset < 0:
-            raise IllegalStateError(f"commit() needs an offset >= 0; {internal(given)} has {given.offset}")
+            raise IllegalStateError(f"{call}() needs an offset >= 0; {internal(given)} has {given.offset}")
         chosen[internal(given)] = OffsetAndMetadata(given.offset, leader_epoch(given), given.metadata or "")
     return chosen
 

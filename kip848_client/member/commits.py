@@ -117,7 +117,7 @@ class Commits:
 
     def start_before_revocation(self, on_done: Callable[[], None]) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
-        if self._context.config.auto_commit_interval_ms is None or not self._is_news(self._context.consumed):
+        if self._context.config.auto_commit_interval_ms is None or not self._is_news(self._context.committable):
             return False
         deadline_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
         commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
@@ -171,7 +171,7 @@ class Commits:
             return
         if self._interval_allowed():
             self._start_interval()
-            if self._is_news(self._context.consumed):
+            if self._is_news(self._context.committable):
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
     def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -257,7 +257,7 @@ class Commits:
         if commit.kind is CommitKind.AUTO_REVOCATION or (
             commit.kind is CommitKind.AUTO_INTERVAL and not commit.offsets
         ):
-            commit.offsets = dict(context.consumed)
+            commit.offsets = dict(context.committable)
         if not commit.offsets:
             self._end(commit, None)
             return

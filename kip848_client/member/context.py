@@ -76,6 +76,8 @@ class Context:
         self.owned_by_name: Mapping[TopicPartition, TopicIdPartition] = {}
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         """Consumed positions of owned partitions, as of the last reported poll."""
+        self.stored: dict[TopicPartition, OffsetAndMetadata] | None = None
+        """What the application stored of owned partitions, if it says itself what is processed."""
 
         self.link: int | None = None
         """Number of the coordinator's connection; None while the coordinator is not known. See `discovery`."""
@@ -119,6 +121,13 @@ class Context:
         self.owned = frozenset(partitions)
         self.owned_by_name = {partition.topic_partition: partition for partition in self.owned}
         self.consumed = {key: value for key, value in self.consumed.items() if key in self.owned_by_name}
+        if self.stored is not None:
+            self.stored = {key: value for key, value in self.stored.items() if key in self.owned_by_name}
+
+    @property
+    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What an automatic commit commits."""
+        return self.consumed if self.stored is None else self.stored
 
     # ----------------------------------------------------------------------------------------------------- effects
 

@@ -60,9 +60,12 @@ class AppPolled(msgspec.Struct, frozen=True):
 
     Args:
         positions: consumed position of every partition that delivered a record or was sought; may lack others.
+        stored: what the application has stored, if it says itself what is processed: an automatic commit commits this
+            and not *positions*. All of it, each time.
     """
 
     positions: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    stored: Mapping[TopicPartition, OffsetAndMetadata] | None = None
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):

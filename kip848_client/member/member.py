@@ -252,6 +252,8 @@ class Member:
     def _app_polled(self, event: AppPolled) -> None:
         owned = self._context.owned_by_name
         self._context.consumed.update({key: value for key, value in event.positions.items() if key in owned})
+        if event.stored is not None:
+            self._context.stored = {key: value for key, value in event.stored.items() if key in owned}
         self._membership.polled()
         self._reconciler.polled()
         self._commits.polled()

@@ -304,7 +304,8 @@ async def test_wrong_arguments_are_named(broker: EmbeddedBroker) -> None:
         with pytest.raises(ConfigError, match="callables"):
             await consumer.subscribe(["orders"], on_assign=3)  # type: ignore[arg-type]
         with pytest.raises(IllegalStateError, match="neither subscribed nor assigned"):
-            await consumer.poll(0)
+            await consumer.poll()
+        assert await consumer.poll(0) is None
         with pytest.raises(ValueError, match="negative"):
             await consumer.close(-1)
 

@@ -26,12 +26,12 @@ from kip848_client.client.data_plane import (
 )
 from kip848_client.client.ownership import OneThread
 from kip848_client.client.presence import AppPresence
+from kip848_client.client.public_listener import read_subscription
 from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.translation import (
     assign_positions,
     commit_offsets,
     public_callback,
-    read_subscription,
     seek_position,
 )
 from kip848_client.clock import ManualClock

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kip848_client import Consumer
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
-from kip848_client.errors import AuthenticationError, ConnectionLostError, IllegalStateError, Kip848Error
+from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, IllegalStateError, Kip848Error
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.states import MemberState
 from kip848_client.oauth_tokens import OAuthTokens
@@ -291,6 +291,38 @@ def test_members_stay_while_their_sessions_are_renewed(
             assert len({entry.connection_id for entry in heartbeats}) == 1
         assert sorted(values, key=str) == sorted((str(number).encode() for number in range(produced)), key=str)
     assert "member.request_failed" not in caplog.text
+
+
+def test_replaced_credentials_are_used_by_the_next_connections() -> None:
+    """Passwords are rotated while consumers run; both planes must take the new one, and the member stays."""
+    sasl = BrokerSasl({"alice": PASSWORD})
+    config = {"group.consumer.session.timeout.ms": 60_000}
+    with EmbeddedBroker({"orders": 2}, sasl=sasl, config=config) as broker:
+        conf = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": PASSWORD,
+        }
+        with Consumer(member(conf, client_id="ours")) as consumer:
+            consumer.subscribe(["orders"])
+            wait_until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, what="an assignment")
+            epoch = consumer.member_epoch
+            with pytest.raises(ConfigError, match=r"sasl\.password is empty"):
+                consumer.set_sasl_credentials("alice", "")
+            consumer.set_sasl_credentials("alice", "rotated-canary")
+            broker.stop()
+            broker.set_users({"alice": "rotated-canary"})
+            broker.start()
+            producer = confluent_kafka.Producer(quiet(conf | {"sasl.password": "rotated-canary"}))
+            producer.produce("orders", b"after", partition=1)
+            assert producer.flush(20) == 0
+            wait_until(lambda: consumer.poll(0.05), what="a record over a new connection")
+            committed = consumer.commit(asynchronous=False)
+            assert committed is not None
+            assert [(one.partition, one.offset) for one in committed if one.offset > 0] == [(1, 1)]
+            assert (consumer.state, consumer.member_epoch) == (MemberState.STABLE, epoch)
 
 
 def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authority, tls: BrokerTls) -> None:

@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 ALLOWED: Final[frozenset[frozenset[str]]] = frozenset(
     {
         # A listener is given the consumer, and the consumer takes a listener: both are named in public signatures.
-        frozenset({"consumer", "listener", "client.offset_calls", "client.public_listener", "client.translation"}),
+        frozenset({"consumer", "listener", "client.public_listener"}),
         frozenset({"aio.calls", "aio.consumer", "aio.listener"}),
         # The shared state of a broker names its parts, which read it.
         frozenset({"broker.apis", "broker.authentication", "broker.state"}),

@@ -174,3 +174,23 @@ def test_r124_without_auto_commit_nothing_is_committed() -> None:
     member.finish_call("revoked", "t-0")
     member.leave(closing=True)
     assert not [word for word in member.history if word.startswith("commit")]
+
+
+def test_r195_what_the_application_stored_is_committed_in_place_of_what_was_consumed() -> None:
+    """Records that were handed out and are still worked on would be lost in a crash."""
+    member = auto_committing(TWO, **LONG)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=50, t_1=7), stored=positions(t_0=12))
+    assert commits(member) == [(1, {"t-0": 12})]
+    member.answer_commit()
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=60, t_1=9), stored=positions(t_0=12))
+    assert commits(member) == [], "nothing new was stored"
+
+
+def test_r195_a_revocation_commits_what_is_stored() -> None:
+    """The next owner begins with the first record that was not finished."""
+    member = auto_committing(TWO, **LONG)
+    member.assign_more({"t": [0]})
+    member.poll(positions(t_0=5, t_1=6), stored=positions(t_1=4))
+    assert commits(member) == [(2, {"t-1": 4})]

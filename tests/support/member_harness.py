@@ -271,11 +271,15 @@ class MemberHarness:
         """subscribe()."""
         self.step(SubscriptionChanged(Subscription(frozenset(topics), pattern)))
 
-    def poll(self, consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> list[MemberEffect]:
+    def poll(
+        self,
+        consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        stored: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+    ) -> list[MemberEffect]:
         """poll(); reported to the member only if it wants that, as the shell does it."""
         self.app_polled_ms = self.now_ms
         if self.member.view().poll_wanted:
-            return self.step(AppPolled(consumed or {}))
+            return self.step(AppPolled(consumed or {}, stored))
         return self.tick()
 
     def finish_call(self, kind: str, *partitions_: str, error: BaseException | None = None) -> list[MemberEffect]:

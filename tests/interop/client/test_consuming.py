@@ -324,7 +324,13 @@ def test_a_misspelt_key_names_the_right_one() -> None:
         Consumer({**QUIET, "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "fetch.min.byte": 1})
 
 
-def test_poll_without_a_subscription_says_what_is_missing(make_consumer: MakeConsumer) -> None:
+def test_poll_without_a_subscription_says_what_is_missing(
+    make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
     """A forgotten subscribe() would otherwise look like an empty topic."""
-    with pytest.raises(IllegalStateError, match="subscribe"):
-        make_consumer().raw.poll(0)
+    consumer = make_consumer().raw
+    with pytest.raises(IllegalStateError, match=r"wait for ever; call subscribe\(\)"):
+        consumer.poll()
+    assert consumer.poll(0) is None
+    assert consumer.poll(0) is None
+    assert len([record for record in caplog.records if "consumer.not_subscribed" in record.getMessage()]) == 1
