@@ -111,13 +111,23 @@ class RequestSender:
 
         Raises:
             ConnectionLostError: no broker could be reached in *timeout_ms*.
+            RequestTimeoutError: nor could it be tried: another request waits for a broker that does not answer.
             AuthenticationError: a broker refused us.
         """
-        async with self._lock(None):
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        lock = self._lock(None)
+        with anyio.move_on_after(timeout_ms / 1_000) as scope:
+            await lock.acquire()
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms")
+        try:
             if self._any is None or self._any.closed:
                 attempts = max(3, len(self._bootstrap) + 1)
-                self._any = await self._open(self._next_address, attempts=attempts, timeout_ms=timeout_ms)
+                left_ms = max(1, deadline_ms - self._clock.now_ms())
+                self._any = await self._open(self._next_address, attempts=attempts, timeout_ms=left_ms)
             return self._any
+        finally:
+            lock.release()
 
     async def node(self, node_id: int, *, timeout_ms: int) -> Connection:
         """The connection to one broker by its id; opened if there is none.

@@ -125,7 +125,8 @@ class NetworkPerformer:
         else:
             connection = await self._sender.any_broker(timeout_ms=effect.timeout_ms)
             request = spoken(effect.request, connection.api_versions)
-            response = await connection.send(request, timeout_ms=effect.timeout_ms, max_version=effect.max_version)
+            left_ms = max(1, effect.timeout_ms - int((time.perf_counter() - began) * 1_000))
+            response = await connection.send(request, timeout_ms=left_ms, max_version=effect.max_version)
         response = heard(request, response)
         self._observer.answered(response, ms=(time.perf_counter() - began) * 1_000)
         return response

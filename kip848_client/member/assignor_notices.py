@@ -155,7 +155,8 @@ class AssignorNotices:
         self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in used}
         self._requested = self._unnamed
         self._request = self._context.expect(None, self._failed)
-        self._context.emit(RequestMetadata(self._request, self._requested, self._context.config.request_timeout_ms))
+        timeout_ms = self._context.lookup_timeout_ms(self._backoff.failures)
+        self._context.emit(RequestMetadata(self._request, self._requested, timeout_ms))
 
     def _failed(self, failure: RequestFailed) -> None:
         if failure.request_id == self._request:

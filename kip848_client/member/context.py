@@ -38,6 +38,11 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 MIN_REPEAT_MS: Final = 5000
 """The same complaint is raised at most this often."""
 
+_LOOKUP_IN_GROUP_MS: Final = 1_000
+_LOOKUP_MS: Final = 5_000
+"""For the first attempt of a look-up: of a member, whose session runs, and of others."""
+_MOST_DOUBLINGS: Final = 20
+
 
 class _Pending(msgspec.Struct, eq=False):
     """A request under way; with no handlers once its answer does not matter any more."""
@@ -191,6 +196,19 @@ class Context:
         if request_id is not None and (pending := self._pending.get(request_id)) is not None:
             pending.on_answer = None
             pending.on_failure = None
+
+    def lookup_timeout_ms(self, failures: int) -> int:
+        """How long to wait for what another broker, or another connection, could tell as well (R199).
+
+        A connection that a network dropped without a word looks like one to a slow broker. Waiting for it as long as
+        for any request would cost a member its session; so each attempt is short at first, and twice as long after
+        each failure.
+
+        Args:
+            failures: how many attempts in a row failed before.
+        """
+        first_ms = _LOOKUP_IN_GROUP_MS if self.live_epoch != NO_EPOCH else _LOOKUP_MS
+        return min(self.config.request_timeout_ms, first_ms << min(failures, _MOST_DOUBLINGS))
 
     def take_answer(self, request_id: int) -> Callable[[Response], None] | None:
         """The handler of an answer, once; None if nobody waits for it."""

@@ -4,7 +4,7 @@ Looks only while somebody needs the coordinator. Owns the answer to "can I send 
 sent.
 
 Source: Kafka's ``CoordinatorRequestManager``; KAFKA-18034 (pending calls fail with a refusal, which is then forgotten).
-Rules: R20 to R26 in docs/protocol.md.
+Rules: R20 to R26 and R199 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Discovery:
         self._context.send(
             FindCoordinatorRequest(key="", key_type=_GROUP_KEY_TYPE, coordinator_keys=(config.group_id,)),
             destination=Destination.ANY_BROKER,
-            timeout_ms=config.request_timeout_ms,
+            timeout_ms=self._context.lookup_timeout_ms(self._backoff.failures),
             on_answer=self._found,
             on_failure=self._find_failed,
         )
@@ -125,7 +125,8 @@ class Discovery:
         self._unproven_ms = self._context.now_ms
         self._node = node
         self._connecting = self._context.expect(None, self._connect_failed)
-        self._context.emit(ConnectCoordinator(self._connecting, node, self._context.config.request_timeout_ms))
+        timeout_ms = self._context.lookup_timeout_ms(self._backoff.failures)
+        self._context.emit(ConnectCoordinator(self._connecting, node, timeout_ms))
 
     def proven(self) -> None:
         """The coordinator answered a heartbeat as one: if it moves now, the next one is looked up at once."""

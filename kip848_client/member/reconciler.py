@@ -170,9 +170,8 @@ class Reconciler:
             return
         self._requested = self._unknown
         self._metadata_request = self._context.expect(None, self._metadata_failed)
-        self._context.emit(
-            RequestMetadata(self._metadata_request, self._requested, self._context.config.request_timeout_ms)
-        )
+        timeout_ms = self._context.lookup_timeout_ms(self._metadata_backoff.failures)
+        self._context.emit(RequestMetadata(self._metadata_request, self._requested, timeout_ms))
 
     def _named(self, partitions: frozenset[IdPartition]) -> frozenset[TopicIdPartition]:
         return frozenset(TopicIdPartition(self._names[topic_id], index, topic_id) for topic_id, index in partitions)

@@ -12,6 +12,7 @@ from kip848_client.member.events import (
     Fail,
     FailureKind,
     RequestFailed,
+    RequestMetadata,
     SurfaceError,
 )
 from kip848_client.member.states import MemberState
@@ -61,6 +62,45 @@ def test_r21_a_lookup_is_repeated_for_ever(kind: FailureKind) -> None:
         member.advance(1)
     assert not member.emitted(SurfaceError)
     assert member.requests(FindCoordinatorRequest)
+
+
+def test_r199_a_member_does_not_wait_a_session_for_a_silent_broker() -> None:
+    """A firewall that forgot the connections closes none: the heartbeat times out, and so does the look-up after it."""
+    member = stable({})
+    member.coordinator_found = False
+    member.advance(INTERVAL_MS)
+    member.fail_heartbeat(FailureKind.TIMED_OUT)
+    waits = []
+    for wait_ms in (100, 200, 400, 800, 1000, 1000):
+        (lookup,) = [item for item in member.sent if isinstance(item.request, FindCoordinatorRequest)]
+        waits.append(lookup.timeout_ms)
+        member.fail(FindCoordinatorRequest, FailureKind.TIMED_OUT)
+        member.advance(wait_ms)
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000]
+
+
+def test_r199_nor_for_the_coordinator_that_was_found() -> None:
+    """A machine that is gone refuses no connection; another lookup may name its successor."""
+    member = stable({})
+    member.coordinator_found = False
+    member.advance(INTERVAL_MS)
+    member.fail_heartbeat(FailureKind.TIMED_OUT)
+    member.answer(FindCoordinatorRequest, member.coordinator_answer())
+    assert member.take_waiting(ConnectCoordinator).timeout_ms == 1_000
+
+
+def test_r199_a_consumer_that_is_no_member_has_more_time() -> None:
+    """No session runs, and its first connection may take a while: TLS, a login, a token to fetch."""
+    (lookup,) = looking().sent
+    assert lookup.timeout_ms == 5_000
+
+
+def test_r199_names_of_topics_are_asked_for_elsewhere_too() -> None:
+    """Partitions that were assigned would wait for their names as long as for a dead connection."""
+    member = MemberHarness(metadata_answered=False)
+    member.become_stable({})
+    member.assign_more({"t": [0]})
+    assert member.take_waiting(RequestMetadata).timeout_ms == 1_000
 
 
 def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:

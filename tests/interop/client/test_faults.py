@@ -140,6 +140,30 @@ def test_a_commit_that_is_never_answered_ends_with_its_time(
     assert 0.9 < time.monotonic() - began_s < SOON_S
 
 
+@pytest.mark.slow
+def test_connections_that_fell_silent_do_not_cost_the_session(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A firewall that restarts forgets all connections and closes none: a heartbeat and the look-up after it hang."""
+    broker.set_group_config("g", {"consumer.session.timeout.ms": "10000"})
+    produce("orders", 1)
+    consumer = make_consumer(client_id="behind-a-firewall").subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 4)
+    joined = broker.group("g")
+    lookup = broker.faults.on("FindCoordinator", drop(), client_id="behind-a-firewall")
+    heartbeat = broker.faults.on(HEARTBEAT, drop(), client_id="behind-a-firewall")
+    heartbeat.wait()
+    lookup.wait()
+    mark = broker.requests.mark()
+    broker.wait_for_request(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
+    left = broker.group("g")
+    assert joined is not None
+    assert left is not None
+    assert left.group_epoch == joined.group_epoch
+    assert [one.member_id for one in left.members] == [one.member_id for one in joined.members]
+    assert consumer.listener.names() == ["assigned"]
+
+
 def test_a_coordinator_that_is_away_for_a_while_is_waited_for(
     broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
 ) -> None:
