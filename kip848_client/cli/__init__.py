@@ -32,9 +32,11 @@ COMMANDS: Final[dict[str, str]] = {
     "consume": "join a group and print what arrives",
     "demo": "watch a group rebalance in the terminal",
     "groups": "list, describe and delete groups; show offsets and lag",
+    "produce": "write records to a topic: arguments, lines or JSON",
     "report": "who read which partition when: event logs as numbers, a page, a picture",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
     "sweep": "play very many seeds on Spark, and keep what happened as Parquet",
+    "topics": "create, list, describe and delete topics; print their records",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
 

@@ -30,6 +30,7 @@ from kip848_client.journal import JsonLinesJournal
 from kip848_client.json_text import to_json
 
 _ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]]*)):(?P<port>[0-9]{1,5})")
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -133,8 +134,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return match["ipv6"] or match["host"], int(match["port"])
 
 
-def parse_topics(texts: Sequence[str]) -> dict[str, int]:
+def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, int]:
     """Read ``NAME:PARTITIONS`` of each; ``NAME`` alone means one partition.
+
+    Args:
+        option: what errors call the argument.
 
     Raises:
         ConfigError: not a number of partitions, or a name that comes twice.
@@ -142,10 +146,10 @@ def parse_topics(texts: Sequence[str]) -> dict[str, int]:
     topics: dict[str, int] = {}
     for text in texts:
         name, colon, partitions = text.partition(":")
-        if colon and not (partitions.isdecimal() and int(partitions) > 0):
-            raise ConfigError(f"--topic {text!r} is not NAME:PARTITIONS")
+        if colon and not (_COUNT.fullmatch(partitions) and int(partitions) > 0):
+            raise ConfigError(f"{option} {text!r} is not NAME:PARTITIONS")
         if name in topics:
-            raise ConfigError(f"--topic {name!r} is given twice")
+            raise ConfigError(f"{option} {name!r} is given twice")
         topics[name] = int(partitions) if colon else 1
     return topics
 

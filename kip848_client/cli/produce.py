@@ -1,0 +1,156 @@
+"""``kip848 produce``: write records to a topic: arguments, lines of standard input, or JSON objects.
+
+::
+
+    kip848 produce orders hello world --bootstrap 127.0.0.1:9092
+    kip848 produce orders --key-separator : --bootstrap 127.0.0.1:9092 < lines.txt
+    kip848 topics records orders --json ... | kip848 produce copy --json --bootstrap 127.0.0.1:9092
+
+A JSON object has ``value`` and may have ``key``, ``headers`` (a list of pairs), ``partition`` and ``timestamp_ms``, as
+``kip848 consume --json`` prints them; bytes that are not text are ``{"base64": "..."}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kip848_client.cli.properties import add_client_arguments
+from kip848_client.cli.topics import client_conf
+from kip848_client.errors import ConfigError, Kip848Error
+
+
+class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that are not text."""
+
+    base64: str
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One record as JSON; other fields, such as the offset that it had elsewhere, are not looked at."""
+
+    value: str | Base64 | None
+    key: str | Base64 | None = None
+    headers: tuple[tuple[str, str | Base64 | None], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("values", metavar="VALUE", nargs="*", help="one record each; none: lines of standard input")
+    parser.add_argument("--json", action="store_true", help="each value or line is a JSON object")
+    parser.add_argument("--key-separator", metavar="TEXT", help="what stands before its first occurrence is the key")
+    parser.add_argument("--partition", metavar="N", type=int, help="for records that name none")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each record (10)")
+    add_client_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the records, and say how many were.
+
+    Raises:
+        ConfigError: an option, a property or a line cannot be read. What stands before that line is written.
+        Kip848Error: records were not written.
+    """
+    from confluent_kafka import KafkaException, Producer  # here, so that the options can be listed without librdkafka
+
+    if not 0 < arguments.timeout <= 3600:
+        raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
+    if arguments.json and arguments.key_separator is not None:
+        raise ConfigError("--key-separator goes with lines, not with --json, where the key has a field")
+    if arguments.partition is not None and arguments.partition < 0:
+        raise ConfigError(f"--partition {arguments.partition}: 0 or more")
+    failures: list[str] = []
+    written = 0
+
+    def delivered(error: Any, _message: Any) -> None:
+        nonlocal written
+        if error is None:
+            written += 1
+        else:
+            failures.append(error.str())
+
+    try:
+        producer = Producer(
+            {"enable.idempotence": "true", "message.timeout.ms": str(int(arguments.timeout * 1000))}
+            | client_conf(arguments)
+        )
+    except KafkaException as error:
+        raise ConfigError(f"{error.args[0].str()}") from error
+    try:
+        for fields in _records(arguments):
+            _produce(producer, arguments.topic, fields, delivered)
+    finally:
+        producer.flush()
+        print(f"{written:,} records written", file=sys.stderr)
+    if failures:
+        is_missing = False
+        with contextlib.suppress(KafkaException):  # nobody can be asked; the first failure says what is known
+            is_missing = arguments.topic not in producer.list_topics(timeout=arguments.timeout).topics
+        why = "there is no such topic; see kip848 topics create" if is_missing else failures[0]
+        raise Kip848Error(f"records not written to {arguments.topic!r}: {len(failures):,}: {why}")
+    return 0
+
+
+def _produce(producer: Any, topic: str, fields: dict[str, Any], delivered: Any) -> None:
+    from confluent_kafka import KafkaException
+
+    while True:
+        try:
+            producer.produce(topic, on_delivery=delivered, **fields)
+        except BufferError:
+            producer.poll(0.1)  # its queue is full
+        except KafkaException as error:
+            raise Kip848Error(f"a record cannot be written to {topic!r}: {error.args[0].str()}") from error
+        else:
+            producer.poll(0)
+            return
+
+
+def _records(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    lines: Iterable[bytes] = (value.encode("utf-8", "surrogateescape") for value in arguments.values)
+    if not arguments.values:
+        lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+    separator = (arguments.key_separator or "").encode()
+    for number, line in enumerate(lines, start=1):
+        if arguments.json:
+            fields = _from_json(line, number)
+        else:
+            key, found, value = line.partition(separator) if separator else (None, b"", line)
+            if separator and not found:
+                raise ConfigError(f"record {number} has no {arguments.key_separator!r}, which ends its key")
+            fields = {"key": key, "value": value}
+        if arguments.partition is not None:
+            fields.setdefault("partition", arguments.partition)
+        yield fields
+
+
+def _from_json(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        record = msgspec.json.decode(line, type=Line)
+        fields: dict[str, Any] = {
+            "key": _bytes(record.key),
+            "value": _bytes(record.value),
+            "headers": [(name, _bytes(value)) for name, value in record.headers],
+        }
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"record {number} is not what --json takes: {error}") from error
+    if record.partition is not None:
+        fields["partition"] = record.partition
+    if record.timestamp_ms is not None:
+        fields["timestamp"] = record.timestamp_ms
+    return fields
+
+
+def _bytes(text: str | Base64 | None) -> bytes | None:
+    if isinstance(text, Base64):
+        return base64.b64decode(text.base64, validate=True)
+    return None if text is None else text.encode()

@@ -1,0 +1,302 @@
+"""``kip848 topics``: create, list, describe and delete topics, and print the records that are in them.
+
+::
+
+    kip848 topics create orders:6 payments --config cleanup.policy=compact --bootstrap 127.0.0.1:9092
+    kip848 topics list --bootstrap 127.0.0.1:9092
+    kip848 topics describe orders --bootstrap 127.0.0.1:9092
+    kip848 topics records orders --partition 0 --max 10 --json --bootstrap 127.0.0.1:9092
+    kip848 topics delete payments --bootstrap 127.0.0.1:9092
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kip848_client.cli.broker import parse_topics
+from kip848_client.cli.groups import table
+from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.errors import ConfigError, ErrorCode, error_for_code
+from kip848_client.json_text import to_json
+from kip848_client.model import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+ALL_BROKERS_REPLICAS: Final = -1
+"""The brokers' own default of replicas."""
+_DYNAMIC_TOPIC_CONFIG: Final = 1
+
+
+class PartitionDescription(msgspec.Struct, frozen=True):
+    """One partition. Offsets are None if its leader did not tell them.
+
+    Args:
+        start: offset of the first record that can be read.
+        end: offset that the next record gets.
+    """
+
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    start: int | None
+    end: int | None
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """One topic; `configs` holds what was set on the topic itself."""
+
+    topic: str
+    configs: dict[str, str]
+    partitions: tuple[PartitionDescription, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, help_text in (
+        ("list", "every topic, with its partitions"),
+        ("create", "create topics"),
+        ("describe", "partitions, leaders, offsets and configuration of topics"),
+        ("records", "print the records that are in a topic now; no group takes part"),
+        ("delete", "delete topics with their records"),
+    ):
+        action = actions.add_parser(name, help=help_text)
+        if name == "create":
+            action.add_argument("topics", metavar="NAME:PARTITIONS", nargs="+")
+            action.add_argument("--replicas", metavar="N", type=int, default=ALL_BROKERS_REPLICAS)
+            action.add_argument(
+                "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic configuration"
+            )
+        elif name == "records":
+            action.add_argument("topic", metavar="NAME")
+            action.add_argument(
+                "--partition", metavar="N", type=int, action="append", help="these only; may be repeated"
+            )
+            action.add_argument("--max", metavar="N", type=int, help="end after N records")
+        elif name != "list":
+            action.add_argument("topics", metavar="NAME", nargs="+")
+        action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
+        action.add_argument("--json", action="store_true", help="print JSON")
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked for.
+
+    Raises:
+        ConfigError: an option is out of range, or a property is refused.
+        Kip848Error: no broker answers, or one refuses.
+    """
+    if not 0 < arguments.timeout <= 3600:
+        raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "list": _list,
+        "create": _create,
+        "describe": _describe,
+        "records": _records,
+        "delete": _delete,
+    }
+    return actions[arguments.action](arguments)
+
+
+def client_conf(arguments: argparse.Namespace) -> dict[str, str]:
+    """The configuration of a client without a group; ``-X`` and ``-F`` win.
+
+    Raises:
+        ConfigError: a property without ``=``, or a file that cannot be read.
+    """
+    return {
+        "bootstrap.servers": arguments.bootstrap,
+        "client.id": f"kip848-{arguments.command}",
+        "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
+        **read_properties(arguments),
+    }
+
+
+def _admin(arguments: argparse.Namespace) -> AdminClient:
+    from confluent_kafka import KafkaException  # here, so that the options can be listed without loading librdkafka
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        return AdminClient({**client_conf(arguments)})
+    except KafkaException as error:
+        raise ConfigError(f"{error.args[0].str()}") from error
+
+
+def _ask(what: str, question: Callable[[], Any]) -> Any:
+    from kip848_client.client.data_plane import KafkaException, translate
+
+    try:
+        return question()
+    except KafkaException as error:
+        raise translate(error, what=what) from error
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    admin = _admin(arguments)
+    found = _ask("the list of topics", lambda: admin.list_topics(timeout=arguments.timeout)).topics
+    counts = {name: len(found[name].partitions) for name in sorted(found)}
+    if arguments.json:
+        print(to_json({"topics": [{"topic": name, "partitions": count} for name, count in counts.items()]}))
+    else:
+        print(
+            table(("TOPIC", "PARTITIONS"), [(n, str(count)) for n, count in counts.items()]) if counts else "no topics"
+        )
+    return 0
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    from confluent_kafka.cimpl import NewTopic
+
+    configs = dict(_pair(text) for text in arguments.config)
+    topics = [
+        NewTopic(name, num_partitions=count, replication_factor=arguments.replicas, config=configs)
+        for name, count in parse_topics(arguments.topics, option="topic").items()
+    ]
+    admin = _admin(arguments)
+    futures = admin.create_topics(topics, request_timeout=arguments.timeout)
+    return _do_each("created", "was not created", futures, as_json=arguments.json)
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    admin = _admin(arguments)
+    futures = admin.delete_topics(arguments.topics, request_timeout=arguments.timeout)
+    return _do_each("deleted", "was not deleted", futures, as_json=arguments.json)
+
+
+def _do_each(done: str, failed: str, futures: dict[str, Any], *, as_json: bool) -> int:
+    """Wait for each topic; the first refusal ends it, after what was done before it is printed."""
+    finished: list[str] = []
+    try:
+        for name, future in futures.items():
+            _ask(f"topic {name!r} {failed}", future.result)
+            finished.append(name)
+    finally:
+        if as_json:
+            print(to_json({done: finished}))
+        else:
+            print("".join(f"{done} {name}\n" for name in finished), end="")
+    return 0
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    admin = _admin(arguments)
+    described = [_description(admin, name, timeout_s=arguments.timeout) for name in arguments.topics]
+    if arguments.json:
+        print(to_json({"topics": described}))
+        return 0
+    blocks = []
+    for topic in described:
+        rows = [
+            (
+                str(item.partition),
+                str(item.leader),
+                ",".join(map(str, item.replicas)),
+                "-" if item.start is None else f"{item.start:,}",
+                "-" if item.end is None else f"{item.end:,}",
+            )
+            for item in topic.partitions
+        ]
+        configs = "".join(f"\n  {name}={value}" for name, value in sorted(topic.configs.items()))
+        shown = table(("PARTITION", "LEADER", "REPLICAS", "START", "END"), rows)
+        blocks.append(f"topic {topic.topic}{configs}\n\n{shown}")
+    print("\n\n".join(blocks))
+    return 0
+
+
+def _description(admin: AdminClient, name: str, *, timeout_s: float) -> TopicDescription:
+    from confluent_kafka.admin._config import ConfigResource
+
+    partitions = _partitions_of(admin, name, timeout_s=timeout_s)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    (future,) = admin.describe_configs([resource], request_timeout=timeout_s).values()
+    configs = _ask(f"the configuration of topic {name!r}", future.result)
+    starts, ends = (
+        _offsets(admin, name, sorted(partitions), latest=latest, timeout_s=timeout_s) for latest in (False, True)
+    )
+    return TopicDescription(
+        topic=name,
+        configs={key: entry.value for key, entry in configs.items() if entry.source == _DYNAMIC_TOPIC_CONFIG},
+        partitions=tuple(
+            PartitionDescription(
+                partition=number,
+                leader=found.leader,
+                replicas=tuple(found.replicas),
+                in_sync=tuple(found.isrs),
+                start=starts.get(number),
+                end=ends.get(number),
+            )
+            for number, found in sorted(partitions.items())
+        ),
+    )
+
+
+def _partitions_of(admin: AdminClient, name: str, *, timeout_s: float) -> dict[int, Any]:
+    found = _ask(f"topic {name!r}", lambda: admin.list_topics(timeout=timeout_s)).topics.get(name)
+    if found is None:
+        raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}: there is none")
+    partitions: dict[int, Any] = found.partitions
+    return partitions
+
+
+def _offsets(
+    admin: AdminClient, name: str, partitions: Sequence[int], *, latest: bool, timeout_s: float
+) -> dict[int, int]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka import TopicPartition as PublicTopicPartition
+    from confluent_kafka.admin._listoffsets import OffsetSpec
+
+    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    asked = {PublicTopicPartition(name, number): spec for number in partitions}
+    offsets = {}
+    for partition, future in admin.list_offsets(asked, request_timeout=timeout_s).items():
+        try:
+            offsets[partition.partition] = future.result().offset
+        except KafkaException:
+            continue  # its leader does not answer: the others are shown all the same
+    return offsets
+
+
+def _records(arguments: argparse.Namespace) -> int:
+    from kip848_client.cli.consume import spell_json, spell_value
+    from kip848_client.client.range_reader import RangeReader
+
+    if arguments.max is not None and arguments.max < 1:
+        raise ConfigError(f"--max {arguments.max}: at least one record is needed")
+    name, timeout_s = arguments.topic, arguments.timeout
+    admin = _admin(arguments)
+    known = sorted(_partitions_of(admin, name, timeout_s=timeout_s))
+    wanted = known if arguments.partition is None else sorted(set(arguments.partition))
+    for number in wanted:
+        if number not in known:
+            raise ConfigError(f"--partition {number}: topic {name!r} has the partitions 0 to {len(known) - 1}")
+    starts, ends = (_offsets(admin, name, wanted, latest=latest, timeout_s=timeout_s) for latest in (False, True))
+    spell = spell_json if arguments.json else spell_value
+    left = sys.maxsize if arguments.max is None else arguments.max
+    reader = RangeReader({"group.id": "kip848-topics", **client_conf(arguments)}, poll_timeout_ms=int(timeout_s * 1000))
+    try:
+        for number in wanted:
+            if left and number in starts and number in ends:
+                for batch in reader.read(TopicPartition(name, number), start=starts[number], end=ends[number]):
+                    shown = batch[:left]
+                    left -= len(shown)
+                    sys.stdout.buffer.write(b"".join(spell(message) + b"\n" for message in shown))
+                    if not left:
+                        break
+    finally:
+        reader.close()
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--config {text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()

@@ -1,0 +1,161 @@
+"""``kip848 topics`` and ``kip848 produce`` against the embedded broker: from an empty broker to records and back."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from kip848_client import EmbeddedBroker
+from kip848_client.cli import main
+
+
+def run(broker: EmbeddedBroker, *arguments: str) -> int:
+    return main([*arguments, "--bootstrap", broker.bootstrap_servers])
+
+
+def give(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Let standard input hold *text*."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def records(broker: EmbeddedBroker, topic: str, capfdbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, object]]:
+    """What ``kip848 topics records --json`` prints."""
+    capfdbinary.readouterr()
+    assert run(broker, "topics", "records", topic, "--json") == 0
+    return [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+
+
+def test_topics_are_created_listed_and_deleted(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first thing that a test script needs is a topic, and then to be rid of it."""
+    assert run(kip848_broker, "topics", "list") == 0
+    assert run(kip848_broker, "topics", "create", "orders:3", "users", "--config", "retention.ms=5") == 0
+    assert run(kip848_broker, "topics", "list") == 0
+    assert run(kip848_broker, "topics", "delete", "users") == 0
+    assert run(kip848_broker, "topics", "list", "--json") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "no topics",
+        "created orders",
+        "created users",
+        "TOPIC   PARTITIONS",
+        "orders           3",
+        "users            1",
+        "deleted users",
+        '{"topics":[{"topic":"orders","partitions":3}]}',
+    ]
+
+
+def test_a_topic_is_described_with_its_offsets_and_its_own_configuration(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Is there anything in it, and what was it told to do?"""
+    assert run(kip848_broker, "topics", "create", "orders:2", "--config", "cleanup.policy=compact") == 0
+    assert run(kip848_broker, "produce", "orders", "a", "b", "--partition", "1") == 0
+    capsys.readouterr()
+
+    assert run(kip848_broker, "topics", "describe", "orders") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "topic orders",
+        "  cleanup.policy=compact",
+        "",
+        "PARTITION  LEADER  REPLICAS  START  END",
+        "        0       1         1      0    0",
+        "        1       1         1      0    2",
+    ]
+    assert run(kip848_broker, "topics", "describe", "orders", "--json") == 0
+    (topic,) = json.loads(capsys.readouterr().out)["topics"]
+    assert topic["configs"] == {"cleanup.policy": "compact"}
+    assert [(item["start"], item["end"]) for item in topic["partitions"]] == [(0, 0), (0, 2)]
+
+
+def test_lines_become_records_with_keys(
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A pipe into a topic is how test data gets there."""
+    kip848_broker.create_topic("orders")
+    give(monkeypatch, "a:1\nb:2:3\n")
+
+    assert run(kip848_broker, "produce", "orders", "--key-separator", ":") == 0
+
+    assert [(one["key"], one["value"]) for one in records(kip848_broker, "orders", capfdbinary)] == [
+        ("a", "1"),
+        ("b", "2:3"),
+    ]
+
+
+def test_what_records_prints_produce_takes(
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Topics are copied, kept in a file and played again."""
+    for name in ("orders", "copy"):
+        kip848_broker.create_topic(name, partitions=2)
+    given = [
+        {"value": "text", "key": "k", "headers": [["h", "v"], ["n", None]], "partition": 1, "timestamp_ms": 1234},
+        {"value": {"base64": "/w=="}, "partition": 0, "timestamp_ms": 5678},
+        {"value": None, "key": "gone", "partition": 0, "timestamp_ms": 9},
+    ]
+    assert run(kip848_broker, "produce", "orders", *map(json.dumps, given), "--json") == 0
+    first = records(kip848_broker, "orders", capfdbinary)
+    give(monkeypatch, "".join(json.dumps(one) + "\n" for one in first))
+
+    assert run(kip848_broker, "produce", "copy", "--json") == 0
+
+    assert records(kip848_broker, "copy", capfdbinary) == [one | {"topic": "copy"} for one in first]
+    assert [(one["partition"], one["timestamp_ms"], one["value"]) for one in first] == [
+        (0, 5678, {"base64": "/w=="}),
+        (0, 9, None),
+        (1, 1234, "text"),
+    ]
+
+
+def test_records_end_after_as_many_as_were_asked_for(
+    kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A look at the first few of a million."""
+    kip848_broker.create_topic("orders", partitions=2)
+    assert run(kip848_broker, "produce", "orders", *map(str, range(9)), "--partition", "1") == 0
+    capfdbinary.readouterr()
+
+    assert run(kip848_broker, "topics", "records", "orders", "--max", "2") == 0
+    assert capfdbinary.readouterr().out == b"0\n1\n"
+    assert run(kip848_broker, "topics", "records", "orders", "--partition", "0") == 0
+    assert capfdbinary.readouterr().out == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("topics", "create", "orders"), "TOPIC_ALREADY_EXISTS(36): topic 'orders' was not created"),
+        (("topics", "create", "o:0"), "topic 'o:0' is not NAME:PARTITIONS"),
+        (("topics", "create", "o", "--config", "a"), "--config 'a' is not KEY=VALUE"),
+        (("topics", "delete", "nope"), "UNKNOWN_TOPIC_OR_PARTITION(3): topic 'nope' was not deleted"),
+        (("topics", "describe", "nope"), "topic 'nope': there is none"),
+        (("topics", "records", "nope"), "topic 'nope': there is none"),
+        (("topics", "records", "orders", "--partition", "7"), "topic 'orders' has the partitions 0 to 0"),
+        (("topics", "records", "orders", "--max", "0"), "at least one record is needed"),
+        (("topics", "list", "-X", "nonsense=1"), "nonsense"),
+        (("topics", "list", "--timeout", "0"), "seconds above 0"),
+        (("produce", "nope", "x", "--timeout", "1"), "there is no such topic; see kip848 topics create"),
+        (("produce", "orders", "x", "--partition", "-1"), "0 or more"),
+        (("produce", "orders", "x", "--key-separator", ":"), "record 1 has no ':'"),
+        (("produce", "orders", '{"value": 5}', "--json"), "record 1 is not what --json takes"),
+        (("produce", "orders", '{"value": {"base64": "?"}}', "--json"), "record 1 is not what --json takes"),
+        (("produce", "orders", "[" * 9000, "--json"), "record 1 is not what --json takes"),
+        (("produce", "orders", "{}", "--json", "--key-separator", ":"), "--key-separator goes with lines"),
+    ],
+)
+def test_a_mistake_gets_a_sentence(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    """With the name of what is wrong, and without a traceback."""
+    kip848_broker.create_topic("orders")
+
+    assert run(kip848_broker, *arguments) == 1
+
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
