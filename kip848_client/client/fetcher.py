@@ -43,14 +43,31 @@ from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, 
 WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
 
+_LOOK_ALWAYS_MAX: Final = 8
+"""Up to so many partitions, positions are looked at before every read: nothing is repeated after Ctrl-C."""
+
 _LOOK_READS_MIN: Final = 8
-"""After so many reads, and one more for each partition, positions are looked at; interrupted, as much is repeated."""
+"""With more partitions after so many reads, and one more for each partition: Ctrl-C may repeat as much."""
 
 _LOOK_S_PER_PARTITION: Final = 0.000_1
 """How often, at most, a reader does it that is about to wait for records; that takes 4 us for each of 1,000."""
 
 _WARM_SINGLY_MAX: Final = 16
 """Above this many new topics one request for all topics is cheaper than one for each."""
+
+
+WATCH_S: Final = 5.0
+"""After so long without a record of a topic that was created again its leader is asked for its end; then less often."""
+
+WATCH_S_MAX: Final = 60.0
+"""The longest time between two such questions, and so without records that are there."""
+
+_WATCH_PARTITIONS_MAX: Final = 8
+_WATCH_TIMEOUT_S: Final = 1.0
+
+TOPIC_MISSING: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
 
 
 class Fetcher:
@@ -68,6 +85,12 @@ class Fetcher:
         """Told when `plane` was replaced, with the topics that were created again."""
         self._topic_ids: dict[str, UUID] = {}
         """Id of each topic that `plane` ever fetched."""
+        self._missing: set[str] = set()
+        """Topics that librdkafka could not find. Should they be started again, they were created again."""
+        self._watched: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Partitions of topics that were created again and of which no record came yet, with their beginning."""
+        self._watch_due_s = 0.0
+        self._watch_wait_s = WATCH_S
         self.ready: Final[deque[Message]] = deque()
         """Records read from librdkafka and not handed out; emptied from the left."""
         self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -126,8 +149,12 @@ class Fetcher:
         wanted = {tip.topic_partition: self._sought.get(tip.topic_partition, at) for tip, at in positions.items()}
         named = {tip.topic: tip.topic_id for tip in positions if tip.topic_id != ZERO_UUID}
         created_again = sorted(name for name in named if self._topic_ids.get(name, named[name]) != named[name])
-        if created_again and self._make_plane is not None:
-            self._renew(created_again, self._make_plane)
+        created_again = sorted({*created_again, *(self._missing & {partition.topic for partition in wanted})})
+        if created_again:
+            self._renew(created_again)
+            self._watched.update({p: at for p, at in wanted.items() if p.topic in created_again})
+            self._watch_wait_s = WATCH_S
+            self._watch_due_s = time.monotonic() + WATCH_S
         self._topic_ids.update(named)
         self._forget([partition for partition in wanted if partition in self._starts])
         self.warm({partition.topic for partition in wanted})
@@ -152,6 +179,7 @@ class Fetcher:
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
             self._unfinished.pop(partition, None)
+            self._watched.pop(partition, None)
             self._paused.discard(partition)
             self._sought.pop(partition, None)
             self.stored.pop(partition, None)
@@ -293,7 +321,7 @@ class Fetcher:
         plane = self.plane
         if self.on_the_way:
             self._begin_again()
-        if self.reads >= _LOOK_READS_MIN + len(self._starts):
+        if self.reads >= self._reads_max:
             self._look(time.monotonic())
         self.on_the_way = True
         self.reads += 1
@@ -313,6 +341,8 @@ class Fetcher:
             batch = self.without_paused(batch)
         if not batch:
             self.on_the_way = False
+            if self._watched and time.monotonic() >= self._watch_due_s:
+                self._watch(time.monotonic())
         return batch
 
     def take_back(self, batch: Sequence[Message]) -> None:
@@ -348,7 +378,12 @@ class Fetcher:
     @property
     def smooth(self) -> bool:
         """Whether consume() may ask librdkafka itself, and hand out what comes."""
-        return self.undisturbed and not self.on_the_way and self.reads < _LOOK_READS_MIN + len(self._starts)
+        return self.undisturbed and not self.on_the_way and self.reads < self._reads_max
+
+    @property
+    def _reads_max(self) -> int:
+        count = len(self._starts)
+        return 1 if count <= _LOOK_ALWAYS_MAX else _LOOK_READS_MIN + count
 
     @property
     def undisturbed(self) -> bool:
@@ -385,6 +420,8 @@ class Fetcher:
             else:
                 what = "fetching"
                 if message.topic() is not None:
+                    if error.code() in TOPIC_MISSING:
+                        self._missing.add(_of(message).topic)
                     what = f"fetching {message.topic()}-{message.partition()}"
                 self._errors.append(translate(error, what=what))
         return records
@@ -442,17 +479,20 @@ class Fetcher:
         if paused:
             self._call("pause", paused)
 
-    def _renew(self, topics: Sequence[str], make_plane: Callable[[], RecordConsumer]) -> None:
+    def _renew(self, topics: Sequence[str]) -> None:
         """Go on with a new librdkafka consumer, because these topics were created again.
 
         librdkafka keeps the highest leader epoch that it saw of a partition as long as it lives, by name. The epochs of
         a new topic begin at 0, and it ignores the leader of a smaller one for ever: nothing would be read.
         """
-        plane = make_plane()  # before anything else: if it fails, everything is as it was
+        if self._make_plane is None or self._closed:
+            return
+        plane = self._make_plane()  # before anything else: if it fails, everything is as it was
         self.positions()  # where the others go on: what librdkafka read and nobody got is fetched again
         old = self.plane
         self.on_the_way = True  # if this is cut off, `_begin_again` does the rest
         self._topic_ids = {name: its_id for name, its_id in self._topic_ids.items() if name not in topics}
+        self._missing.difference_update(topics)
         self.plane = plane
         self._silent.clear()
         self._warm.clear()
@@ -466,6 +506,26 @@ class Fetcher:
         log_event(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=list(topics))
         self.on_renewed(topics)
         old.close()
+
+    def _watch(self, now_s: float) -> None:
+        """See whether topics that were created again are read; if their log has records and none came, renew again.
+
+        A broker that lags behind may have told the new handle of the old topic's leader epoch once more.
+        """
+        for partition, position in self._positions(self._watched).items():
+            if position.offset > self._watched[partition].offset:
+                del self._watched[partition]
+        self._watch_wait_s = min(2 * self._watch_wait_s, WATCH_S_MAX)
+        self._watch_due_s = now_s + self._watch_wait_s
+        for partition in sorted(self._watched)[:_WATCH_PARTITIONS_MAX]:
+            if partition in self._paused or partition in self._held:
+                continue
+            ends: tuple[int, int] | None = None
+            with contextlib.suppress(KafkaException):  # no leader now; it is asked again
+                ends = self.plane.get_watermark_offsets(public(partition), timeout=_WATCH_TIMEOUT_S)
+            if ends is not None and ends[1] > max(ends[0], self._watched[partition].offset):
+                self._renew(sorted({watched.topic for watched in self._watched}))
+                return
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         if not partitions:

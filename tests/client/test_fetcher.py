@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError
 
+from kip848_client.client.data_plane import RecordConsumer
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.errors import BrokerError, TopicAuthorizationError
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.client.fakes import FakePlane, needs_own_messages
 
 pytestmark = needs_own_messages
@@ -248,3 +250,100 @@ def test_close_closes_librdkafka(plane: FakePlane, fetcher: Fetcher) -> None:
 
     assert plane.named("close") == [None]
     assert not fetcher.ready
+
+
+class RenewedPlane(FakePlane):
+    """Made in place of another one."""
+
+    end = 0
+
+    def get_watermark_offsets(self, _partition: object, *, timeout: float) -> tuple[int, int]:
+        return (0, self.end)
+
+
+def created_again(topic: str, *partitions: int) -> dict[TopicIdPartition, OffsetAndMetadata]:
+    return {TopicIdPartition(topic, partition, UUID(int=2)): OffsetAndMetadata(0) for partition in partitions}
+
+
+@pytest.fixture
+def renewed() -> list[RenewedPlane]:
+    return []
+
+
+@pytest.fixture
+def renewing(plane: FakePlane, renewed: list[RenewedPlane]) -> Fetcher:
+    """Fetches orders-0 and payments-0; makes `renewed` planes."""
+
+    def make() -> RecordConsumer:
+        renewed.append(RenewedPlane())
+        return renewed[-1].as_consumer()
+
+    fetcher = Fetcher(plane.as_consumer(), make_plane=make)
+    fetcher.start({_tip(P0): OffsetAndMetadata(10), _tip(TopicPartition("payments", 0)): OffsetAndMetadata(20)})
+    return fetcher
+
+
+def test_a_topic_that_comes_back_under_another_id_is_read_with_a_new_handle(
+    plane: FakePlane, renewing: Fetcher, renewed: list[RenewedPlane]
+) -> None:
+    """librdkafka keeps the old topic's leader epoch as long as it lives; the others go on where they were."""
+    told: list[Sequence[str]] = []
+    renewing.on_renewed = told.append
+    plane.deliver("payments", 0, 20, 21, 22)
+    _read(renewing)
+    renewing.ready.popleft()
+    renewing.let_go([P0])
+
+    renewing.start(created_again("orders", 0))
+
+    assert told == [["orders"]]
+    assert plane.named("close") == [None]
+    assert renewed[0].assigned == {("orders", 0): 0, ("payments", 0): 21}
+    assert renewing.positions() == {P0: OffsetAndMetadata(0), TopicPartition("payments", 0): OffsetAndMetadata(21)}
+
+
+def test_the_same_topic_is_read_on_with_the_same_handle(renewing: Fetcher, renewed: list[RenewedPlane]) -> None:
+    """A rebalance must not cost connections."""
+    renewing.let_go([P0])
+    renewing.start({_tip(P0): OffsetAndMetadata(10)})
+
+    assert renewed == []
+
+
+def test_a_topic_that_is_assigned_by_hand_again_after_it_was_missing_is_read_with_a_new_handle(
+    plane: FakePlane, renewing: Fetcher, renewed: list[RenewedPlane]
+) -> None:
+    """Without a group nobody learns topic ids; that librdkafka could not find it says the same."""
+    plane.deliver_error(KafkaError.UNKNOWN_TOPIC_OR_PART, topic="orders", partition=0)
+    renewing.read(10, timeout_s=0)
+    renewing.let_go([P0])
+    renewing.start({TopicIdPartition("orders", 0, ZERO_UUID): OffsetAndMetadata(0)})
+
+    assert len(renewed) == 1
+
+
+def test_a_handle_that_reads_nothing_of_a_new_topic_is_replaced_in_bounded_time(
+    renewing: Fetcher, renewed: list[RenewedPlane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that lags behind names the old leader epoch to the new handle as well: it would be silent for ever."""
+    now_s = 1_000.0
+    monkeypatch.setattr("kip848_client.client.fetcher.time.monotonic", lambda: now_s)
+    renewing.let_go([P0])
+    renewing.start(created_again("orders", 0))
+    renewed[0].end = 3
+
+    renewing.read(10, timeout_s=0)
+    early = len(renewed)
+    now_s += 5.0
+    renewing.read(10, timeout_s=0)
+    after_5_s = len(renewed)
+    renewed[1].deliver("orders", 0, 0, 1, 2)
+    handed_out = renewing.read(10, timeout_s=0)
+    renewing.on_the_way = False
+    renewed[1].end = 3
+    now_s += 60.0
+    renewing.read(10, timeout_s=0)
+
+    assert len(handed_out) == 3
+    assert (early, after_5_s, len(renewed)) == (1, 2, 2)
+    assert renewed[1].assigned == {("orders", 0): 0, ("payments", 0): 20}

@@ -94,10 +94,22 @@ def test_an_error_that_was_lost_on_the_way_is_told_again(fetcher: Fetcher, plane
     assert plane.named("incremental_assign") == [[("t", 0, 5), ("t", 1, 7)]]
 
 
-def test_what_was_handed_out_since_the_last_look_comes_again_rather_than_never(
-    fetcher: Fetcher, plane: InterruptedPlane
-) -> None:
-    """A busy reader does not look at its positions with every batch; in doubt some records come twice."""
+def test_what_was_handed_out_does_not_come_again(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+    """Up to 256 records were processed twice after Ctrl-C, although the consumer itself had handed them out."""
+    for first in (5, 6, 7):
+        plane.deliver("t", 0, first)
+        assert len(hand_out(fetcher)) == 1
+    plane.deliver("t", 0, 8)
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=0)
+    assert offsets(fetcher) == {P0: 8, P1: 7}
+
+
+def test_with_many_partitions_some_records_come_again_rather_than_never(plane: InterruptedPlane) -> None:
+    """A busy reader of many partitions does not look at its positions with every batch."""
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.start(at(**{f"p{index}": 5 for index in range(20)}))
     for first in (5, 6, 7):
         plane.deliver("t", 0, first)
         assert len(hand_out(fetcher)) == 1
@@ -106,11 +118,13 @@ def test_what_was_handed_out_since_the_last_look_comes_again_rather_than_never(
     with pytest.raises(KeyboardInterrupt):
         fetcher.read(100, timeout_s=0)
     assert offsets(fetcher)[P0] <= 8
-    assert offsets(fetcher)[P1] == 7
+    assert offsets(fetcher)[P1] == 5
 
 
-def test_a_busy_reader_looks_at_its_positions_now_and_then(fetcher: Fetcher, plane: InterruptedPlane) -> None:
+def test_a_busy_reader_looks_at_its_positions_now_and_then(plane: InterruptedPlane) -> None:
     """So that an interruption after a million records does not repeat a million."""
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.start(at(**{f"p{index}": 5 for index in range(20)}))
     for number in range(200):
         plane.deliver("t", 0, 5 + number)
         hand_out(fetcher)
@@ -118,7 +132,7 @@ def test_a_busy_reader_looks_at_its_positions_now_and_then(fetcher: Fetcher, pla
     plane.interrupt = True
     with pytest.raises(KeyboardInterrupt):
         fetcher.read(100, timeout_s=0)
-    assert 205 - 20 <= offsets(fetcher)[P0] <= 205
+    assert 205 - 40 <= offsets(fetcher)[P0] <= 205
 
 
 def test_a_position_that_was_told_is_not_taken_back(fetcher: Fetcher, plane: InterruptedPlane) -> None:
