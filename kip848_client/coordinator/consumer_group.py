@@ -82,6 +82,7 @@ class ResolvedRegex(msgspec.Struct, frozen=True):
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
+_CHANGES_MIN: Final = 100
 _NOBODY: Final[Mapping[int, str]] = {}
 _NO_TARGET: Final[TopicPartitions] = {}
 
@@ -110,8 +111,9 @@ class ConsumerGroup:
         """Name of a client-side assignor -> number of members that offer it, by versions."""
         self.rack_ids: dict[str, str] = {}
         """Member id -> rack, where known."""
-        self.metadata_changed: set[str] = set()
-        """Members that joined, left or changed their metadata; whoever keeps something derived from that empties it."""
+        self.metadata_changes: list[str] = []
+        """Members that joined, left or changed their metadata, in that order. A new list begins when it grows long; a
+        reader remembers the list and how much of it it has read."""
         self._stable_at: dict[int, int] = {}
         """Epoch -> number of members that own their whole target of it."""
         self._sorted_ids: list[str] = []
@@ -362,7 +364,7 @@ class ConsumerGroup:
             self._count_metadata(before.metadata, -1)
             self._count_metadata(member.metadata, 1)
         self.members[member.member_id] = member
-        self.metadata_changed.add(member.member_id)
+        self._note_metadata_change(member.member_id)
         if member.metadata.rack_id is not None:
             self.rack_ids[member.member_id] = member.metadata.rack_id
         if before is not None and (instance_id := before.metadata.instance_id) is not None:
@@ -392,13 +394,18 @@ class ConsumerGroup:
         if member.current.member_epoch != -1 or member_id in self.target:
             raise self._damaged(f"the tombstone of member {member_id!r} came before those of its assignments")
         del self.members[member_id]
-        self.metadata_changed.add(member_id)
+        self._note_metadata_change(member_id)
         self.rack_ids.pop(member_id, None)
         del self._sorted_ids[bisect_left(self._sorted_ids, member_id)]
         self._count_stable(member.current, -1)
         self._count_metadata(member.metadata, -1)
         if member.metadata.instance_id is not None:
             self._release_instance(member.metadata.instance_id, member_id)
+
+    def _note_metadata_change(self, member_id: str) -> None:
+        if len(self.metadata_changes) > _CHANGES_MIN + 2 * len(self.members):
+            self.metadata_changes = []
+        self.metadata_changes.append(member_id)
 
     def _count_stable(self, current: CurrentAssignment, change: int) -> None:
         if current.state is MemberState.STABLE:

@@ -112,7 +112,7 @@ def handle_install(
         return batch.result(Reply(request.request_id, refusal))
     epoch = prepared.group_epoch
     if handed_in is None:
-        _write(group, batch, _target_kept(group, error=message.error, assignor=flying.assignor_name))
+        _write(group, batch, _target_kept(state, group, error=message.error, assignor=flying.assignor_name))
     else:
         signed = {member_id: _signed(part, assignor=flying.assignor_name) for member_id, part in handed_in.items()}
         _write(group, batch, _target_of_members(group, prepared, signed))
@@ -307,13 +307,16 @@ def _signed(part: HandedIn, *, assignor: str) -> HandedIn:
     return part if part.metadata == NO_METADATA else replace(part, metadata=replace(part.metadata, assignor=assignor))
 
 
-def _target_kept(group: ConsumerGroup, *, error: int, assignor: str) -> dict[str, HandedIn]:
+def _target_kept(state: CoordinatorState, group: ConsumerGroup, *, error: int, assignor: str) -> dict[str, HandedIn]:
+    """The target as it is, without topics that are gone or that a member dropped: it becomes that of a newer epoch."""
     target = {}
     for member_id in group.sorted_member_ids:
+        subscribed = state.topic_ids(group, group.members[member_id].metadata)
         kept = group.target_metadata_of(member_id)
         if kept.assignor not in ("", assignor):
             kept = NO_METADATA  # of another assignor, to which the error means nothing
-        target[member_id] = HandedIn(group.target_of(member_id), replace(kept, error=error, assignor=assignor))
+        partitions = {topic: held for topic, held in group.target_of(member_id).items() if topic in subscribed}
+        target[member_id] = HandedIn(partitions, replace(kept, error=error, assignor=assignor))
     return target
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.assignors import ServerAssignor
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.classic.group import ClassicGroup
@@ -60,7 +62,7 @@ class CoordinatorState:
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._image = TopicsImage()
-        self._subscriptions: dict[str, tuple[ConsumerGroup, dict[str, tuple[UUID, ...]]]] = {}
+        self._subscriptions: dict[str, _Subscriptions] = {}
         self._topic_ids: dict[tuple[int, int], tuple[object, object, tuple[UUID, ...]]] = {}
         self._shared_ids: dict[tuple[UUID, ...], tuple[UUID, ...]] = {}
         self._hashes: dict[frozenset[str], int] = {}
@@ -154,22 +156,21 @@ class CoordinatorState:
 
     def subscriptions(self, group: ConsumerGroup) -> Mapping[str, tuple[UUID, ...]]:
         """`topic_ids` of every member, in no order; kept from call to call, so it must not be changed."""
+        changes = group.metadata_changes
         known = self._subscriptions.get(group.group_id)
-        if known is None or known[0] is not group or group.regex_subscribers:
+        if known is None or known.changes is not changes or group.regex_subscribers:
+            known = self._subscriptions[group.group_id] = _Subscriptions(changes)
             members: Iterable[str] = group.members
-            subscriptions: dict[str, tuple[UUID, ...]] = {}
-            self._subscriptions[group.group_id] = (group, subscriptions)
         else:
-            members = group.metadata_changed
-            subscriptions = known[1]
+            members = changes[known.read :]
         for member_id in members:
             member = group.members.get(member_id)
             if member is None:
-                subscriptions.pop(member_id, None)
+                known.topic_ids.pop(member_id, None)
             else:
-                subscriptions[member_id] = self.topic_ids(group, member.metadata)
-        group.metadata_changed.clear()
-        return subscriptions
+                known.topic_ids[member_id] = self.topic_ids(group, member.metadata)
+        known.read = len(changes)
+        return known.topic_ids
 
     def metadata_hash(self, topics: frozenset[str]) -> int:
         """`TopicsImage.metadata_hash` of *topics*, remembered."""
@@ -179,3 +180,13 @@ class CoordinatorState:
                 self._hashes.clear()
             remembered = self._hashes[topics] = self._image.metadata_hash(topics)
         return remembered
+
+
+class _Subscriptions(msgspec.Struct, eq=False):
+    """What `CoordinatorState.subscriptions` remembers of one group."""
+
+    changes: list[str]
+    """`ConsumerGroup.metadata_changes` that were read."""
+    read: int = 0
+    """How many of them."""
+    topic_ids: dict[str, tuple[UUID, ...]] = msgspec.field(default_factory=dict)

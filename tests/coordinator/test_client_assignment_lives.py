@@ -151,6 +151,9 @@ class ClientModeLife(GroupLife):
             after = self._group
             assert after is not None
             assert after.target_epoch == prepared.group_epoch
+            if what == "error":
+                for member in after.members.values():
+                    assert member.target.keys() <= self._subscribed_ids(after, member)
         if what in ("twice", "stranger") and any(spread(prepared).values()):
             assert answer.error_code
 

@@ -198,6 +198,36 @@ def test_an_assignor_s_error_keeps_the_target_and_reaches_every_member() -> None
     h.verify_log()
 
 
+def test_an_error_keeps_nothing_of_a_topic_that_was_deleted() -> None:
+    """Broken: the group counts as stable on a target that nobody can own, and a topic created again looks taken."""
+    h = AssignmentHarness()
+    bar = h.create_topic("bar", partitions=2)
+    h.enter("m1", topics=["foo", "bar"])
+    h.settle()
+    h.delete_topic("bar")
+    h.heartbeat("m1", h.member("m1").member_epoch, owned={"foo": range(6)})
+    assert h.compute({}, error=3).error_code == 0
+
+    assert bar not in h.member("m1").target
+    assert h.target("m1") == {"foo": [0, 1, 2, 3, 4, 5]}
+    h.settle()
+    h.verify_log()
+
+
+def test_an_error_keeps_nothing_of_a_topic_that_a_member_dropped() -> None:
+    """Broken: what the member gave up stays its own in the target, and no other member is given it."""
+    h = AssignmentHarness()
+    h.create_topic("bar", partitions=2)
+    h.enter("m1", topics=["foo", "bar"])
+    h.settle()
+    h.heartbeat("m1", h.member("m1").member_epoch, topics=["foo"], owned={"foo": range(6)})
+    assert h.compute({}, error=3).error_code == 0
+
+    assert h.target("m1") == {"foo": [0, 1, 2, 3, 4, 5]}
+    h.settle()
+    h.verify_log()
+
+
 def test_a_later_change_tries_again_and_clears_the_error() -> None:
     """A change of metadata is how an author of an assignor gets the group out of an error."""
     h = AssignmentHarness()

@@ -51,8 +51,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/state CoordinatorState.topic_ids: remembered[0] is names => remembered[0] is not names": (
         "nothing is remembered any more; the key is the identity of both"
     ),
-    "coordinator/state CoordinatorState.subscriptions: self._subscriptions[group.group_id] = (group, subscriptions) "
-    "=> nothing": "nothing is remembered any more",
     "coordinator/subscriptions resolution_due: regexes.get(own, 0) + 1 => regexes.get(own, 0) + 2": (
         "only whether anybody has the pattern counts, and its owner is among them"
     ),
@@ -160,7 +158,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/consumer_group ConsumerGroup.replay: self._subscribed = None => nothing #2": (
         "the record of the member that gave up the pattern empties it as well"
     ),
-    "coordinator/consumer_group ConsumerGroup._remove_member: self.metadata_changed.add(member_id) => nothing": (
+    "coordinator/consumer_group ConsumerGroup._remove_member: self._note_metadata_change(member_id) => nothing": (
         "a target is computed for the members that there are, whoever else is remembered"
     ),
     "coordinator/coordinator GroupCoordinator._topics_changed: if not changed.isdisjoint(group.subscribed_topics) => "
@@ -218,12 +216,9 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/state CoordinatorState.topic_ids: self._topic_ids[key] = (names, resolved, ids) => nothing": (
         _FORGETFUL
     ),
-    "coordinator/state CoordinatorState.subscriptions: known[0] => known[1]": _FORGETFUL,
-    "coordinator/state CoordinatorState.subscriptions: known[0] is not group => known[0] is group": _FORGETFUL,
-    "coordinator/state CoordinatorState.subscriptions: subscriptions.pop(member_id, None) => nothing": (
+    "coordinator/state CoordinatorState.subscriptions: known.topic_ids.pop(member_id, None) => nothing": (
         "a target is computed for the members that there are, whoever else is remembered"
     ),
-    "coordinator/state CoordinatorState.subscriptions: group.metadata_changed.clear() => nothing": _FORGETFUL,
     "coordinator/state CoordinatorState.metadata_hash: len(self._hashes) >= _REMEMBERED_MAX => "
     "len(self._hashes) < _REMEMBERED_MAX": _FORGETFUL,
     "coordinator/state CoordinatorState.metadata_hash: len(self._hashes) >= _REMEMBERED_MAX => "

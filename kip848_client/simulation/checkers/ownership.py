@@ -255,7 +255,7 @@ class OwnAssertions(Observer):
 _NOTHING: Final[Partitions] = frozenset()
 
 
-_PASSING: Final = frozenset({"metadata_changed", "_subscribed"})
+_PASSING: Final = frozenset({"metadata_changes", "_subscribed"})
 """What a group keeps until somebody asks."""
 
 
