@@ -15,7 +15,6 @@ import time
 from collections import Counter
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, TopicPartition
-from kip848_client.listener import ListeningConsumer
 
 SAVE_INTERVAL_S = 1.0
 
@@ -30,16 +29,16 @@ class Totals(ConsumerRebalanceListener):
         customer = (message.key() or b"somebody").decode()
         self.unsaved[customer] += int(message.value() or 0)
 
-    def save_and_commit(self, consumer: ListeningConsumer) -> None:
+    def save_and_commit(self, consumer: Consumer) -> None:
         if self.unsaved:
             print("saved", dict(self.unsaved), flush=True)  # your database
             self.unsaved.clear()
             consumer.commit(asynchronous=False)
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.save_and_commit(consumer)
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         print("dropped", dict(self.unsaved), flush=True)
         self.unsaved.clear()
 

@@ -6,47 +6,13 @@ Owns the interface only. `client/listener_invoker.py` decides when and on which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from kip848_client.client.data_plane import Message
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
     from kip848_client.consumer import Consumer
 
-__all__ = ["CallableListener", "ConsumerRebalanceListener", "ListeningConsumer", "RebalanceCallback"]
-
-
-class ListeningConsumer(Protocol):
-    """What a listener usually does with the consumer that it is given; the real object is the whole `Consumer`."""
-
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Inside on_partitions_assigned: start the partitions at their offsets."""
-        ...
-
-    def seek(self, partition: TopicPartition) -> None:
-        """Start one partition at its offset."""
-        ...
-
-    def commit(
-        self,
-        message: Message | None = None,
-        offsets: list[TopicPartition] | None = None,
-        asynchronous: bool = True,
-    ) -> list[TopicPartition] | None:
-        """Commit; synchronous commits work inside on_partitions_revoked."""
-        ...
-
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Read the next offset of each partition."""
-        ...
-
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        """Stop handing out records of these partitions."""
-        ...
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        """Hand them out again."""
-        ...
+__all__ = ["CallableListener", "ConsumerRebalanceListener", "RebalanceCallback"]
 
 
 RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
@@ -64,17 +30,17 @@ class ConsumerRebalanceListener:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called after a rebalance with what is new, also if that is nothing. Fetching starts when it returned.
 
         ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, decides where to start;
         otherwise the committed offset does, and without one ``auto.offset.reset``.
         """
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called before partitions are handed over; they are paused already. The last chance to commit."""
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called when partitions may belong to somebody else already; a commit fails. Calls revoked by default."""
         self.on_partitions_revoked(consumer, partitions)
 
@@ -97,17 +63,17 @@ class CallableListener(ConsumerRebalanceListener):
         self._on_revoke = on_revoke
         self._on_lost = on_lost if on_lost is not None else on_revoke
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Call *on_assign*."""
         if self._on_assign is not None:
-            self._on_assign(cast("Consumer", consumer), partitions)
+            self._on_assign(consumer, partitions)
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Call *on_revoke*."""
         if self._on_revoke is not None:
-            self._on_revoke(cast("Consumer", consumer), partitions)
+            self._on_revoke(consumer, partitions)
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Call *on_lost*, or *on_revoke* without one."""
         if self._on_lost is not None:
-            self._on_lost(cast("Consumer", consumer), partitions)
+            self._on_lost(consumer, partitions)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kip848_client.client.data_plane import ErrorDetails, PublicTopicPartition
 from kip848_client.errors import ConfigError
-from kip848_client.listener import ConsumerRebalanceListener, ListeningConsumer
+from kip848_client.listener import ConsumerRebalanceListener
 
 if TYPE_CHECKING:
     from kip848_client.aio.consumer import AsyncConsumer
+    from kip848_client.consumer import Consumer
 
 AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[PublicTopicPartition]], object]"
 """``callback(consumer, partitions)``; what it returns is awaited if it can be."""
@@ -79,15 +80,15 @@ class BridgedListener(ConsumerRebalanceListener):
         self._on_revoke: Final = on_revoke
         self._on_lost: Final = on_lost if on_lost is not None else on_revoke
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
         """Have *on_assign* called."""
         self._tell(self._on_assign, partitions)
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
         """Have *on_revoke* called."""
         self._tell(self._on_revoke, partitions)
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
         """Have *on_lost* called."""
         self._tell(self._on_lost, partitions)
 

@@ -18,7 +18,6 @@ from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, K
 from kip848_client.aio import AsyncConsumer
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ConfigError, IllegalStateError, ListenerError
-from kip848_client.listener import ListeningConsumer
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.conftest import QUIET
 from tests.interop.client.drive import Key, Produce, key, keys_of
@@ -121,12 +120,12 @@ async def test_synchronous_listeners_and_callables_do_as_well(broker: EmbeddedBr
     told: list[str] = []
 
     class Plain(ConsumerRebalanceListener):
-        def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
             told.append(f"assigned in {threading.get_ident()}")
 
     class Half(ConsumerRebalanceListener):
         async def on_partitions_revoked(  # type: ignore[override]  # programs do this
-            self, consumer: ListeningConsumer, partitions: list[TopicPartition]
+            self, consumer: Consumer, partitions: list[TopicPartition]
         ) -> None:
             told.append("revoked")
 

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, TopicPartition
-from kip848_client.listener import ListeningConsumer
 
 TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
@@ -46,13 +45,13 @@ class Recorder(ConsumerRebalanceListener):
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.calls.append(("assigned", [partition.partition for partition in partitions]))
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.calls.append(("revoked", [partition.partition for partition in partitions]))
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.calls.append(("lost", [partition.partition for partition in partitions]))
 
     def names(self) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client import ConsumerRebalanceListener, EmbeddedBroker, TopicPartition
+from kip848_client.consumer import Consumer
 from kip848_client.faults import hold
 from kip848_client.journal import MemoryJournal
-from kip848_client.listener import ListeningConsumer
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, drive, keys_of, producer_for
 
@@ -24,7 +24,7 @@ class CommitsWhenRevoked(ConsumerRebalanceListener):
         self.committed: list[set[str]] = []
         self.took_s: list[float] = []
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         began_s = time.monotonic()
         answer = consumer.commit(asynchronous=False)
         self.took_s.append(time.monotonic() - began_s)

@@ -25,7 +25,6 @@ from kip848_client.errors import (
     UnreleasedInstanceIdError,
 )
 from kip848_client.journal import MemoryJournal
-from kip848_client.listener import ListeningConsumer
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import QUIET, MakeConsumer
@@ -96,10 +95,10 @@ def test_a_commit_inside_revoked_counts_and_one_inside_lost_fails(
     outcomes: list[tuple[str, object]] = []
 
     class Commits(ConsumerRebalanceListener):
-        def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
             outcomes.append(("revoked", consumer.commit(asynchronous=False)))
 
-        def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+        def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
             try:
                 consumer.commit(asynchronous=False, offsets=[TopicPartition("orders", 0, 1)])
             except CommitFailedError as error:

@@ -8,7 +8,6 @@ from typing import Final
 
 from kip848_client import Consumer, ConsumerRebalanceListener, SubscriptionPattern, TopicPartition
 from kip848_client.errors import Kip848Error
-from kip848_client.listener import ListeningConsumer
 from tests.interop.client.drive import Key, key
 from tests.interop.client.scripted import ScriptedCoordinator
 
@@ -79,13 +78,13 @@ class Watched(ConsumerRebalanceListener):
         """What the listener was told."""
         return [words for words in self.coordinator.story if words.split()[0] in {"assigned", "revoked", "lost"}]
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._tell("assigned", partitions)
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._tell("revoked", partitions)
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._tell("lost", partitions)
 
     def _tell(self, name: str, partitions: list[TopicPartition]) -> None:

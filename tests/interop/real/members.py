@@ -16,7 +16,6 @@ from kip848_client import Consumer, ConsumerRebalanceListener, MemberState, Mess
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
 from kip848_client.journal import MemoryJournal
-from kip848_client.listener import ListeningConsumer
 from kip848_client.model import TopicPartition
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge
@@ -85,17 +84,17 @@ class OurMember(ConsumerRebalanceListener):
         """End the heartbeats as a crash would: no leave, no commit, nothing closed."""
         self.consumer._manager.stop(timeout_s=5)
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[PublicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicPartition]) -> None:
         """Write it down."""
         self._ledger.moved(self.name, "assigned", [(p.topic, p.partition) for p in partitions])
         self._tell("assigned", partitions)
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[PublicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicPartition]) -> None:
         """Write it down."""
         self._ledger.moved(self.name, "revoked", [(p.topic, p.partition) for p in partitions])
         self._tell("revoked", partitions)
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[PublicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicPartition]) -> None:
         """Write it down."""
         self._ledger.moved(self.name, "lost", [(p.topic, p.partition) for p in partitions])
         self._tell("lost", partitions)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Kip848Error, TopicPartition
-from kip848_client.listener import ListeningConsumer
 from tests.interop.real.ledger import Entry, Kind
 from tests.interop.real.members import number_of
 
@@ -51,15 +50,15 @@ class Worker(ConsumerRebalanceListener):
         """Leave after this batch."""
         self._stopping = True
 
-    def on_partitions_assigned(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Write it down."""
         self._moved("assigned", partitions)
 
-    def on_partitions_revoked(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Everything read is committed already: each batch was."""
         self._moved("revoked", partitions)
 
-    def on_partitions_lost(self, consumer: ListeningConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Write it down."""
         self._moved("lost", partitions)
 

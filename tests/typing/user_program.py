@@ -1,0 +1,82 @@
+"""What a user writes with types. Checked by mypy --strict and by pyright, never run.
+
+It must pass as it is: a user who meets an error of a type checker in three plain lines turns the checker off.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import assert_type
+
+from kip848_client import (
+    AsyncConsumer,
+    AsyncConsumerRebalanceListener,
+    BrokerError,
+    CommitFailedError,
+    Consumer,
+    ConsumerRebalanceListener,
+    ErrorDetails,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+
+class Flush(ConsumerRebalanceListener):
+    """The whole consumer is at hand in a listener: also calls that few listeners make."""
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in consumer.committed(partitions):
+            consumer.seek(partition)
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.commit(offsets=consumer.position(partitions), asynchronous=False)
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        print(consumer.member_id, partitions)
+
+
+class AsyncFlush(AsyncConsumerRebalanceListener):
+    async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        await consumer.commit(asynchronous=False)
+
+
+def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    if error is not None:
+        print(error.code(), error.str(), partitions)
+
+
+def with_exception(error: ErrorDetails | None, partitions: list[TopicPartition]) -> None:
+    if error is not None and isinstance(error.exception, CommitFailedError):
+        print(error.exception.__cause__, partitions)
+
+
+def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    consumer.pause(partitions)
+
+
+def read(bootstrap: str) -> None:
+    conf = {"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.offset.store": False}
+    with Consumer(conf, logger=logging.getLogger("kafka"), on_commit=on_commit) as consumer:
+        consumer.subscribe(["orders"], Flush())
+        consumer.subscribe(["orders"], on_assign=on_assign)
+        try:
+            message = consumer.poll(1.0)
+            assert_type(message, Message | None)
+            if message is not None:
+                consumer.store_offsets(message)
+                consumer.commit(message, on_commit=with_exception)
+            for record in consumer:
+                print(record.value())
+        except BrokerError as error:
+            print(error.code, error.retriable)
+        except KafkaException as error:
+            print(error.args[0].code())
+
+
+async def read_async(bootstrap: str) -> None:
+    async with AsyncConsumer({"bootstrap.servers": bootstrap, "group.id": "g"}) as consumer:
+        await consumer.subscribe(["orders"], AsyncFlush())
+        async for record in consumer:
+            await consumer.commit(record)
