@@ -1,0 +1,172 @@
+"""Members of classic groups from three libraries, each on a thread of its own. No expectations here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from tests.interop.embedded.clients import TIMEOUT_S, Key, MemberThread
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python: importlib.resources.read_text
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
+
+SESSION_MS: Final = 3_000
+HEARTBEAT_MS: Final = 100
+REBALANCE_MS: Final = 20_000
+
+
+class ClassicMember(Protocol):
+    """What the tests need of a member, whatever library it is of."""
+
+    @property
+    def delivered(self) -> list[Key]:
+        """(topic, partition, offset) of everything read, in order."""
+
+    def leave(self) -> None:
+        """Commit what was read, leave the group unless it is static, and close."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class _Polling:
+    """A thread that polls until it is told to leave."""
+
+    def __init__(self) -> None:
+        self.delivered: Final[list[Key]] = []
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread: Final = threading.Thread(target=self._guarded, name="classic-member")
+        self._thread.start()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Poll until `_stop` is set, then close."""
+
+    def leave(self) -> None:
+        """As in `ClassicMember`."""
+        self._stop.set()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive(), "the member did not close in time"
+        if self.failure is not None:
+            raise self.failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as failure:
+            self.failure = failure
+
+
+class PythonMember(_Polling):
+    """kafka-python."""
+
+    def __init__(self, bootstrap_servers: str, topics: Iterable[str], conf: dict[str, Any]) -> None:
+        self._consumer = KafkaConsumer(
+            *topics,
+            bootstrap_servers=bootstrap_servers,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=100,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            max_poll_interval_ms=REBALANCE_MS,
+            retry_backoff_ms=20,
+            reconnect_backoff_ms=20,
+            **conf,
+        )
+        super().__init__()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            # Not shorter: a poll that ends while the client joins may leave it waiting for itself.
+            for records in self._consumer.poll(timeout_ms=500).values():
+                self.delivered.extend((record.topic, record.partition, record.offset) for record in records)
+        self._consumer.close()
+
+
+class AioMember(_Polling):
+    """aiokafka."""
+
+    def __init__(self, bootstrap_servers: str, topics: Iterable[str], conf: dict[str, Any]) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._topics = tuple(topics)
+        self._conf = conf
+        super().__init__()
+
+    def _run(self) -> None:
+        asyncio.run(self._consume())
+
+    async def _consume(self) -> None:
+        consumer = AIOKafkaConsumer(
+            *self._topics,
+            bootstrap_servers=self._bootstrap_servers,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=100,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            retry_backoff_ms=20,
+            **self._conf,
+        )
+        await consumer.start()
+        try:
+            while not self._stop.is_set():
+                for records in (await consumer.getmany(timeout_ms=20)).values():
+                    self.delivered.extend((record.topic, record.partition, record.offset) for record in records)
+        finally:
+            with suppress(asyncio.CancelledError):
+                await consumer.stop()
+
+
+LIBRARIES: Final = ("librdkafka range", "librdkafka cooperative-sticky", "kafka-python", "aiokafka")
+
+
+def classic_member(
+    library: str,
+    bootstrap_servers: str,
+    topics: Iterable[str] = ("orders",),
+    *,
+    group_id: str = "g",
+    client_id: str = "client",
+    instance: str | None = None,
+) -> ClassicMember:
+    """Start a member of *library*, one of `LIBRARIES`; all but the cooperative one offer ``range``."""
+    if library.startswith("librdkafka"):
+        static: dict[str, object] = {} if instance is None else {"group_instance_id": instance}
+        return MemberThread(
+            bootstrap_servers,
+            topics,
+            group_id=group_id,
+            client_id=client_id,
+            group_protocol="classic",
+            partition_assignment_strategy=library.removeprefix("librdkafka "),
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            max_poll_interval_ms=REBALANCE_MS,
+            **static,
+        )
+    conf = {"group_id": group_id, "client_id": client_id, "group_instance_id": instance}
+    if library == "aiokafka":
+        return AioMember(bootstrap_servers, topics, conf | {"partition_assignment_strategy": (AioRange,)})
+    return PythonMember(bootstrap_servers, topics, conf | {"partition_assignment_strategy": (PythonRange,)})

@@ -1,0 +1,145 @@
+"""Classic members of librdkafka, kafka-python and aiokafka in groups of the embedded broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.faults import ALWAYS, close
+from kip848_client.model import TopicPartition
+from kip848_client.wire.api_keys import ApiKey
+from tests.interop.embedded.classic_members import LIBRARIES, ClassicMember, classic_member
+from tests.interop.embedded.clients import all_keys, produce
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": PARTITIONS}) as running:
+        yield running
+
+
+def wait_for_shares(broker: EmbeddedBroker, *shares: int, group_id: str = "g") -> GroupSnapshot:
+    """Wait until the group is stable, and so many partitions are with each of its members, in any order."""
+
+    def are_shared(group: GroupSnapshot) -> bool:
+        return (
+            group.state == "Stable"
+            and sorted(len(member.assigned) for member in group.members) == sorted(shares)
+            and len(group.assigned) == PARTITIONS
+        )
+
+    return broker.wait_for(group_id, are_shared, what=f"shares of {shares}")
+
+
+def read(*members: ClassicMember) -> set[tuple[str, int, int]]:
+    """What these members have read together."""
+    return {key for member in members for key in tuple(member.delivered)}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_member_reads_everything_commits_and_leaves(broker: EmbeddedBroker, library: str) -> None:
+    """The first thing that anybody does with a group."""
+    produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+    with classic_member(library, broker.bootstrap_servers) as member:
+        wait_until(lambda: len(member.delivered) >= 60, what="60 records")
+        group = wait_for_shares(broker, PARTITIONS)
+    assert (group.type, group.leader) == ("classic", group.members[0].member_id)
+    assert read(member) == all_keys("orders", 60, partitions=PARTITIONS)
+    assert broker.wait_for_group("g", state="Empty", members=0).type == "classic"
+    assert broker.committed("g") == {TopicPartition("orders", n): 10 for n in range(PARTITIONS)}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_members_share_the_partitions_and_take_over_from_one_that_leaves(broker: EmbeddedBroker, library: str) -> None:
+    """Scaling out and in, which is what groups are for."""
+    produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+    with classic_member(library, broker.bootstrap_servers, client_id="a") as a:
+        wait_until(lambda: read(a) == all_keys("orders", 60, partitions=PARTITIONS), what="60 records")
+        with classic_member(library, broker.bootstrap_servers, client_id="b") as b:
+            group = wait_for_shares(broker, 3, 3)
+            assert not group.member("a").assigned & group.member("b").assigned
+            produce(broker.bootstrap_servers, "orders", 600, partitions=PARTITIONS)
+            everything = all_keys("orders", 660, partitions=PARTITIONS)
+            wait_until(lambda: read(a, b) == everything, what="600 more records")
+        wait_for_shares(broker, PARTITIONS)
+        produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+        everything = all_keys("orders", 720, partitions=PARTITIONS)
+        wait_until(lambda: read(a, b) == everything, what="60 more records")
+    assert len(a.delivered) + len(b.delivered) == 720
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_partitions_of_a_member_that_died_go_to_the_others(broker: EmbeddedBroker, library: str) -> None:
+    """A process is killed: it says nothing, and its session ends."""
+    with classic_member(library, broker.bootstrap_servers, client_id="a") as a:
+        wait_for_shares(broker, PARTITIONS)
+        with classic_member(library, broker.bootstrap_servers, client_id="b"):
+            wait_for_shares(broker, 3, 3)
+            # What the coordinator does not hear of, has not been said.
+            broker.faults.on(ApiKey.LEAVE_GROUP, close(), client_id="b", times=ALWAYS)
+        wait_for_shares(broker, PARTITIONS)
+        produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+        everything = all_keys("orders", 60, partitions=PARTITIONS)
+        wait_until(lambda: read(a) == everything, what="60 records")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_static_member_that_restarts_finds_its_partitions_without_a_rebalance(
+    broker: EmbeddedBroker, library: str
+) -> None:
+    """A rolling restart does not stop the other members."""
+    with classic_member(library, broker.bootstrap_servers, client_id="a", instance="ia") as a:
+        wait_for_shares(broker, PARTITIONS)
+        with classic_member(library, broker.bootstrap_servers, client_id="b", instance="ib") as b:
+            before = wait_for_shares(broker, 3, 3)
+        with classic_member(library, broker.bootstrap_servers, client_id="b", instance="ib") as again:
+            old_id = before.member("b").member_id
+            after = broker.wait_for("g", lambda group: group.member("b").member_id != old_id, what="the new process")
+            produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+            everything = all_keys("orders", 60, partitions=PARTITIONS)
+            wait_until(lambda: read(a, b, again) == everything, what="60 records")
+            assert (after.group_epoch, after.state) == (before.group_epoch, "Stable")
+            assert after.member("b").assigned == before.member("b").assigned
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_members_go_on_after_a_restart_of_the_broker(broker: EmbeddedBroker, library: str) -> None:
+    """The group is in the log: its members heartbeat on, and nothing moves."""
+    with (
+        classic_member(library, broker.bootstrap_servers, client_id="a") as a,
+        classic_member(library, broker.bootstrap_servers, client_id="b") as b,
+    ):
+        wait_for_shares(broker, 3, 3)
+        broker.stop()
+        broker.start()
+        produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+        everything = all_keys("orders", 60, partitions=PARTITIONS)
+        wait_until(lambda: read(a, b) == everything, what="60 records")
+        wait_for_shares(broker, 3, 3)
+
+
+def test_members_of_three_libraries_share_one_group(broker: EmbeddedBroker) -> None:
+    """Whichever of them leads, the others read what it has assigned."""
+    produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
+    libraries = [library for library in LIBRARIES if "cooperative" not in library]
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(classic_member(library, broker.bootstrap_servers, client_id=library))
+            for library in libraries
+        ]
+        group = wait_for_shares(broker, 2, 2, 2)
+        assert {member.client_id for member in group.members} == set(libraries)
+        produce(broker.bootstrap_servers, "orders", 600, partitions=PARTITIONS)
+        everything = all_keys("orders", 660, partitions=PARTITIONS)
+        wait_until(lambda: read(*members) == everything, what="all records")
+        members.pop().leave()
+        wait_for_shares(broker, 3, 3)
