@@ -21,9 +21,9 @@ import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.simulation.coverage import Cell
+from kip848_client.simulation.history import FAULTS, median
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.statistics import FAULTS, median
 from kip848_client.simulation.variety import scenario_of
 
 _PLAIN_EVERY_S: Final = 5.0

@@ -3,12 +3,12 @@
 `run` (in `play`) plays one `scenario` and returns what happened. Nothing here reads a clock or opens a socket: 45
 seconds of session timeout take microseconds. Where is what:
 
-- time and randomness: `world`; what is written down: `history`, `event_log`, `coverage`, `statistics`
+- time and randomness: `world`; what is written down: `history`, `event_log`, `coverage`
 - the cluster: `topics`, `cluster` (coordinators, their log, crashes, failovers)
 - a consumer: `process` (its clock), `consumer` (the member), `clientside` (its requests), `application` (poll(),
   listeners, records), `offset_questions`, `user_assignor`
 - between them: `network`, `refusals` (rules of `kip848_client.faults`)
-- what happens: `scenario` (numbers), `variety` (numbers that seeds draw), `plan`, `actions`, `stage`, `trials`, `play`
+- what happens: `scenario` (numbers), `variety` (numbers that seeds draw), `actions`, `stage`, `trials`, `play`
 - the seam: `observer` says what happens, in typed hooks; `mirror` shows the group as the coordinator counts it
 - what must hold: `checkers`, one file per subject, each of them an observer
 
@@ -20,11 +20,10 @@ Source: KIP-848 "Test Plan", which names discrete-event simulation as its primar
 from __future__ import annotations
 
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
-from kip848_client.simulation.faults import NetworkFaults
 from kip848_client.simulation.observer import Observer, Scene, Watch, about
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.process import Process
-from kip848_client.simulation.scenario import BRIEF, CHURN, MIXED, SCENARIOS, Behaviour, Scenario
+from kip848_client.simulation.scenario import BRIEF, CHURN, MIXED, SCENARIOS, Behaviour, NetworkFaults, Scenario
 from kip848_client.simulation.variety import scenario_of
 from kip848_client.simulation.violation import InvariantViolation, fail
 

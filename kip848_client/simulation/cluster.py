@@ -41,7 +41,7 @@ _COMPACTED_FROM: Final = 2_000
 
 
 class Cluster:
-    """Topics, the log and whoever is the coordinator.
+    """Topics, the log, and the present coordinator.
 
     Args:
         config: settings of every coordinator.
@@ -108,7 +108,7 @@ class Cluster:
 
     @property
     def coordinator(self) -> GroupCoordinator:
-        """Whoever is the coordinator now; in a time without one, whoever was."""
+        """The present coordinator; in a time without one, the last one."""
         return self.host.coordinator
 
     @property
@@ -443,7 +443,7 @@ class CoordinatorHost:
             self._asked.pop(number).reply(response)
 
     def _learn_of_successor(self, result: CoordinatorResult) -> None:
-        """The append is refused: somebody else is the leader of the log."""
+        """The append is refused: another node is the leader of the log."""
         self._world.history.add(self._world.now_ms, f"coordinator {self.node_id}", "coordinator_resigned")
         self.alive = False
         for reply in result.replies:

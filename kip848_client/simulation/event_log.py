@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.simulation import statistics
+from kip848_client.simulation import history
 
-FAULTS: Final = frozenset(statistics.FAULTS) - {
+FAULTS: Final = frozenset(history.FAULTS) - {
     "crashed",
     "coordinator_crashed",
     "topic_deleted",

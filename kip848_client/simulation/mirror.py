@@ -70,8 +70,7 @@ class Mirror:
         """`Cluster.version` at the last look."""
         self.loads = 0
         self.rewound: set[IdPartition] = set()
-        """Whose committed offset was written by a commit that its sender had given up, or by a copy: the last word of
-        nobody. Kafka has nothing that would refuse it."""
+        """Partitions whose committed offset was written by a late or copied commit. Kafka accepts those."""
 
     @property
     def group(self) -> ConsumerGroup | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 from kip848_client.member.events import FailureKind
-from kip848_client.simulation.faults import HEALTHY, NetworkFaults
+from kip848_client.simulation.scenario import HEALTHY, NetworkFaults
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, decode_response, encode_request, encode_response
@@ -53,7 +53,7 @@ class Connection:
 
 
 class Pending:
-    """A request whose answer somebody waits for."""
+    """A request that waits for its answer."""
 
     __slots__ = ("on_answer", "on_failure", "timer")
 
@@ -92,12 +92,12 @@ class Network:
         self._settled = False
         self.intercept: Interceptor | None = None
         self.mute: Final[set[str]] = set()
-        """Client ids that reach nobody."""
+        """Client ids whose messages reach no broker."""
         self.deaf: Final[set[str]] = set()
-        """Client ids that hear from nobody."""
+        """Client ids that no answer reaches."""
 
     def cut_off(self, client_id: str) -> bool:
-        """Whether a client can talk to nobody."""
+        """Whether a client can talk to no broker."""
         return client_id in self.mute or client_id in self.deaf
 
     def connect(
@@ -160,7 +160,7 @@ class Network:
             self._world.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
 
     def close(self, connection: Connection, reason: str) -> None:
-        """End a connection: whoever waits on it is told."""
+        """End a connection: requests that wait on it fail."""
         if not connection.open:
             return
         connection.open = False

@@ -90,10 +90,10 @@ class Observer:
         """The names of topics are asked for."""
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
-        """Whoever asked for a commit is told what became of it; so is the log about automatic ones."""
+        """The application, or for an automatic commit the log, is told what became of a commit."""
 
     def offsets_told(self, consumer: Process, effect: OffsetsFetched) -> None:
-        """Who asked for committed offsets is about to be told."""
+        """The application is about to be told committed offsets."""
 
     def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
         """The application is about to be told of an error."""

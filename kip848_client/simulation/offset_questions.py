@@ -1,4 +1,4 @@
-"""The application asks for committed offsets: of what it reads, and of a partition that is nobody's.
+"""The application asks for committed offsets: of what it reads, and of a partition that has no reader.
 
 Each call is answered once, by its deadline, or abandoned. C8. Does not own: that the answer is what the coordinator
 said (`checkers.offsets`).

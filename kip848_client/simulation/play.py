@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kip848_client.faults import Rule
-from kip848_client.simulation.actions import Actions
+from kip848_client.simulation.actions import Actions, plan_of
 from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.coverage import Cell
 from kip848_client.simulation.history import History
 from kip848_client.simulation.observer import Watch
-from kip848_client.simulation.plan import plan_of
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.trials import Trials
@@ -206,7 +205,7 @@ class _Play:
         stage.note("healed")
 
     def _keep_somebody_who_wants_all(self) -> None:
-        """Whoever is left may want one topic only, or give up because the group was full: not all would be read."""
+        """Let one consumer subscribe to every topic: those that are left may want one topic only."""
         stage = self._stage
         if self._wants_all is not None and not self._wants_all.closed and not self._wants_all.failed:
             return

@@ -12,10 +12,36 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.faults import HEALTHY, NetworkFaults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFaults:
+    """Probabilities per message, and delays.
+
+    Args:
+        loss: a request, or an answer, disappears; the sender waits for its time-out.
+        duplicate: a request arrives a second time, later; what it answers is dropped.
+        break_connection: the connection breaks after the request was written, so nobody knows whether it was applied.
+        delay_ms: (least, most) of one way, drawn evenly.
+        slow: this part of the messages takes ten times as long.
+        stuck: this part of the messages takes up to ten heartbeat intervals.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    break_connection: float = 0.0
+    delay_ms: tuple[int, int] = (0, 2)
+    slow: float = 0.0
+    stuck: float = 0.0
+
+
+HEALTHY = NetworkFaults()
+"""Nothing goes wrong."""
+
 
 SESSION_CHANGE_MS: Final = 500
 """How much shorter an administrator may make the sessions of a group (`Scenario.config_changes`)."""
+
 
 Number: TypeAlias = int | float | tuple[int, int]
 """A number of a scenario; or a range, least and most."""
@@ -55,6 +81,8 @@ class Behaviour:
 
 
 _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, delay_ms=(0, 60), slow=0.02)
+
+
 _CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.01)
 
 
@@ -154,6 +182,8 @@ class Scenario:
 
 
 CHURN: Final = Scenario()
+
+
 QUIET: Final = Scenario(
     name="quiet",
     faults=HEALTHY,
@@ -166,6 +196,8 @@ QUIET: Final = Scenario(
     coordinator_crashes_before_append=0.0,
     trials=0,
 )
+
+
 ZOMBIES: Final = Scenario(
     name="zombies",
     behaviour=Behaviour(listener_raises=0.02, stall=0.03, hang=0.03),
@@ -174,11 +206,23 @@ ZOMBIES: Final = Scenario(
     coordinator_crashes_after_append=0.0,
     coordinator_crashes_before_append=0.0,
 )
+
+
 STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05, held_instances=0.05)
+
+
 PATTERNS: Final = Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05)
+
+
 TOPICS: Final = Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05)
+
+
 FAILOVER: Final = Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05)
+
+
 REFUSALS: Final = Scenario(name="refusals", refusals=0.3, throttles=0.05, config_changes=0.05, group_max_size=5)
+
+
 STORM: Final = Scenario(
     name="storm",
     members=5,
@@ -206,6 +250,8 @@ STORM: Final = Scenario(
     coordinator_crashes_after_append=0.01,
     coordinator_crashes_before_append=0.01,
 )
+
+
 ASSIGNORS: Final = Scenario(
     name="assignors",
     assignors=0.97,
@@ -220,10 +266,15 @@ ASSIGNORS: Final = Scenario(
     resubscriptions=0.05,
     growths=0.03,
 )
+
+
 MIXED: Final = Scenario(name="mixed")
 """Stands for numbers that `variety` draws from each seed."""
+
+
 BRIEF: Final = Scenario(name="brief")
 """The same for a shorter time, and one group in twenty computes its target itself: to play very many of."""
+
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.name: scenario

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kip848_client.simulation.actions import plan_of
 from kip848_client.simulation.observer import Watch
-from kip848_client.simulation.plan import plan_of
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.scenario import Scenario, change, numbers
 from kip848_client.simulation.world import World

@@ -121,7 +121,7 @@ class Stage:
         return [consumer for consumer in self.consumers if not consumer.closed]
 
     def staying(self) -> list[SimulatedConsumer]:
-        """Living consumers that nobody told to go."""
+        """Living consumers that were not told to go."""
         return [consumer for consumer in self.consumers if not consumer.closed and consumer not in self._ended]
 
     def join(self, rng: random.Random, *, instance_id: str | None = None) -> SimulatedConsumer:

@@ -156,7 +156,7 @@ class Trials:
             fail("L7", left)
 
     def _uncommitted(self) -> str | None:
-        """L7: whoever commits by itself has committed everything that it was handed.
+        """L7: a consumer with auto-commit has committed everything that it was handed.
 
         Unless a late copy of an older commit overwrote it: the next record heals that, or the next owner reads again.
         """

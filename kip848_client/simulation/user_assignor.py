@@ -96,7 +96,7 @@ def offered(rng: random.Random, *, upgrade: int) -> tuple[Assignor, ...]:
 
 
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
-"""What a process offers at first where nobody is upgraded."""
+"""What a process offers at first in a group that is not being upgraded."""
 
 _OFFERS_OTHERS: Final = 0.1
 """Part of the descriptions with which a process offers one assignor more, or less, than before."""

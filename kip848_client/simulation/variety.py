@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from kip848_client.simulation.faults import NetworkFaults
-from kip848_client.simulation.scenario import BRIEF, MIXED, SCENARIOS, Behaviour, Scenario, change
+from kip848_client.simulation.scenario import BRIEF, MIXED, SCENARIOS, Behaviour, NetworkFaults, Scenario, change
 
 _TOPICS: Final = ({"orders": 4}, {"orders": 4, "audit": 2}, {"orders": 3, "audit": 2, "clicks": 1}, {"orders": 2})
 

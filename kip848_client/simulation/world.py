@@ -59,7 +59,7 @@ class World:
         return EPOCH_WALL_MS + self.now_ms + self.wall_offset_ms
 
     def random(self, name: str) -> random.Random:
-        """A generator of its own for whoever is called *name*."""
+        """A generator of its own for each *name*."""
         return random.Random(f"{self.seed}/{name}")
 
     def call_in(self, delay_ms: int, action: Callable[[], None]) -> Timer:

@@ -14,8 +14,8 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.simulation import MIXED, SCENARIOS, run, scenario_of
+from kip848_client.simulation.history import FAULTS
 from kip848_client.simulation.scenario import QUIET
-from kip848_client.simulation.statistics import FAULTS
 from tests.simulation.probes import play
 
 SEEDS: Final = range(1_000, 1_002)

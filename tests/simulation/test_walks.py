@@ -10,10 +10,10 @@ import pytest
 from kip848_client.coordinator.group_member import ClientAssignor
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation import scenario_of
-from kip848_client.simulation.checkers.round_model import Asked, ask, runners
 from tests.simulation.probes import play
 from tests.simulation.probes.foreign_walk import _Walk as Foreign
 from tests.simulation.probes.offset_walk import _Walk as Offsets
+from tests.simulation.probes.round_model import Asked, ask, runners
 from tests.simulation.probes.round_walk import _Walk as Rounds
 
 SEEDS: Final = range(8)

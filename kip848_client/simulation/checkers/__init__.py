@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 from kip848_client.simulation.checkers.answers import CountedWishes, HeartbeatAnswers, ToldFacts
 from kip848_client.simulation.checkers.assignors import (
-    AskedMembers,
     InstalledTargets,
     RoundRequests,
     ToldAssignors,
@@ -79,7 +78,6 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
     yield HeartbeatAnswers(cluster, mirror)
     yield CountedWishes(cluster, mirror, interval_ms=scenario.heartbeat_interval_ms)
     if scenario.assignors:
-        yield AskedMembers(cluster, mirror, waits=scene.config.consumer_assignment_interval_ms > 0)
         yield RoundRequests()
         yield ToldTargets(cluster.topics, lag_ms=scenario.metadata_lag_ms)
         yield ToldAssignors()

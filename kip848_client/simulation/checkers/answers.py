@@ -116,7 +116,7 @@ def _told(topics: Iterable[TopicPartitions]) -> frozenset[IdPartition]:
 
 
 class CountedWishes(Observer):
-    """S14: after an accepted heartbeat each of its fields counts, who left is gone or away, and the interval is told.
+    """S14: each field of an accepted heartbeat counts; a member that left is gone or away; the interval is told.
 
     T1: an accepted commit is told.
     """
@@ -188,7 +188,7 @@ _MOVED_FACTS = ("member_assignment_changed", "member_joined", "member_left")
 
 
 class ToldFacts(Observer):
-    """T1: whoever joins, leaves or moves is told of, and so is every epoch, target and state of the group."""
+    """T1: the event log tells each join, leave and move of a member, and each epoch, target and state of the group."""
 
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster = cluster

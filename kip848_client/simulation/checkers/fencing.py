@@ -1,4 +1,4 @@
-"""Which requests count, and which are refused: S7, S8, S11 and S12; and who may be removed: L3.
+"""Which requests count, and which are refused: S7, S8, S11 and S12; and which members may be removed: L3.
 
 The rules of the coordinator are told here a second time, from the requests and from the group before them.
 """
@@ -149,7 +149,7 @@ class OffsetFencing(Observer):
         self._stale: Request[Any] | None = None
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """Commits that were not durable are gone: nobody was told that they were accepted."""
+        """Commits that were not durable are gone: no client was told that they were accepted."""
         found = {}
         for topic, partitions in after.committed(self._mirror.group_id).items():
             for index, committed in partitions.items():
@@ -236,7 +236,7 @@ def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int | None:
 
 
 class Removals(Observer):
-    """L3: who does not give up partitions within its rebalance timeout is removed, so that others get them.
+    """L3: a member that does not revoke within its rebalance timeout is removed, so that others get its partitions.
 
     S7: and nobody is removed but who leaves, is replaced, is silent for a session, or is late with that. Time starts
     anew when the coordinator is loaded, because timers are not in the log; that of a rebalance with every new step.
@@ -259,7 +259,7 @@ class Removals(Observer):
         """What the load found of every member."""
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Note when a heartbeat of a member was accepted, and who says that it leaves."""
+        """Note when a heartbeat of a member was accepted, and which members say that they leave."""
         if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
             assert response.member_id is not None
             if response.member_epoch == _LEFT:
@@ -275,7 +275,7 @@ class Removals(Observer):
         self._as_loaded = {} if group is None else {name: member.current for name, member in group.members.items()}
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at everybody who went, or has something to give up."""
+        """Look at each member that went, or has partitions to revoke."""
         if not self._cluster.up:
             return  # nobody is there to remove anybody
         now_ms = self._world.now_ms

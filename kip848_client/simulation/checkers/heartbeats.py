@@ -108,7 +108,7 @@ class _Life:
     join_owed_step: int | None = None
     """The step in which it had to join again, because it was removed for the first time."""
     may_hold_instance: bool = False
-    """A heartbeat was accepted, or may have been: who holds the instance id may be the member itself."""
+    """A heartbeat was accepted, or may have been: the member may hold the instance id itself."""
     freed_instance: bool = False
     """It left on that account, and was not accepted since."""
     leave_owed_step: int | None = None
@@ -213,7 +213,7 @@ class HeartbeatRules(Observer):
 
     @staticmethod
     def _made_room(consumer: Process, life: _Life) -> None:
-        """Whoever leaves in order to join once more, because it may hold its instance id itself, joins at once."""
+        """A member that leaves because it may hold its own instance id joins again at once."""
         if consumer.member.phase is Phase.JOINING:
             life.freed_instance, life.leave_owed_step = True, None
             life.failures, life.not_before_ms = 0, 0
@@ -280,7 +280,7 @@ class HeartbeatRules(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """Nobody knows what became of it: the next one says everything."""
+        """Whether it arrived is unknown: the next one repeats everything."""
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
         if life.waiting is request:
@@ -306,7 +306,7 @@ class HeartbeatRules(Observer):
             self._hurry(consumer, self._lives[consumer.name], certain=certain)
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """A member that is out of its group waits for nothing, and has told nobody anything."""
+        """A member outside the group waits for no answer, and has told the coordinator nothing."""
         if effect.new in OUT:
             life = self._lives[consumer.name]
             life.waiting = life.told = life.expected_ms = life.owed_step = None
@@ -331,7 +331,7 @@ class HeartbeatRules(Observer):
 
     @staticmethod
     def _owes_nothing(consumer: Process, life: _Life) -> None:
-        """What was due at once was sent in that step, if there was somebody to send it to."""
+        """What was due at once was sent in that step, if there was a coordinator to send it to."""
         owed, steps = life.owed_step, consumer.world.steps
         if life.leave_owed_step not in {None, steps}:
             fail("C4", f"{consumer.name} may hold the instance id that it joins with, and does not free it")

@@ -150,7 +150,7 @@ _PATTERN: Final = "(pattern "
 
 
 class NoEpochOutside(Observer):
-    """C5: who is outside of the group shows no epoch of it: transactions and metrics would go by it."""
+    """C5: a member outside the group shows no epoch: transactions and metrics would use it."""
 
     def view_changed(self, consumer: Process) -> None:
         """Look at what the application sees."""

@@ -20,7 +20,7 @@ from kip848_client.wire.schema import Request, Response
 
 
 class BoundedWork(Observer):
-    """C8: every commit that the application asks for is answered, and nobody asks for the coordinator in a loop."""
+    """C8: each commit of the application is answered, and no member looks up the coordinator in a loop."""
 
     def __init__(self, consumers: Callable[[], Sequence[Process]]) -> None:
         self._consumers = consumers
@@ -35,7 +35,7 @@ class BoundedWork(Observer):
         lookups.append(now_ms)
 
     def converged(self) -> None:
-        """Look for commits that nobody heard of again. Without a coordinator they wait for one, however long."""
+        """Look for commits without an answer. Without a coordinator they wait for one, however long."""
         for consumer in self._consumers():
             sent_ms = max(consumer.thaws_ms, consumer.network.connected_ms)
             for commit_id, asked_ms in consumer.commits_asked.items():

@@ -117,7 +117,7 @@ class RetryPace(Observer):
             fail("C8", f"{consumer.name}: an automatic commit failed with {effect.error!r}, and is put off")
 
     def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
-        """Partitions come or go: whoever has them next knows nothing of earlier failures."""
+        """Partitions come or go: their next owner knows nothing of earlier failures."""
         self._paces[consumer.name].forget()
 
     def listener_ended(
@@ -208,7 +208,7 @@ class ToldOutcomes(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Whoever joins has no assignment."""
+        """A member that joins has no assignment."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch == 0:
             self._assigned.pop(consumer.name, None)
@@ -231,7 +231,7 @@ class ToldOutcomes(Observer):
                 fail("C8", f"{consumer.name} is told {effect.error!r}, the first error was {first}")
 
     def offsets_told(self, consumer: Process, effect: OffsetsFetched) -> None:
-        """The same of committed offsets, for whoever asks for them."""
+        """Compare the committed offsets that the application is told, too."""
         step, offsets = self._offsets.get(consumer.name, (-1, {}))
         told = {partition: position.offset for partition, position in effect.offsets.items()}
         if effect.error is not None:
@@ -270,7 +270,7 @@ class KnownCoordinator(Observer):
 
     def __init__(self) -> None:
         self._forgotten: dict[str, object] = {}
-        """Consumer -> the connection on which it was told that nobody there is the coordinator."""
+        """Consumer -> the connection on which it was told that this broker is not the coordinator."""
         self._heard: dict[str, tuple[int, int]] = {}
         """Consumer -> the step in which a commit was refused so, and the code."""
         self._refused: dict[str, object] = {}
@@ -288,7 +288,7 @@ class KnownCoordinator(Observer):
             fail("C8", f"{name} goes on with a broker that is not the coordinator: {request}")
 
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note who says that it is no coordinator."""
+        """Note which broker says that it is not the coordinator."""
         name = consumer.name
         if isinstance(response, FindCoordinatorResponse):
             codes = [response.error_code, *(found.error_code for found in response.coordinators)]
@@ -302,7 +302,7 @@ class KnownCoordinator(Observer):
                 self._heard[name] = (consumer.world.steps, next(iter(found)))
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
-        """Somebody waited for that answer: it counts."""
+        """The application waited for that answer: it counts."""
         step, code = self._heard.get(consumer.name, (-1, 0))
         if step == consumer.world.steps and code in _codes_of(effect.error):
             self._refused[consumer.name] = consumer.network.link
@@ -313,7 +313,7 @@ class KnownCoordinator(Observer):
             self._forgotten[consumer.name] = consumer.network.link
 
     def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
-        """Nobody needs to hear of what passes by itself, nor that the member was removed: it joins again."""
+        """The application is not told of errors that pass, nor of a removal: the member joins again."""
         if isinstance(error, FencedError):
             fail("C8", f"{consumer.name} is told {error!r}, and joins again")
         if self._passing.get(consumer.name) == consumer.world.steps:

@@ -21,12 +21,12 @@ _COMPARE_EVERY: Final = 8
 
 
 class SingleOwner(Observer):
-    """S1: no partition is assigned to, or awaited from, two members at once. Others ask it who owns what."""
+    """S1: no partition is owned by, or awaited from, two members at once. Other checkers ask it for the owner."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self.owner: Final[dict[IdPartition, str]] = {}
-        """Who had a partition at the last look."""
+        """Partition -> its owner at the last look."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Take away first, then give."""
@@ -78,7 +78,7 @@ class TargetLegality(Observer):
             self._look(group, complete=not by_client)
 
     def converged(self) -> None:
-        """At rest the target fits what everybody wants now; S10: and it is of the members' assignor, if all have it."""
+        """At rest the target fits all subscriptions; S10: the members' assignor computed it, if all have one."""
         group, members = self._mirror.group, self._mirror.members.values()
         if group is None:
             return
@@ -165,7 +165,7 @@ class RevokeFirst(Observer):
 
 
 class GroupStates(Observer):
-    """S6: STABLE means that everybody has its target of the group's epoch, EMPTY that nobody is there; else neither."""
+    """S6: STABLE: each member has its target of the group epoch; EMPTY: there is no member; otherwise neither."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -256,7 +256,7 @@ _NOTHING: Final[Partitions] = frozenset()
 
 
 _PASSING: Final = frozenset({"metadata_changes", "_subscribed"})
-"""What a group keeps until somebody asks."""
+"""Caches: filled when they are first read."""
 
 
 def _derived(group: ConsumerGroup | None) -> dict[str, object]:

@@ -85,7 +85,7 @@ class ExclusiveReading(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """The coordinator itself answered, and not somebody who believes to be it."""
+        """The present coordinator answered, and not a deposed one."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if self._stale != (request.member_id, self._world.steps):
             self._served[request.member_id] += 1
@@ -108,7 +108,7 @@ class ExclusiveReading(Observer):
                         known.setdefault(partition, _GivingUp(self._world.now_ms))
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
-        """Whoever heard of its removal reads nothing more; whoever heard that a partition was taken, not for long."""
+        """A member that heard of its removal reads nothing more; of a taken partition, it stops soon."""
         if self._told and consumer.name in self._told:
             fail("C1", f"{consumer.name} was told that it was removed, and reads {partition} {offsets}")
         if self._given_up and consumer.view.member_id in self._given_up:
@@ -182,7 +182,7 @@ class ExclusiveReading(Observer):
 
 @dataclass(slots=True)
 class _GivingUp:
-    """A partition that its member knows to be somebody else's."""
+    """A partition that its member knows to be another's."""
 
     since_ms: int
     was_read: bool = False
@@ -224,7 +224,7 @@ class ToldOwnership(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def unsent(self, consumer: Process, request: Request[Any]) -> None:
-        """Told to nobody, which the member does not know yet."""
+        """It reached no broker, which the member does not know yet."""
         self.sent(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest)
@@ -236,7 +236,7 @@ class ToldOwnership(Observer):
             del self._told[consumer.name]
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """Whoever is out of the group has nothing, and reads nothing."""
+        """A member outside the group owns nothing, and reads nothing."""
         if effect.new in OUT:
             self._told.pop(consumer.name, None)
 
@@ -306,14 +306,14 @@ class NoRecordLost(Observer):
         self._position[consumer.name, partition] = offset
 
     def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
-        """Whoever is told that nobody committed a partition has it, and was told so by the coordinator."""
+        """An application is told of a missing offset only if the coordinator said so, of its own partition."""
         if isinstance(error, NoOffsetForPartitionError):
             unset = {str(tip) for tip in consumer.view.assigned if self._fetched.get((consumer.name, tip)) == 0}
             if not error.partitions or not unset.issuperset(error.partitions):
                 fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {sorted(unset)}")
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
-        """No gap behind what anybody was handed."""
+        """No gap after what was handed out before."""
         start, covered = offsets.start, self._handed_out.read[partition]
         if start > covered:
             fail("C6", f"{partition}: {covered}-{start} were never handed to anybody")
@@ -335,6 +335,6 @@ class NoRecordLost(Observer):
                     fail("C6", f"{key} is committed at {wanted.committed_offset}, read to {self._handed_out.read[key]}")
 
     def converged(self) -> None:
-        """L7: everything that was produced was handed to somebody."""
+        """L7: each record was handed to an application."""
         if (unread := self._handed_out.unread()) is not None:
             fail("L7", unread)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kip848_client.simulation import Report, Scenario, run
 from kip848_client.simulation.observer import Observer, Scene
+from tests.simulation.probes.asked import AskedMembers
 from tests.simulation.probes.derived import AccountedTopics, CountedMembers, DamagedLogs
 from tests.simulation.probes.foreign_walk import ForeignWalk
 from tests.simulation.probes.inputs import AssignorInputs, Limits
@@ -30,10 +31,12 @@ _ASK_EVERY: Final = 3
 
 
 def probes(scene: Scene) -> Iterator[Observer]:
-    """The observers of a run with probes; none of any other run."""
+    """The observers of a run with probes; of any other run only the one that knows who is asked for targets."""
+    world, cluster, mirror, config, scenario = scene.world, scene.cluster, scene.mirror, scene.config, scene.scenario
+    if scenario.assignors:
+        yield AskedMembers(cluster, mirror, waits=config.consumer_assignment_interval_ms > 0)
     if not scene.probing:
         return
-    world, cluster, mirror, config, scenario = scene.world, scene.cluster, scene.mirror, scene.config, scene.scenario
     yield AssignorInputs(world, cluster, mirror, config)
     yield AccountedTopics(cluster, mirror, config)
     yield HeartbeatSteps(cluster, mirror)

@@ -22,7 +22,6 @@ from kip848_client.coordinator.group_member import (
     MemberState,
     PartitionEpochs,
 )
-from kip848_client.simulation.checkers.round_model import offers_of, runners
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import IdPartition, Mirror, Partitions
 from kip848_client.simulation.observer import Observer, about
@@ -32,6 +31,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.schema import Request, Response
+from tests.simulation.probes.round_model import offers_of, runners
 
 _Given: TypeAlias = Mapping[IdPartition, int]
 """Partition -> the epoch of the target with which it was given."""

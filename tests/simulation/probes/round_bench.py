@@ -15,12 +15,12 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.requests import ApiRequest, GroupMessage
 from kip848_client.coordinator.result import CoordinatorResult
 from kip848_client.coordinator.timers import TimerKey, TimerKind
-from kip848_client.simulation.checkers.round_model import Asked, away_of, offers_of
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_install_assignment import Member
 from tests.simulation.probes.reader import coordinator_reading
+from tests.simulation.probes.round_model import Asked, away_of, offers_of
 
 
 class RoundBench:

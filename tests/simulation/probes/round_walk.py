@@ -18,7 +18,6 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import ClientAssignor, GroupMember
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.checkers.round_model import Asked, ask, away_of, is_understood, offers_of, runners
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
@@ -38,6 +37,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 )
 from tests.simulation.probes.questions import join
 from tests.simulation.probes.round_bench import RoundBench, asked_by
+from tests.simulation.probes.round_model import Asked, ask, away_of, is_understood, offers_of, runners
 from tests.simulation.probes.walk import Walk
 
 _STEPS: Final = 40
