@@ -13,7 +13,14 @@ from kip848_client.config_reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
 from kip848_client.model import SaslSettings, SecuritySettings, TlsSettings
 
-__all__ = ["OWN_SECURITY_KEYS", "read_security", "security_protocol"]
+__all__ = [
+    "ALLOW_UNENCRYPTED",
+    "OWN_SECURITY_KEYS",
+    "check_data_plane",
+    "is_loopback",
+    "read_security",
+    "security_protocol",
+]
 
 ALLOW_UNENCRYPTED: Final = "kip848.allow.unencrypted.credentials"
 """Ours: passwords and tokens may cross a network that anybody can read."""
@@ -108,9 +115,27 @@ def read_security(reader: ConfigReader, *, hosts: Iterable[str]) -> tuple[Securi
     data_plane: dict[str, ConfigValue] = {"security.protocol": protocol}
     tls = _read_tls(reader, data_plane) if encrypted else None
     sasl = _read_sasl(reader, data_plane) if authenticated else None
-    if sasl is not None and tls is None:
-        _refuse_open_secrets(reader, sasl, hosts)
-    return SecuritySettings(tls, sasl), data_plane
+    shows_secret = sasl is not None and tls is None and sasl.mechanism in _SENT_AS_IT_IS
+    if sasl is None or not shows_secret or reader.flag(ALLOW_UNENCRYPTED, default=False):
+        return SecuritySettings(tls, sasl), data_plane
+    _refuse_remote(sasl, hosts)
+    return SecuritySettings(tls, sasl, loopback_only=True), data_plane
+
+
+def check_data_plane(security: SecuritySettings) -> None:
+    """Refuse what librdkafka cannot be trusted with: it logs in to every broker that the cluster names.
+
+    The control plane looks at each address that it dials; librdkafka has no place where that could be done.
+
+    Raises:
+        ConfigError: its secret would cross a network in the open if the cluster named a broker elsewhere.
+    """
+    if security.loopback_only and security.sasl is not None:
+        raise ConfigError(
+            f"sasl.mechanism={security.sasl.mechanism} over security.protocol=sasl_plaintext: librdkafka would show "
+            "the secret to every broker that the cluster names, wherever it is; use sasl_ssl or a SCRAM mechanism, or "
+            f"set {ALLOW_UNENCRYPTED}=true if all of them are on this machine or in a network that is trusted"
+        )
 
 
 def _refuse(reader: ConfigReader, *, protocol: str) -> None:
@@ -238,10 +263,8 @@ def _read_mechanism(reader: ConfigReader) -> str:
     raise ConfigError(f"sasl.mechanism={mechanism}: {hint}; choose one of {', '.join(_MECHANISMS)}")
 
 
-def _refuse_open_secrets(reader: ConfigReader, sasl: SaslSettings, hosts: Iterable[str]) -> None:
-    if sasl.mechanism not in _SENT_AS_IT_IS or reader.flag(ALLOW_UNENCRYPTED, default=False):
-        return
-    remote = sorted({host for host in hosts if not _is_loopback(host)})
+def _refuse_remote(sasl: SaslSettings, hosts: Iterable[str]) -> None:
+    remote = sorted({host for host in hosts if not is_loopback(host)})
     if remote:
         raise ConfigError(
             f"sasl.mechanism={sasl.mechanism} over security.protocol=sasl_plaintext shows the secret to everybody "
@@ -258,7 +281,8 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether *host* is this machine by its very name or address; other names may resolve to anything."""
     import ipaddress  # here: only open secrets need it
 
     try:

@@ -35,6 +35,7 @@ from kip848_client.client.questions import ClusterQuestions
 from kip848_client.client.translation import public_callback, record_count, wait_s
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
+from kip848_client.config_security import check_data_plane
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
@@ -88,6 +89,7 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
         **settings: ConfigValue,
     ) -> None:
         self._config = parse_consumer_config(merge_settings(config, settings))
+        check_data_plane(self._config.security)
         data_plane = self._data_plane = dict(self._config.data_plane)
         self._fetcher = Fetcher(
             create_record_consumer(data_plane), make_plane=lambda: create_record_consumer(data_plane)

@@ -184,10 +184,16 @@ class SaslSettings(Confidential, frozen=True):
 
 
 class SecuritySettings(msgspec.Struct, frozen=True):
-    """What every connection to a broker begins with. None of both is plaintext."""
+    """What every connection to a broker begins with. None of both is plaintext.
+
+    Args:
+        loopback_only: a password or token would cross the connection as it is, and nobody allowed that: only brokers on
+            this machine may be dialled.
+    """
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
+    loopback_only: bool = False
 
     @property
     def protocol(self) -> str:

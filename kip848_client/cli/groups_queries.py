@@ -320,7 +320,12 @@ async def open_cluster(conf: Mapping[str, str], *, timeout_ms: int) -> AsyncIter
 def open_secured(
     secured: ConnectionOpener, host: str, port: int, *, timeout_ms: int
 ) -> AbstractAsyncContextManager[Connection]:
-    """A connection with the security that the properties ask for."""
+    """A connection with the security that the properties ask for.
+
+    Raises:
+        AuthenticationError: at once; the broker would be shown the secret in the open.
+    """
+    secured.check_address(host, port)
     return open_connection(
         host,
         port,

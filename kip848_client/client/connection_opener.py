@@ -10,7 +10,8 @@ import anyio.abc
 
 from kip848_client.client.request_sender import Connection
 from kip848_client.config import ConsumerConfig
-from kip848_client.errors import IllegalStateError
+from kip848_client.config_security import ALLOW_UNENCRYPTED, is_loopback
+from kip848_client.errors import AuthenticationError, IllegalStateError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import TlsSettings
 from kip848_client.wire.connection import connect
@@ -24,6 +25,9 @@ __all__ = ["ConnectionOpener"]
 class ConnectionOpener:
     """One attempt to open a connection of the control plane, with the security that the data plane has too.
 
+    A password or token that would cross the connection as it is goes to brokers on this machine only, whether the
+    configuration named them or the cluster did, unless ``kip848.allow.unencrypted.credentials`` is set.
+
     Raises:
         ConfigError: a certificate, key or authority cannot be read.
     """
@@ -31,6 +35,7 @@ class ConnectionOpener:
     def __init__(self, config: ConsumerConfig) -> None:
         security = config.security
         self._client_id = config.client_id
+        self._security = security
         self.ssl_context: ssl.SSLContext | None = None
         """For TLS; None without."""
         self.sasl_client: Credentials | None = None
@@ -57,7 +62,12 @@ class ConnectionOpener:
         self.sasl_client.set_user(username, password)
 
     async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
-        """Dial, agree on versions, log in."""
+        """Dial, agree on versions, log in.
+
+        Raises:
+            AuthenticationError: the broker is not on this machine, and would be shown the secret in the open.
+        """
+        self.check_address(host, port)
         return await connect(
             host,
             port,
@@ -67,6 +77,21 @@ class ConnectionOpener:
             sasl_client=self.sasl_client,
             connect_timeout_ms=timeout_ms,
         )
+
+    def check_address(self, host: str, port: int) -> None:
+        """Refuse to dial a broker that would be shown the secret in the open.
+
+        Raises:
+            AuthenticationError: as `__call__`; nothing was sent.
+        """
+        if self._security.loopback_only and not is_loopback(host):
+            assert self._security.sasl is not None
+            raise AuthenticationError(
+                f"the cluster names a broker at {host}:{port}, which is not on this machine, and sasl.mechanism="
+                f"{self._security.sasl.mechanism} over sasl_plaintext would show the secret to everybody on the way; "
+                f"nothing was sent. Use sasl_ssl or a SCRAM mechanism, or set {ALLOW_UNENCRYPTED}=true if "
+                "that network is trusted"
+            )
 
 
 def _warn_if_unverified(tls: TlsSettings) -> None:

@@ -13,6 +13,7 @@ from kip848_client.client.data_plane import Message
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.client.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
 from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.config_security import check_data_plane
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
@@ -33,9 +34,11 @@ def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
     """librdkafka's configuration for *options*.
 
     Raises:
-        ConfigError: a key or value is wrong.
+        ConfigError: a key or value is wrong, or librdkafka would show a secret to whoever listens.
     """
-    return parse_consumer_config({**READER_DEFAULTS, "group.id": NO_GROUP, **options.client}).data_plane
+    config = parse_consumer_config({**READER_DEFAULTS, "group.id": NO_GROUP, **options.client})
+    check_data_plane(config.security)
+    return config.data_plane
 
 
 def check_settings(options: SourceOptions) -> None:

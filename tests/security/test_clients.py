@@ -423,6 +423,7 @@ def test_a_consumer_without_a_token_says_at_once_why() -> None:
         "bootstrap.servers": "127.0.0.1:1",
         "group.id": "g",
         "security.protocol": "sasl_plaintext",
+        "kip848.allow.unencrypted.credentials": "true",
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": callback,
     }

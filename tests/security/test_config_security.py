@@ -163,7 +163,7 @@ def test_a_forgotten_security_protocol_is_noticed(keys: dict[str, ConfigValue], 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
 def test_a_password_is_not_sent_in_the_open_unless_somebody_says_so(mechanism: str) -> None:
-    """On this machine it may; over a network only with an option whose name says what it does."""
+    """To brokers on this machine it may; over a network only with an option whose name says what it does."""
     secrets: dict[str, ConfigValue] = (
         {"oauth_cb": lambda _: ("t", 2e10)}
         if mechanism == "OAUTHBEARER"
@@ -171,14 +171,16 @@ def test_a_password_is_not_sent_in_the_open_unless_somebody_says_so(mechanism: s
     )
     conf = {**BASE, **secrets, "security.protocol": "sasl_plaintext", "sasl.mechanism": mechanism}
     for host in ("localhost", "127.0.0.1", "[::1]"):
-        assert parse({**conf, "bootstrap.servers": f"{host}:9092"}).security.protocol == "sasl_plaintext"
+        assert parse({**conf, "bootstrap.servers": f"{host}:9092"}).security.loopback_only
     remote = {**conf, "bootstrap.servers": "localhost:9092,kafka.example:9092"}
     with pytest.raises(ConfigError, match=r"between here and kafka\.example.*kip848\.allow\.unencrypted\.credentials"):
         parse(remote)
     allowed = parse({**remote, "kip848.allow.unencrypted.credentials": "true"})
     assert "kip848.allow.unencrypted.credentials" not in allowed.data_plane
+    assert not allowed.security.loopback_only
     proved = parse({**SCRAM, "security.protocol": "sasl_plaintext", "bootstrap.servers": "kafka.example"})
     assert proved.security.protocol == "sasl_plaintext"
+    assert not proved.security.loopback_only
 
 
 def test_an_encrypted_key_needs_its_password(tmp_path: Path, client_identity: Identity) -> None:
