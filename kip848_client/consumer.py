@@ -21,13 +21,13 @@ from kip848_client.client.assign_calls import AssignCalls
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.data_plane import (
     Message,
-    check_group_metadata_layout,
     create_record_consumer,
-    group_metadata_bytes,
     is_own_lookup,
 )
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
+from kip848_client.client.librdkafka_stats import complete_stats
+from kip848_client.client.member_facts import MemberFacts
 from kip848_client.client.offset_calls import OffsetCalls
 from kip848_client.client.ownership import ForkGuard, OneThread
 from kip848_client.client.public_listener import PublicCallbacks, read_subscription
@@ -41,7 +41,6 @@ from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import LeaveMode
-from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern
 
 __all__ = ["Consumer"]
@@ -56,7 +55,7 @@ ABANDON_TIMEOUT_S: Final = 0.3
 """For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
 
 
-class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
+class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
     """A member of a consumer group (KIP-848) that reads the records of its partitions.
 
     Used by one thread at a time; heartbeats go on in a thread of their own, whatever that one does. Errors are raised,
@@ -91,6 +90,7 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
         self._config = parse_consumer_config(merge_settings(config, settings))
         check_data_plane(self._config.security)
         data_plane = self._data_plane = dict(self._config.data_plane)
+        stats = complete_stats(data_plane)
         self._fetcher = Fetcher(
             create_record_consumer(data_plane), make_plane=lambda: create_record_consumer(data_plane)
         )
@@ -106,13 +106,15 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
             clock=clock or SystemClock(),
             journal=journal,
         )
+        if stats is not None:
+            stats.attach(self._fetcher, self._group)
         if not self._config.auto_offset_store:
             stored = self._fetcher.stored
             self._group.thread.stored = lambda: stored
         # librdkafka would go on trying the same credentials for ever, and lock the account.
         self._group.thread.on_refused = self._fetcher.close
         self._fetcher.on_renewed = self._group.thread.listeners.observer.data_plane_renewed
-        self._manager: Final = self._group.thread.manager
+        self._manager = self._group.thread.manager
         self._presence: Final = self._group.thread.presence
         self._mark: object = None
         self._layout_checked = False
@@ -349,50 +351,6 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
 
     # --------------------------------------------------------------------------------------------------------- state
 
-    @property
-    def state(self) -> MemberState:
-        """What the member is doing: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
-        return MemberState.FATAL if self._group.thread.fatal is not None else self._group.view.state
-
-    @property
-    def member_id(self) -> str:
-        """The id of this member; made by the client, the same as long as the consumer lives."""
-        return self._group.view.member_id
-
-    @property
-    def member_epoch(self) -> int:
-        """The epoch of the member; -1 outside the group."""
-        return self._group.view.member_epoch
-
-    def memberid(self) -> str:
-        """`member_id`, as confluent_kafka spells it."""
-        return self.member_id
-
-    def group_metadata(self) -> bytes:
-        """What ``producer.send_offsets_to_transaction(offsets, ...)`` needs.
-
-        Ask for it at the time of sending: the epoch moves. A member that was removed, or left, goes on naming itself by
-        the last epoch that it had: so its transaction is refused. Without an epoch the coordinator would accept its
-        offsets, even of partitions that another member has processed since.
-
-        Raises:
-            Kip848Error: the installed librdkafka lays these bytes out differently.
-        """
-        with self._gate:
-            if not self._layout_checked:
-                check_group_metadata_layout(self._fetcher.plane, group_id=self._config.group_id)
-                self._layout_checked = True
-            joined = self._manager.last_joined
-            member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
-            return group_metadata_bytes(
-                group_id=self._config.group_id,
-                member_epoch=member_epoch,
-                member_id=member_id,
-                instance_id=self._config.group_instance_id,
-            )
-
-    consumer_group_metadata = group_metadata
-
     def hand_over(self, timeout_s: float = 10.0) -> None:
         """Leave without a gap: let the other members prepare while this one goes on reading, then give everything up.
 
@@ -422,21 +380,6 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions):
     def handed_over(self) -> bool:
         """Whether `hand_over` was called and is complete: this consumer has nothing, and gets nothing."""
         return self._group.handed_over
-
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in as this user from the next connection on, and whenever a session is renewed; for PLAIN and SCRAM.
-
-        Connections that are open stay as they are. A consumer that brokers refused already (`AuthenticationError`) is
-        not revived: make a new one.
-
-        Raises:
-            IllegalStateError: the consumer does not log in with a user and a password.
-        """
-        with self._gate:
-            self._group.check_usable()
-            self._opener.set_user(username, password)
-            self._fetcher.plane.set_sasl_credentials(username, password)
-            self._data_plane.update({"sasl.username": username, "sasl.password": password})
 
     def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.

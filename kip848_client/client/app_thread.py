@@ -253,8 +253,9 @@ class AppThread:
         match effect:
             case PausePartitions(partitions=partitions):
                 self.records.hold(tip.topic_partition for tip in partitions)
-            case StartFetching(positions=positions):
+            case StartFetching(positions=positions, committed=committed):
                 self.records.start(positions)
+                self.commits.committed.update({tip.topic_partition: positions[tip] for tip in committed})
             case StopFetching(partitions=partitions):
                 self.records.let_go(tip.topic_partition for tip in partitions)
             case AssignPartitions(partitions=partitions):

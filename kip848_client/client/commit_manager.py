@@ -51,6 +51,8 @@ class CommitManager:
         self._ids = itertools.count(1)
         self._pending: dict[int, PendingCall] = {}
         self._finished: deque[PendingCall] = deque()
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """The group's committed offsets as far as this consumer knows them: what it began at, and committed since."""
 
     def open(self, *, callback: CommitCallback | None = None, asynchronous: bool = False) -> PendingCall:
         """Begin a call: its `call_id` goes into the event, and `finished` tells when it was answered."""
@@ -79,6 +81,8 @@ class CommitManager:
         """
         match effect:
             case CommitDone(commit_id=call_id, offsets=offsets, error=error):
+                if error is None:
+                    self.committed.update(offsets)
                 call = self._pending.pop(call_id, None)
                 if call is None:
                     if self._default_callback is None:

@@ -239,6 +239,14 @@ class Fetcher:
             return not self._starts
         return not (self._starts.keys() - self._paused - self._held.keys())
 
+    def began(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Where a partition that is fetched now was started."""
+        return self._starts.get(partition)
+
+    def oldest_waiting(self) -> dict[TopicPartition, int]:
+        """Per partition the offset of the first record that was read and not handed out; asks librdkafka nothing."""
+        return {_of(message): _offset(message) for message in self._not_handed_out()}
+
     def sought(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Where seek() wants a partition to start that is not fetched yet."""
         return self._sought.get(partition)

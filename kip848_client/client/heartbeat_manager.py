@@ -204,6 +204,11 @@ class HeartbeatRequestManager:
 
     # ------------------------------------------------------------------------------------- from the other threads
 
+    @property
+    def statistics(self) -> Statistics:
+        """Counts and times of the member, which this thread goes on writing."""
+        return self._member.statistics
+
     def post(self, event: MemberEvent) -> int:
         """Give the member an event. Returns a ticket to compare with `processed`.
 

@@ -360,9 +360,13 @@ class StartFetching(msgspec.Struct, frozen=True):
     """Application thread: fetch these partitions from these positions (absolute offsets).
 
     A partition that is fetched or paused already (`PausePartitions`) goes on from the position given here.
+
+    Args:
+        committed: those of them whose position is the group's committed offset.
     """
 
     positions: Mapping[TopicIdPartition, OffsetAndMetadata]
+    committed: frozenset[TopicIdPartition] = frozenset()
 
 
 class StopFetching(msgspec.Struct, frozen=True):

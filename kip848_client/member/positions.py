@@ -74,6 +74,8 @@ class _Slot(msgspec.Struct, eq=False):
     backoff: Backoff
     stage: _Stage = _Stage.NOT_READY
     position: OffsetAndMetadata | None = None
+    is_committed: bool = False
+    """Whether `position` is the committed offset."""
     timestamp: int = LATEST_TIMESTAMP
     lookup: Lookup | None = None
     listing: int | None = None
@@ -173,7 +175,7 @@ class Positions:
     def _begin(self, slot: _Slot, position: OffsetAndMetadata | None) -> None:
         self._forget_lookup(slot)
         slot.backoff.reset()
-        slot.position = position
+        slot.position, slot.is_committed = position, False
         if position is None:
             self._set(slot, _Stage.LOOK_UP)
         elif position.offset in _LOGICAL:
@@ -183,7 +185,7 @@ class Positions:
 
     def _reset(self, slot: _Slot, timestamp: int) -> None:
         slot.backoff.reset()
-        slot.lookup = None
+        slot.lookup, slot.is_committed = None, False
         self._set(slot, _Stage.RESET)
         slot.timestamp = timestamp
 
@@ -204,7 +206,8 @@ class Positions:
             positions = {partition: slot.position for partition, slot in ready.items() if slot.position is not None}
             for slot in ready.values():
                 self._set(slot, _Stage.FETCHING)
-            self._context.emit(StartFetching(positions))
+            committed = frozenset(partition for partition, slot in ready.items() if slot.is_committed)
+            self._context.emit(StartFetching(positions, committed))
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
@@ -250,7 +253,7 @@ class Positions:
             if key in result.failed:
                 failed.append(slot)
             elif (position := result.offsets.get(key)) is not None:
-                slot.position, slot.lookup = position, None
+                slot.position, slot.is_committed, slot.lookup = position, True, None
                 self._set(slot, _Stage.START)
             else:
                 unset.append(slot)

@@ -333,3 +333,36 @@ def test_statistics_reach_the_callback_while_nothing_is_subscribed(conf: dict[st
         while not told and time.monotonic() < deadline_s:
             consumer.poll(0.05)
     assert json.loads(told[0])["type"] == "consumer"
+
+
+def test_statistics_tell_lag_commits_and_the_group(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """librdkafka is no member here and knows none of it: dashboards would show -1 for every partition."""
+    produce("orders", 10)
+    told: list[dict[str, Any]] = []
+    consumer = make_consumer(
+        enable_auto_commit=False,
+        statistics_interval_ms=20,
+        stats_cb=lambda text: told.append(json.loads(text)),
+    ).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 40)
+    consumer.raw.commit(offsets=[TopicPartition("orders", 1, 4)], asynchronous=False)
+
+    def partition(number: int) -> dict[str, Any]:
+        topics = told[-1]["topics"] if told else {}
+        return dict(topics["orders"]["partitions"][str(number)]) if "orders" in topics else {}
+
+    drive(consumer, until=lambda: partition(1).get("consumer_lag") == 6 and partition(0).get("hi_offset") == 10)
+
+    assert (partition(1)["committed_offset"], partition(1)["stored_offset"]) == (4, 10)
+    assert partition(1)["consumer_lag_stored"] == 0
+    assert (partition(0)["committed_offset"], partition(0)["consumer_lag"]) == (-1001, -1), "nothing is committed"
+    group = told[-1]["cgrp"]
+    assert (group["state"], group["join_state"], group["assignment_size"]) == ("up", "steady", 4)
+    assert group["rebalance_cnt"] >= 1
+    assert group["member_id"] == consumer.raw.member_id
+    consumer.raw.close()
+
+    again = make_consumer(statistics_interval_ms=20, stats_cb=lambda text: told.append(json.loads(text)))
+    told.clear()
+    again.subscribe("orders")
+    drive(again, until=lambda: partition(1).get("committed_offset", -1) >= 4)
