@@ -48,6 +48,7 @@ from kip848_client.listener import CallableListener
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from tests.client.fakes import needs_own_messages
+from tests.support.work import undisturbed
 
 P0 = TopicPartition("orders", 0)
 AT_5: Offsets = {P0: OffsetAndMetadata(5)}
@@ -272,13 +273,14 @@ def interrupts_at(step: int, call: Callable[[], object]) -> bool:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
+    with undisturbed():
+        sys.settrace(trace)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
     return False
 
 

@@ -5,10 +5,28 @@ For tests that something is not done per record, per batch or per member. How fa
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Collect no garbage in the block: it is due when other tests have made enough of it.
+
+    A collection runs Python code in the middle of whatever is traced: finalizers of what earlier tests left behind, and
+    hypothesis's own measurement of collections.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def lines_run(call: Callable[[], object], *modules: str) -> int:
@@ -24,9 +42,10 @@ def lines_run(call: Callable[[], object], *modules: str) -> int:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
+    with undisturbed():
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
     return count

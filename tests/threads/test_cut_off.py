@@ -22,6 +22,7 @@ from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartitio
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.client.fakes import FakePlane, needs_own_messages
 from tests.support.waiting import wait_until
+from tests.support.work import undisturbed
 from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing
 
 MODULES = {
@@ -57,11 +58,12 @@ def surprise(step: int, kind: type[BaseException]) -> Iterator[Callable[[], bool
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield lambda: left <= 0
-    finally:
-        sys.settrace(before)
+    with undisturbed():
+        sys.settrace(trace)
+        try:
+            yield lambda: left <= 0
+        finally:
+            sys.settrace(before)
 
 
 class LogPlane(FakePlane):
