@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kip848_client.broker.group_admin import (
     committed_offsets,
     expire_assignment,
+    expire_session,
     force_rebalance,
     member_of,
     remove_member,
@@ -190,11 +191,7 @@ class BrokerControls(abc.ABC):
         Raises:
             BrokerError: there is no such group or member.
         """
-        self._on_loop(
-            lambda state: state.groups.let_time_run_out(
-                TimerKind.SESSION, group_id=group_id, member_id=member_of(state.groups, group_id, member).member_id
-            )
-        )
+        self._on_loop(lambda state: expire_session(state.groups, group_id, member))
 
     def expire_revocation(self, group_id: str, member: str) -> None:
         """Let the time run out now that a member has for giving up partitions (``max.poll.interval.ms``).
@@ -244,6 +241,7 @@ class BrokerControls(abc.ABC):
 
         Raises:
             BrokerError: there is no such group, or it is full.
+            IllegalStateError: it is a classic group; only its own members can begin a rebalance of it.
         """
         return self._on_loop(lambda state: force_rebalance(state.groups, group_id))
 
@@ -263,10 +261,12 @@ class BrokerControls(abc.ABC):
         through ``asyncio.to_thread`` or ``anyio.to_thread.run_sync``.
 
         Args:
-            state: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``, as Kafka names it; case does not matter.
+            state: as Kafka names it, case does not matter: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``; of
+                a classic group ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``.
             members: exactly so many.
-            epoch: the group epoch is at least this.
-            assignor: the assignor in use, a server-side one or a client-side one that all members offer.
+            epoch: the group epoch, or the generation of a classic group, is at least this.
+            assignor: the assignor in use, a server-side one or a client-side one that all members offer; the protocol
+                of a classic group.
 
         Raises:
             RequestTimeoutError: it did not come to be; the message shows the group as it is.

@@ -13,14 +13,16 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
-__all__ = ["committed_offsets", "expire_assignment", "force_rebalance", "member_of", "remove_member"]
+__all__ = ["committed_offsets", "expire_assignment", "expire_session", "force_rebalance", "member_of", "remove_member"]
 
 _JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
 _PASSER_BY: Final = "kip848-passer-by"
 _NO_TOPIC: Final = "kip848-no-such-topic"
+_LEAVE_VERSION: Final = 5
 _TIMEOUT_MS: Final = 60_000
 
 
@@ -51,7 +53,22 @@ def remove_member(groups: GroupHost, group_id: str, name: str) -> None:
         BrokerError: there is no such group or member.
     """
     member = member_of(groups, group_id, name)
+    if _group(groups, group_id).type == "classic":
+        leaving = LeaveGroupRequest(group_id=group_id, members=(MemberIdentity(member_id=member.member_id),))
+        groups.submit(leaving, api_version=_LEAVE_VERSION)
+        return
     _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, member.member_id, _LEAVE_EPOCH))
+
+
+def expire_session(groups: GroupHost, group_id: str, name: str) -> None:
+    """Let the session of a member run out.
+
+    Raises:
+        BrokerError: there is no such group or member.
+    """
+    member = member_of(groups, group_id, name)
+    kind = TimerKind.CLASSIC_SESSION if _group(groups, group_id).type == "classic" else TimerKind.SESSION
+    groups.let_time_run_out(kind, group_id=group_id, member_id=member.member_id)
 
 
 def expire_assignment(groups: GroupHost, group_id: str) -> str:
@@ -75,8 +92,12 @@ def force_rebalance(groups: GroupHost, group_id: str) -> int:
 
     Raises:
         BrokerError: there is no such group, or it is full.
+        IllegalStateError: it is a classic group.
     """
-    _group(groups, group_id)
+    if _group(groups, group_id).type == "classic":
+        raise IllegalStateError(
+            f"group {group_id!r} is a classic group, which only its members rebalance: let one join or leave"
+        )
     _heartbeat(
         groups,
         ConsumerGroupHeartbeatRequest(

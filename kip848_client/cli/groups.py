@@ -94,15 +94,19 @@ def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
 
 def describe(group: GroupDescription) -> str:
     """Write one group as two tables under a headline."""
-    epoch = f"epoch {group.group_epoch}"
-    if group.assignment_epoch != group.group_epoch:
-        epoch += f" (assignment of epoch {group.assignment_epoch})"
-    blocks = [f"group {group.group_id}: {group.state}, {epoch}, assignor {group.assignor}"]
+    if group.type == "classic":
+        headline = f"classic group {group.group_id}: {group.state}"
+    else:
+        headline = f"group {group.group_id}: {group.state}, epoch {group.group_epoch}"
+        if group.assignment_epoch != group.group_epoch:
+            headline += f" (assignment of epoch {group.assignment_epoch})"
+    blocks = [f"{headline}, assignor {group.assignor}" if group.assignor else headline]
     members = [
         (
             member.client_id,
             member.client_host.removeprefix("/"),
-            str(member.member_epoch),
+            "" if member.member_epoch is None else str(member.member_epoch),
+            "classic" if member.protocol == "classic" else "",
             name_partitions(member.assigned),
             "" if member.target == member.assigned else name_partitions(member.target),
             member.member_id,
@@ -110,7 +114,7 @@ def describe(group: GroupDescription) -> str:
         for member in group.members
     ]
     if members:
-        header = ("CLIENT", "HOST", "EPOCH", "PARTITIONS", "TARGET", "MEMBER ID")
+        header = ("CLIENT", "HOST", "EPOCH", "PROTOCOL", "PARTITIONS", "TARGET", "MEMBER ID")
         blocks.append(table(header, members))
     if group.progress:
         blocks.append(_progress(GroupLag(group.group_id, group.progress)))

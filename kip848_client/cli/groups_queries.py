@@ -7,6 +7,7 @@ the leaders. Connections live as long as one `Cluster` block.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
@@ -16,12 +17,15 @@ import msgspec
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, error_for_code
+from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError, error_for_code
 from kip848_client.model import BrokerNode, TopicPartition
 from kip848_client.wire.connection import Connection, open_connection
 from kip848_client.wire.messages import consumer_group_describe as described
+from kip848_client.wire.messages import describe_groups
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
+from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -31,6 +35,10 @@ from kip848_client.wire.schema import Request, Response
 
 CLIENT_ID: Final = "kip848-groups"
 LATEST: Final = -1
+DEAD: Final = "Dead"
+"""The state that old versions of DescribeGroups give a group that is not there."""
+CLASSIC_MEMBER: Final = 0
+"""In ConsumerGroupDescribe, the type of a member that speaks the classic protocol."""
 COORDINATOR_RETRIES: Final = 20
 RETRY_PAUSE_S: Final = 0.1
 OFFSETS_BY_NAME: Final = 9
@@ -53,18 +61,21 @@ class MemberDescription(msgspec.Struct, frozen=True):
     """One member.
 
     Args:
-        assigned: what it owns.
+        member_epoch: None in a classic group, whose generation brokers do not tell.
+        assigned: what it owns; empty for a classic member whose bytes are not a consumer's.
         target: what it is to own.
+        protocol: ``consumer`` or ``classic``: which one it speaks.
     """
 
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None
-    member_epoch: int
+    member_epoch: int | None
     subscription: str
     assigned: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
+    protocol: str = "consumer"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -90,15 +101,20 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """One group: its members and its progress, sorted by partition."""
+    """One group: its members and its progress, sorted by partition.
+
+    Args:
+        type: ``consumer`` or ``classic``. A classic group has no epochs, and its assignor is known while it is stable.
+    """
 
     group_id: str
     state: str
-    group_epoch: int
-    assignment_epoch: int
+    group_epoch: int | None
+    assignment_epoch: int | None
     assignor: str
     members: tuple[MemberDescription, ...]
     progress: tuple[Progress, ...]
+    type: str = "consumer"
 
 
 class GroupLag(msgspec.Struct, frozen=True):
@@ -165,12 +181,25 @@ class Cluster:
         return sorted(groups, key=lambda group: group.group_id)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """Describe one group of the consumer protocol.
+        """Describe one group, of the consumer protocol or a classic one.
 
         Raises:
-            BrokerError: there is no such group, it is of another type, or reading it is not allowed.
+            BrokerError: there is no such group, or reading it is not allowed.
         """
         coordinator, group = await self._described(group_id)
+        classic = await self._classic(coordinator, group)
+        if classic is not None:
+            members = _classic_members(classic)
+            return GroupDescription(
+                group_id=group_id,
+                state=classic.group_state,
+                group_epoch=None,
+                assignment_epoch=None,
+                assignor=classic.protocol_data,
+                members=members,
+                progress=await self._progress(coordinator, group_id, members),
+                type="classic",
+            )
         _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
         members = tuple(sorted(map(_member, group.members), key=lambda member: (member.client_id, member.member_id)))
         return GroupDescription(
@@ -192,7 +221,8 @@ class Cluster:
         coordinator, group = await self._described(group_id)
         if group.error_code not in {0, ErrorCode.GROUP_ID_NOT_FOUND}:
             _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
-        members = tuple(map(_member, group.members))
+        classic = await self._classic(coordinator, group)
+        members = tuple(map(_member, group.members)) if classic is None else _classic_members(classic)
         progress = await self._progress(coordinator, group_id, members)
         if not progress:
             # Nothing was ever committed: a group without members, or a wrong name.
@@ -262,6 +292,14 @@ class Cluster:
         answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
         (group,) = answer.groups
         return coordinator, group
+
+    async def _classic(self, coordinator: Connection, group: DescribedGroup) -> describe_groups.DescribedGroup | None:
+        """What the coordinator says of a classic group; None if it knows none, or *group* is of the other type."""
+        if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        answer = await self._send(coordinator, DescribeGroupsRequest(groups=(group.group_id,)))
+        (classic,) = answer.groups
+        return None if classic.error_code or classic.group_state == DEAD else classic
 
     async def _coordinator(self, group_id: str) -> Connection:
         for attempt in range(COORDINATOR_RETRIES):
@@ -347,6 +385,36 @@ def _list_offsets(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
     )
 
 
+def _classic_members(group: describe_groups.DescribedGroup) -> tuple[MemberDescription, ...]:
+    return tuple(sorted(map(_classic_member, group.members), key=lambda member: (member.client_id, member.member_id)))
+
+
+def _classic_member(member: describe_groups.DescribedGroupMember) -> MemberDescription:
+    topics: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    with contextlib.suppress(ProtocolError):  # its group rebalances, or is not one of consumers
+        topics = decode_subscription(member.member_metadata).topics
+    with contextlib.suppress(ProtocolError):
+        assigned = tuple(
+            sorted(
+                TopicPartition(item.topic, partition)
+                for item in decode_assignment(member.member_assignment).assigned_partitions
+                for partition in item.partitions
+            )
+        )
+    return MemberDescription(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.group_instance_id,
+        member_epoch=None,
+        subscription=",".join(topics),
+        assigned=assigned,
+        target=assigned,
+        protocol="classic",
+    )
+
+
 def _member(member: described.Member) -> MemberDescription:
     names = list(member.subscribed_topic_names)
     if member.subscribed_topic_regex:
@@ -360,6 +428,7 @@ def _member(member: described.Member) -> MemberDescription:
         subscription=",".join(names),
         assigned=_partitions(member.assignment),
         target=_partitions(member.target_assignment),
+        protocol="classic" if member.member_type == CLASSIC_MEMBER else "consumer",
     )
 
 

@@ -86,6 +86,35 @@ def test_a_group_is_described_with_members_and_lag(billing: EmbeddedBroker, caps
     ]
 
 
+def test_a_classic_group_is_described_too(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most groups in the world are; and during a migration a person wants to see which is which."""
+    conf = {"bootstrap.servers": billing.bootstrap_servers, "group.id": "old", "client.id": "one"}
+    consumer = ForeignConsumer(conf | {"group.protocol": "classic", "partition.assignment.strategy": "range"})
+    consumer.subscribe(["orders"])
+    while len(consumer.assignment()) < 2:
+        consumer.poll(0.05)
+    (member,) = billing.wait_for_group("old", state="Stable", members=1).members
+    assert groups(billing, "describe", "old") == 0
+    assert groups(billing, "describe", "old", "--json") == 0
+    consumer.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:7] == [
+        "classic group old: Stable, assignor range",
+        "",
+        "CLIENT  HOST       PROTOCOL  PARTITIONS  MEMBER ID",
+        f"one     127.0.0.1  classic   orders 0-1  {member.member_id}",
+        "",
+        "TOPIC   PARTITION  COMMITTED  END  LAG  CLIENT",
+        "orders          0          -    5    -  one",
+    ]
+    (described,) = json.loads(lines[-1])["groups"]
+    assert (described["type"], described["group_epoch"], described["members"][0]["protocol"]) == (
+        "classic",
+        None,
+        "classic",
+    )
+
+
 def test_a_description_as_json(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Monitoring scripts read these names."""
     assert groups(billing, "describe", "billing", "--json") == 0
