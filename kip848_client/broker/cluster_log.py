@@ -22,6 +22,7 @@ __all__ = [
     "encode_entry",
     "topic_created",
     "topic_deleted",
+    "topic_lost",
     "partitions_added",
     "configs_changed",
     "group_configs_changed",
@@ -32,6 +33,7 @@ __all__ = [
 _ENTRIES: Final = {
     "topic_created",
     "topic_deleted",
+    "topic_lost",
     "partitions_added",
     "configs_changed",
     "group_configs_changed",
@@ -74,7 +76,7 @@ class ClusterState:
     def entries(self) -> Iterator[dict[str, object]]:
         """The fewest entries that lead to this state."""
         for topic in self.topics.values():
-            yield topic_created(topic) | {"leader_epoch": topic.leader_epoch}
+            yield topic_created(topic)
         for topic_id in sorted(self.deleted):
             yield topic_deleted(topic_id)
         for group_id, configs in self.group_configs.items():
@@ -120,6 +122,8 @@ class ClusterState:
         elif kind == "topic_deleted":
             self.topics.pop(topic_id, None)
             self.deleted.add(topic_id)
+        elif kind == "topic_lost":
+            self.topics.pop(topic_id, None)
         elif topic is None:
             pass  # its creation was in a damaged stretch; the topic's folder says all of it
         elif kind == "partitions_added":
@@ -154,12 +158,18 @@ def topic_created(topic: StoredTopic) -> dict[str, object]:
         "topic_id": str(topic.topic_id),
         "partitions": topic.partition_count,
         "configs": topic.configs,
+        "leader_epoch": topic.leader_epoch,
     }
 
 
 def partitions_added(topic_id: UUID, partition_count: int) -> dict[str, object]:
     """A topic has that many partitions now."""
     return {"entry": "partitions_added", "topic_id": str(topic_id), "partitions": partition_count}
+
+
+def topic_lost(topic_id: UUID) -> dict[str, object]:
+    """A topic has no folder any more. If one comes back, the topic is restored from it; no file may be removed."""
+    return {"entry": "topic_lost", "topic_id": str(topic_id)}
 
 
 def configs_changed(topic_id: UUID, configs: Mapping[str, str]) -> dict[str, object]:

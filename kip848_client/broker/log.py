@@ -43,6 +43,7 @@ from kip848_client.broker.cluster_log import (
     producer_ids_reserved,
     topic_created,
     topic_deleted,
+    topic_lost,
 )
 from kip848_client.broker.coordinator_log import CoordinatorLog
 from kip848_client.broker.data_folder import SetAside, claim_folder, release_folder
@@ -176,6 +177,7 @@ class DataDir:
         """
         if os.path.lexists(self._topic_folder(topic_id).path):  # left of a topic of the same id that was deleted
             self._set_folder_aside(self._topic_folder(topic_id), "a topic of its id was deleted, and one is created")
+        self._make_topic_folder(topic_id)
         self._write(topic_created(StoredTopic(name, topic_id, partition_count, dict(configs))))
         self._write_topic_file(topic_id)
 
@@ -306,7 +308,7 @@ class DataDir:
         restored = self._restore_topics()
         is_behind = is_behind or bool(restored)
         entries = [topic_created(topic) for topic in restored]
-        for topic in self._state.topics.values():
+        for topic in tuple(self._state.topics.values()):
             entries += self._heal_topic(topic, is_behind=is_behind)
         if is_behind:
             # Reservations may be lost, too. No broker hands out a million ids each second, so these are new.
@@ -362,7 +364,9 @@ class DataDir:
                 self._set_folder_aside(folder, str(error))
                 continue
             names.add(found.topic)
-            topic = StoredTopic(found.topic, found.topic_id, found.partitions, dict(found.configs))
+            topic = StoredTopic(
+                found.topic, found.topic_id, found.partitions, dict(found.configs), _leader_epoch_after_a_loss()
+            )
             self._state.topics[topic.topic_id] = topic
             restored.append(topic)
             self._note(folder.path, f"was not in cluster.log; topic {topic.name!r} is restored from it")
@@ -375,9 +379,16 @@ class DataDir:
             is_behind: cluster.log may lack entries, so that the folder knows better.
         """
         folder = self._topic_folder(topic.topic_id)
-        if not folder.path.is_dir():
-            self._note(folder.path, f"was missing; topic {topic.name!r} begins with no records")
+        if not os.path.lexists(folder.path):
+            # A living topic has a folder. Its deletion may be what cluster.log lacks; else somebody took the folder.
+            self._note(folder.path, f"is missing, so topic {topic.name!r} is not there; put it back to restore it")
+            del self._state.topics[topic.topic_id]
+            yield topic_lost(topic.topic_id)
             return
+        if not folder.path.is_dir():
+            raise DataDirError(
+                f"{folder.path}: is not a folder, or a link to none; topic {topic.name!r} should be in it"
+            )
         copy = folder.read()
         count = max([topic.partition_count, *(number + 1 for number in folder.partitions()[-1:])])
         if copy is not None and copy.topic_id == topic.topic_id:
@@ -393,6 +404,8 @@ class DataDir:
     def _rewrite_cluster(self, damage: str, restored: Sequence[StoredTopic]) -> None:
         path = self._cluster.path
         kept = self._set_aside.copy(path) if path.exists() and path.stat().st_size else None
+        for topic in self._state.topics.values():
+            topic.leader_epoch = max(topic.leader_epoch, _leader_epoch_after_a_loss())
         self._cluster.rewrite(map(encode_entry, self._state.entries()))
         self._note(
             path,
@@ -431,6 +444,15 @@ class DataDir:
     def _write(self, entry: dict[str, object]) -> None:
         self._append(self._cluster, encode_entry(entry), to_disk=self._flush_messages < NEVER_FLUSH)
         self._state.replay(entry)
+
+    def _make_topic_folder(self, topic_id: UUID) -> None:
+        folder = self._topic_folder(topic_id)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            failure = DataDirError(f"{folder.path}: cannot be made: {error.strerror}")
+            self._write_failed(failure, size=1)
+            raise failure from error
 
     def _write_topic_file(self, topic_id: UUID, *, to_disk: bool = False) -> None:
         """Write what the topic's folder says about it. That is a copy: without it the topic is served all the same."""
@@ -499,6 +521,14 @@ def _topic_file(topic: StoredTopic) -> TopicFile:
     return TopicFile(
         topic=topic.name, topic_id=topic.topic_id, partitions=topic.partition_count, configs=dict(topic.configs)
     )
+
+
+def _leader_epoch_after_a_loss() -> int:
+    """A leader epoch above those that are forgotten: consumers refuse a smaller one than they know.
+
+    Minutes since 1970. Each start of a broker counts one, so this is above them unless it started once a minute.
+    """
+    return int(time.time()) // 60
 
 
 def _ignore(*_: object) -> None:

@@ -329,6 +329,44 @@ def test_a_lost_cluster_log_is_written_again_from_the_folders_of_the_topics(
     assert served(tmp_path) == (whole, []), "the repair is done once"
 
 
+def test_no_damage_to_cluster_log_costs_a_record(tmp_path: Path) -> None:
+    """Broken: there is a byte whose loss loses a topic, or keeps the broker from starting."""
+    folder = DataDir.open(tmp_path)
+    registry = TopicRegistry(folder)
+    registry.append(registry.create("orders", 1), 0, a_batch(b"v"))
+    registry.create("gone", 1)
+    registry.delete("gone")
+    folder.close()
+    path = tmp_path / "cluster.log"
+    content = path.read_bytes()
+    whole, _ = served(tmp_path)
+    damaged = [content[:length] for length in range(len(content))]
+    damaged += [content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :] for at in range(len(content))]
+
+    for each in damaged:
+        path.write_bytes(each)
+        assert served(tmp_path)[0] == whole
+        assert served(tmp_path) == (whole, []), "the repair is done once"
+
+
+@pytest.mark.parametrize("damage", [remove, change_a_byte, lose_the_last_entries])
+def test_leader_epochs_do_not_fall_with_a_repair(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Broken: consumers that know a greater leader epoch refuse the partition and read nothing, for ever."""
+    a_folder(tmp_path)
+    for _ in range(3):
+        folder = DataDir.open(tmp_path)
+        folder.elect_leaders()
+        folder.close()
+    before = {topic.name: topic.leader_epoch for topic in folder.topics()}
+    damage(tmp_path / "cluster.log")
+
+    folder = DataDir.open(tmp_path)
+    folder.close()
+
+    assert before == {"orders": 3, "users": 3}
+    assert all(topic.leader_epoch >= before[topic.name] for topic in folder.topics())
+
+
 def test_producer_ids_are_not_handed_out_again_after_a_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: two producers share an id, and the second one's records are dropped as duplicates."""
     starts_ns = itertools.count(10**18, 10**9)  # a second from one start to the next
@@ -399,19 +437,33 @@ def test_partitions_with_records_are_served_although_the_entry_that_added_them_i
     assert served(tmp_path) == (repaired, [])
 
 
-def test_a_topic_whose_folder_is_gone_is_reported(tmp_path: Path) -> None:
-    """Broken: all records of a topic are gone, and nothing says so."""
+def test_a_topic_whose_folder_is_gone_is_not_there_until_the_folder_is_back(tmp_path: Path) -> None:
+    """Broken: a topic is empty in silence, and its records are removed when somebody puts them back."""
     registry = a_folder(tmp_path)
+    whole, _ = served(tmp_path)
     gone = topic_folder(tmp_path, registry, "orders")
-    shutil.rmtree(gone)
+    gone.rename(tmp_path / "elsewhere")
 
     again, repairs = served(tmp_path)
 
-    assert again["orders"][2] == [[], [], []]
+    assert list(again) == ["users"]
     assert [(repair.path, repair.what) for repair in repairs] == [
-        (str(gone), "was missing; topic 'orders' begins with no records")
+        (str(gone), "is missing, so topic 'orders' is not there; put it back to restore it")
     ]
     assert served(tmp_path) == (again, [])
+    (tmp_path / "elsewhere").rename(gone)
+    assert served(tmp_path)[0] == whole
+
+
+def test_a_link_to_a_topics_folder_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    """Broken: a disk that is not mounted empties a topic."""
+    registry = a_folder(tmp_path)
+    moved = topic_folder(tmp_path, registry, "orders")
+    moved.rename(tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "nowhere")
+
+    with pytest.raises(DataDirError, match="topic 'orders' should be in it"):
+        served(tmp_path)
 
 
 def test_a_topics_folder_says_what_the_topic_is(tmp_path: Path) -> None:
