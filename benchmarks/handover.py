@@ -2,13 +2,14 @@
 
 ::
 
-    python benchmarks/handover.py                     # twenty minutes; Java and Maven fetch and run the broker
+    python benchmarks/handover.py                     # half an hour; Java and Maven fetch and run the broker
     python benchmarks/handover.py --quick             # joins and leaves only, once, at an interval of one second
     python benchmarks/handover.py --plot docs/images/handover.png
 
-Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. Then a fifth joins, one
-leaves, one is killed, or all are restarted one after the other. The gap of a partition is the longest time between two
-records of it that were read, in the window around what happened. A partition moved if another process reads it now.
+Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. Then a fifth joins; or
+one of five leaves, hands over and leaves, or is killed; or all five are replaced one after the other, the new one first.
+The gap of a partition is the longest time between two records of it that were read, in the window around what happened.
+A partition moved if another process reads it now.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
     "librdkafka range": {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS},
 }
-EVENTS = ("join", "leave", "kill", "rolling restart")
+EVENTS = ("join", "leave", "leave, handed over", "kill", "rolling restart", "rolling restart, handed over")
+"""Only our consumer can hand over."""
 
 Reads = dict[int, list[tuple[float, int, str]]]
 """Partition -> (time in s, offset, reader), in order of time."""
@@ -63,9 +65,10 @@ def read_for_ever(path: str, side: str, conf: dict[str, Any]) -> None:
     consumer: Any = Consumer(conf)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    signal.signal(signal.SIGUSR1, lambda *_: consumer.hand_over())
     consumer.subscribe([TOPIC])
     with Path(path).open("a", buffering=1, encoding="utf-8") as file:
-        while not stopping.is_set():
+        while not stopping.is_set() and not getattr(consumer, "handed_over", False):
             messages = consumer.consume(100, 0.05)
             now = time.monotonic()
             lines = [f"{now} {m.partition()} {m.offset()}\n" for m in messages if m.error() is None]
@@ -94,9 +97,9 @@ class Member:
         task = json.dumps({"path": str(self.path), "side": side, "conf": conf})
         self.process = subprocess.Popen([sys.executable, __file__, "--task", task])
 
-    def stop(self) -> None:
+    def stop(self, *, hand_over: bool) -> None:
         """Leave in good order."""
-        self.process.terminate()
+        self.process.send_signal(signal.SIGUSR1 if hand_over else signal.SIGTERM)
         self.process.wait(60)
 
 
@@ -150,22 +153,24 @@ def play(side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: P
     def start() -> Member:
         return Member(f"m{next(numbers)}", side, broker, interval_ms, folder)
 
-    members = [start() for _ in range(MEMBERS + (event in {"leave", "kill", "rolling restart"}))]
+    members = [start() for _ in range(MEMBERS + (event != "join"))]
+    hand_over = event.endswith("handed over")
     try:
         settle(folder, members)
         time.sleep(interval_ms / 1000 + 1)
         began = time.monotonic()
         if event == "join":
             members.append(start())
-        elif event == "leave":
-            members.pop(0).stop()
+        elif event.startswith("leave"):
+            members.pop(0).stop(hand_over=hand_over)
         elif event == "kill":
             member = members.pop(0)
             member.process.kill()
         else:
             for _ in range(len(members)):
-                members.pop(0).stop()
                 members.append(start())
+                settle(folder, members)
+                members.pop(0).stop(hand_over=hand_over)
                 settle(folder, members)
                 time.sleep(1)
         settle(folder, members)
@@ -269,6 +274,8 @@ def main() -> int:
             writer = Writer(broker.bootstrap_servers)
             writer.start()
             for event, side in itertools.product(arguments.events, arguments.sides):
+                if event.endswith("handed over") and side != "ours":
+                    continue
                 found: dict[str, Any] = {"moved": [], "stayed": [], "twice": 0}
                 for number in range(arguments.rounds):
                     name = f"{event}-{side}-{number}".replace(" ", "-").replace(",", "")
