@@ -6,9 +6,9 @@
     python benchmarks/handover.py --quick             # joins and leaves only, once, at an interval of one second
     python benchmarks/handover.py --plot docs/images/handover.png
 
-Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. Then a fifth joins; or
-one of five leaves, hands over and leaves, or is killed; or all five are replaced one after the other, the new one first.
-The gap of a partition is the longest time between two records of it that were read, in the window around what happened.
+Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. A fifth joins; or
+one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one, the new one first.
+The gap of a partition is the longest time between two records of it that were read, around the time of the event.
 A partition moved if another process reads it now.
 """
 

@@ -257,7 +257,7 @@ def test_lines_that_are_no_events_are_named_and_the_rest_is_counted(spark: Spark
         *(("torn.jsonl", line) for line in (4, 42, 43, len(torn))),
     ]
     assert "INFO started" in found[1]["problem"]
-    assert "unknown event 'nonsense'" in found[2]["problem"]
+    assert "event 'nonsense' is not listed" in found[2]["problem"]
 
 
 def test_what_is_not_there_is_told(spark: SparkSession, played: Path, tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def watch(scripted: ScriptedCoordinator, consumer_class: Callable[..., Consumer]
             "retry.backoff.ms": 20,
             "retry.backoff.max.ms": 2_000,  # so long a first assignment waits for the names of its topics
             "reconnect.backoff.ms": 20,
+            "heartbeat.early.enable": False,  # the script counts heartbeats
         }
         settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
         watched = Watched(scripted, consumer_class({**QUIET, **settings}))

@@ -371,7 +371,7 @@ def test_two_threads_inside_one_consumer_are_told_so(make_consumer: MakeConsumer
 
 def test_a_steady_heartbeat_costs_two_wake_ups(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
     """Thousands of idle consumers on one machine: the background thread sleeps but for its timer and the answer."""
-    consumer = make_consumer().subscribe("orders")
+    consumer = make_consumer(heartbeat_early_enable=False).subscribe("orders")
     drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE and len(consumer.partitions) == 4)
     manager = consumer.raw._manager
     # The profile's heartbeat interval is 100 ms.
