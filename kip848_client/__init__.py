@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         DataDirError,
         DataDirForeignError,
         DataDirLockedError,
+        DeserializationError,
         FatalGroupError,
         FencedError,
         FencedInstanceIdError,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         InvalidAssignmentError,
         InvalidGroupRequestError,
         InvalidRegularExpressionError,
+        KeyDeserializationError,
         Kip848Error,
         ListenerError,
         MaxPollExceededError,
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
         UnsupportedAssignorError,
         UnsupportedGroupProtocolError,
         UnsupportedVersionError,
+        ValueDeserializationError,
     )
     from kip848_client.listener import ConsumerRebalanceListener
     from kip848_client.member.events import LeaveMode
@@ -110,6 +113,9 @@ __all__ = [
     "DataDirCorruptError",
     "DataDirError",
     "DataDirForeignError",
+    "DeserializationError",
+    "KeyDeserializationError",
+    "ValueDeserializationError",
     "DataDirLockedError",
     "FatalGroupError",
     "FencedError",
@@ -182,6 +188,7 @@ _HOMES = {
         MaxPollExceededError MessageValueError NoOffsetForPartitionError ProtocolError RequestTimeoutError
         RetriableCommitFailedError StaleMemberEpochError TopicAuthorizationError UnknownMemberIdError
         UnreleasedInstanceIdError UnsupportedAssignorError UnsupportedGroupProtocolError UnsupportedVersionError
+        DeserializationError KeyDeserializationError ValueDeserializationError
         """.split(),
         ("kip848_client.errors", ""),
     ),

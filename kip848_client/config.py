@@ -60,6 +60,8 @@ class ConsumerConfig(Confidential, frozen=True):
             store_offsets().
         partition_eof: whether poll() returns a message with an error() of _PARTITION_EOF at the end of a partition.
         classic_keys: keys that were given and have no effect under this protocol, sorted.
+        key_deserializer, value_deserializer: called with bytes or None and a `SerializationContext`.
+        on_deserialization_error: called with a record that cannot be opened, and the error; None raises it.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"data_plane", "on_commit"})
@@ -88,6 +90,9 @@ class ConsumerConfig(Confidential, frozen=True):
     auto_offset_store: bool = True
     partition_eof: bool = False
     classic_keys: tuple[str, ...] = ()
+    key_deserializer: Callable[..., object] | None = None
+    value_deserializer: Callable[..., object] | None = None
+    on_deserialization_error: Callable[..., object] | None = None
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -155,6 +160,9 @@ _OWN_KEYS: Final = frozenset(
         "heartbeat.early.enable",
         "heartbeat.interval.max.ms",
         "on_commit",
+        "key.deserializer",
+        "value.deserializer",
+        "on_deserialization_error",
     }
 )
 """Keys that the control plane reads."""
@@ -172,6 +180,9 @@ _NOT_FOR_DATA_PLANE: Final = (
             "heartbeat.early.enable",
             "heartbeat.interval.max.ms",
             "on_commit",
+            "key.deserializer",
+            "value.deserializer",
+            "on_deserialization_error",
         }
     )
     | CLASSIC_KEYS.keys()
@@ -258,6 +269,9 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         auto_offset_store=reader.flag("enable.auto.offset.store", default=True),
         partition_eof=partition_eof,
         classic_keys=tuple(sorted(CLASSIC_KEYS.keys() & reader.conf.keys())),
+        key_deserializer=reader.callback("key.deserializer"),
+        value_deserializer=reader.callback("value.deserializer"),
+        on_deserialization_error=reader.callback("on_deserialization_error"),
     )
     reader.check()
     return parsed

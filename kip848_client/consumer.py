@@ -24,6 +24,7 @@ from kip848_client.client.data_plane import (
     create_record_consumer,
     is_own_lookup,
 )
+from kip848_client.client.deserializers import Deserializers, deserializers_of
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
@@ -118,6 +119,10 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
         self._presence: Final = self._group.thread.presence
         self._mark: object = None
         self._layout_checked = False
+        self._values = deserializers_of(self._config)
+        if self._values is not None:
+            fetcher = self._fetcher
+            self._values.introduce(lambda: fetcher.plane.list_topics(timeout=10.0).cluster_id)
         self._told_of_nothing_wanted = False
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
@@ -208,6 +213,9 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
                 neither subscribed nor assigned.
             TypeError: *timeout* is no number.
         """
+        if self._values is not None:
+            opened = self._read_opened(self._values, 1, timeout)
+            return opened[0] if opened else None
         # The fast path: nothing has moved since the last look, and a record is at hand.
         ready = self._ready
         if not (ready and self._mark is self._manager.mark and self._gate.owner is None):
@@ -239,6 +247,8 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
             The same as `poll`.
         """
         record_count(num_messages)
+        if self._values is not None:
+            return self._read_opened(self._values, num_messages, timeout)
         manager = self._manager
         mark = manager.mark
         fetcher = self._fetcher
@@ -280,6 +290,34 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
             message = self.poll(1.0 if self._group.wants_records else None)
             if message is not None:
                 yield message
+
+    def _read_opened(self, values: Deserializers, count: int, timeout: float | None) -> list[Message]:
+        """Read records, and open keys and values. One that cannot be opened stays in front of what is ready."""
+        waits_s = wait_s(timeout)
+        deadline_s = math.inf if waits_s < 0 else time.monotonic() + waits_s
+        ready = self._ready
+        opened: list[Message] = []
+        with self._gate:
+            while True:
+                batch = self._next_batch(count, None if waits_s < 0 else max(0.0, deadline_s - time.monotonic()))
+                ready.extendleft(reversed(batch))
+                self._fetcher.on_the_way = False
+                try:
+                    while batch and ready and len(opened) < count:
+                        message = ready[0]
+                        wanted = values.open(message)
+                        if ready and ready[0] is message:  # or on_deserialization_error sought elsewhere
+                            if wanted:
+                                opened.append(message)
+                            del ready[0]
+                except BaseException as error:
+                    if opened and isinstance(error, Exception):
+                        return opened  # the next call meets the same record first
+                    values.take_back(opened, ready)
+                    self._fetcher.take_back(opened)
+                    raise
+                if opened or not batch:
+                    return opened
 
     def _next_batch(self, count: int, timeout: float | None) -> list[Message]:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager

@@ -23,6 +23,9 @@
     ├── MaxPollExceededError        poll() was not called for max.poll.interval.ms
     ├── CommitFailedError           offsets were not committed, and a retry of this call cannot help
     │   └── RetriableCommitFailedError   ... but a new commit may
+    ├── DeserializationError        key.deserializer or value.deserializer raised: .kafka_message
+    │   ├── KeyDeserializationError
+    │   └── ValueDeserializationError
     ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none
     └── BrokerError                 a Kafka error code: .code, .retriable, .fatal
         ├── FencedError             the member was removed or is behind; it rejoins by itself
@@ -58,6 +61,7 @@ from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException as _KafkaExceptionLater
+    from confluent_kafka import Message
 else:
 
     class _KafkaExceptionLater(Exception):
@@ -75,6 +79,9 @@ __all__ = [
     "ConnectionLostError",
     "DataDirCorruptError",
     "DataDirError",
+    "DeserializationError",
+    "KeyDeserializationError",
+    "ValueDeserializationError",
     "DataDirForeignError",
     "DataDirLockedError",
     "ErrorCode",
@@ -287,6 +294,30 @@ class NoOffsetForPartitionError(Kip848Error):
             f"no committed offset for {', '.join(self.partitions)} and auto.offset.reset is none; "
             "seek() to a position or set auto.offset.reset to earliest or latest"
         )
+
+
+class DeserializationError(Kip848Error):
+    """A deserialiser raised: ``__cause__``. The position stays at the record, so the next poll() raises again.
+
+    Args:
+        kafka_message: the record, with key and value as they came.
+    """
+
+    librdkafka_code = -159  # _VALUE_DESERIALIZATION
+
+    def __init__(self, message: str, *, kafka_message: Message) -> None:
+        super().__init__(message)
+        self.kafka_message: Final = kafka_message
+
+
+class KeyDeserializationError(DeserializationError):
+    """``key.deserializer`` raised."""
+
+    librdkafka_code = -160  # _KEY_DESERIALIZATION
+
+
+class ValueDeserializationError(DeserializationError):
+    """``value.deserializer`` raised."""
 
 
 class BrokerError(Kip848Error):

@@ -215,6 +215,7 @@ class AsyncConsumer(AsyncCalls):
             and not self._reading
             and self._thread.idle
             and self._consumer._gate.owner is None
+            and self._consumer._values is None
         )
 
     def _poll_once(self, timeout_s: float) -> list[Message]:
@@ -260,6 +261,8 @@ class AsyncConsumer(AsyncCalls):
 
     def _put_back(self, batch: list[Message]) -> None:
         """These come first with the next read; until then they are not handed out (on the thread)."""
+        if self._consumer._values is not None:
+            self._consumer._values.take_back(batch, self._consumer._ready)
         self._consumer._fetcher.take_back(batch)
         self._consumer._mark = None
 

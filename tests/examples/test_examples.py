@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client import EmbeddedBroker
+from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -25,6 +25,17 @@ def produce(broker: EmbeddedBroker, topic: str, *records: tuple[str, str]) -> No
     for key, value in records:
         producer.produce(topic, key=key, value=value, partition=0)
     assert producer.flush(TIMEOUT_S) == 0
+
+
+def records(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
+    """Values of everything in the first partition of a topic."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
+    values = []
+    with Consumer(conf) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
+            values.append(message.value())
+    return values
 
 
 @contextmanager
@@ -168,3 +179,14 @@ def test_examples_that_are_tests(name: str, count: int) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{count} passed" in done.stdout
+
+
+def test_dead_letter_buries_what_it_cannot_open_and_tries_again() -> None:
+    """A record that nobody can read must neither stop the partition nor vanish."""
+    with EmbeddedBroker({"orders": 1, "orders-dead": 1}) as broker:
+        produce(broker, "orders", ("a", "no json"), ("b", '{"id": 7}'), ("c", '{"no": "id"}'))
+        with example("dead_letter.py", broker, "orders") as process:
+            assert process.stdout is not None
+            said = [process.stdout.readline().strip() for _ in range(4)]
+        assert said == ["buried 0", "handled 7", "again soon: 'id'", "again soon: 'id'"]
+        assert sum(1 for _ in records(broker, "orders-dead")) == 1

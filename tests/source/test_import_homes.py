@@ -14,6 +14,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "confluent_kafka": (
         "errors.py",  # for type checkers only; at run time client/kafka_errors.py adds the base class
         "client/kafka_errors.py",
+        "client/deserializers.py",
         "client/fetcher.py",
         "client/data_plane.py",
         "client/range_reader.py",

@@ -19,7 +19,7 @@ from tests.interop.client.watched import Watched
 QUIET: dict[str, ConfigValue] = {"log_level": 0, "error_cb": lambda _error: None}
 """Without librdkafka's own lines on stderr: these tests break connections on purpose."""
 
-CALLBACKS = {"on_commit", "error_cb", "stats_cb"}
+CALLBACKS = {"on_commit", "on_deserialization_error", "error_cb", "stats_cb"}
 """Settings that are spelled with underscores."""
 
 

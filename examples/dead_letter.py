@@ -1,0 +1,73 @@
+"""Records that cannot be opened go to a dead-letter topic; work that fails is tried again after a delay.
+
+    python examples/dead_letter.py BOOTSTRAP TOPIC [GROUP]
+
+Ends with Ctrl-C. Values must be JSON; what is not goes to TOPIC-dead with the reason in a header. A record whose work
+fails is tried again after a second, while the other partitions are read on: its partition is paused meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from confluent_kafka import Producer
+
+from kip848_client import Consumer, Message, TopicPartition, ValueDeserializationError
+
+RETRY_AFTER_S = 1.0
+
+
+def handle(order: Any) -> None:
+    """The work; raises if it cannot be done now."""
+    print("handled", order["id"], flush=True)
+
+
+def main(bootstrap: str, topic: str, group: str = "orders") -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    waiting: dict[int, float] = {}  # paused partition -> when to go on
+
+    def bury(record: Message, error: ValueDeserializationError) -> None:
+        reason = {"reason": str(error).encode(), "from": f"{record.topic()}-{record.partition()}".encode()}
+        producer.produce(f"{topic}-dead", record.value(), record.key(), headers=list(reason.items()))
+        producer.flush()  # before the position passes it
+        print("buried", record.offset(), flush=True)
+
+    conf = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.offset.store": False,
+        "value.deserializer": lambda data, context: json.loads(data),
+        "on_deserialization_error": bury,
+    }
+    with Consumer(conf) as consumer:
+        consumer.subscribe([topic])
+        while True:
+            record = consumer.poll(0.1)
+            for paused in [one for one, at in waiting.items() if time.monotonic() >= at]:
+                del waiting[paused]
+                consumer.resume([TopicPartition(topic, paused)])
+            if record is None:
+                continue
+            partition, offset = record.partition(), record.offset()
+            assert partition is not None
+            assert offset is not None
+            try:
+                handle(record.value())
+            except Exception as error:  # noqa: BLE001  whatever the work raises
+                print("again soon:", error, flush=True)
+                consumer.seek(TopicPartition(topic, partition, offset))
+                consumer.pause([TopicPartition(topic, partition)])
+                waiting[partition] = time.monotonic() + RETRY_AFTER_S
+            else:
+                consumer.store_offsets(record)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        print("closed", flush=True)
