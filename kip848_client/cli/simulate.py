@@ -17,7 +17,6 @@ broke.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -225,7 +224,7 @@ def _replay(report: Report, watch: Sequence[str]) -> str:
 def _plain(report: Report, watch: Sequence[str]) -> dict[str, object]:
     violation = report.violation
     return {
-        "scenario": dataclasses.asdict(report.scenario) | {"skip": sorted(report.scenario.skip)},
+        "scenario": msgspec.to_builtins(report.scenario) | {"skip": sorted(report.scenario.skip)},
         "seed": report.seed,
         "digest": report.digest,
         "simulated_ms": report.simulated_ms,

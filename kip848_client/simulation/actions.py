@@ -12,9 +12,9 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
@@ -48,8 +48,7 @@ class Kind(enum.Enum):
     HOLD_INSTANCE = "held_instances"
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True):
     """One event.
 
     Args:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.simulation import history
@@ -70,7 +71,7 @@ def to_event_log(lines: Iterable[str], *, group_id: str = "simulated") -> Iterat
     """
     calls: dict[str, tuple[int, list[JsonValue]]] = {}
     for line in lines:
-        history = json.loads(line)
+        history = msgspec.json.decode(line)
         at_ms, who, what = history.pop("t"), history.pop("who").replace("member-", "consumer-"), history.pop("what")
         call, _, stage = what.partition("_")
         if call in _CALLS and stage in {"begins", "ended", "raised"}:

@@ -7,12 +7,12 @@ only those that fail are read.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kip848_client.coordinator.events import GroupEvent, to_journal
+from kip848_client.json_text import to_json
 
 
 class Line(NamedTuple):
@@ -83,7 +83,7 @@ class History:
             fact = to_journal(details, ts_ms=0, topic_name=self.topic_names.get, source="simulation")
             details = {"epoch": fact.group_epoch, **fact.fields}
         values = {name: _plain(value) for name, value in details.items()}
-        return json.dumps({"t": line.at_ms, "who": line.who, "what": line.what, **values}, separators=(",", ":"))
+        return to_json({"t": line.at_ms, "who": line.who, "what": line.what, **values})
 
 
 def _restored(lines: tuple[str, ...], counts: dict[str, int]) -> History:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.assignors import GroupSpec
 from kip848_client.coordinator.config import CoordinatorConfig
@@ -41,8 +42,7 @@ from kip848_client.wire.schema import Request, Response
 ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(msgspec.Struct, frozen=True):
     """What observers may look at. They change nothing of it.
 
     Args:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kip848_client.faults import Rule
 from kip848_client.simulation.actions import Actions, plan_of
@@ -27,8 +28,7 @@ from kip848_client.simulation.violation import InvariantViolation, fail
 _LOOK_EVERY_MS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """How a run went.
 
     Args:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkFaults:
+class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Probabilities per message, and delays.
 
     Args:
@@ -47,8 +48,7 @@ Number: TypeAlias = int | float | tuple[int, int]
 """A number of a scenario; or a range, least and most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Behaviour:
+class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     """How an application acts. Times in ms of virtual time.
 
     Args:
@@ -86,8 +86,7 @@ _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, 
 _CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.01)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """What is played. Times in ms of virtual time; rates are expected events per virtual second.
 
     Args:
@@ -134,7 +133,7 @@ class Scenario:
     name: str = "churn"
     members: int = 3
     members_max: int = 6
-    topics: Mapping[str, int] = field(default_factory=lambda: {"orders": 6, "audit": 3})
+    topics: Mapping[str, int] = msgspec.field(default_factory=lambda: {"orders": 6, "audit": 3})
     duration_ms: int = 60_000
     heal_ms: int = 0
     faults: NetworkFaults = _ROUGH
@@ -326,12 +325,12 @@ def numbers(scenario: Scenario) -> list[tuple[str, Number]]:
 
 
 def _numbers(owner: Any, prefix: str) -> Iterable[tuple[str, Number]]:
-    for item in fields(owner):
-        value = getattr(owner, item.name)
-        if is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{item.name}.")
+    for name in owner.__struct_fields__:
+        value = getattr(owner, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _numbers(value, f"{prefix}{name}.")
         elif isinstance(value, int | float | tuple):
-            yield f"{prefix}{item.name}", value
+            yield f"{prefix}{name}", value
 
 
 def _written(value: Number) -> str:
@@ -339,8 +338,8 @@ def _written(value: Number) -> str:
 
 
 def _change(owner: Any, path: list[str], text: str, assignment: str) -> Any:
-    before = getattr(owner, path[0], None) if path[0] in {item.name for item in fields(owner)} else None
-    if len(path) > 1 and is_dataclass(before):
+    before = getattr(owner, path[0], None) if path[0] in owner.__struct_fields__ else None
+    if len(path) > 1 and isinstance(before, msgspec.Struct):
         return replace(owner, **{path[0]: _change(before, path[1:], text, assignment)})
     read = _READERS.get(path[0]) or _READERS.get(type(before)) if len(path) == 1 else None
     if read is None:

@@ -6,8 +6,9 @@ It must go on to fail the same way. Does not own: how a smaller scenario is name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.simulation.actions import plan_of
 from kip848_client.simulation.observer import Watch

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kip848_client.simulation.scenario import BRIEF, MIXED, SCENARIOS, Behaviour, NetworkFaults, Scenario, change
 

@@ -21,9 +21,10 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -83,8 +84,7 @@ class _Flight(NamedTuple):
     response: Response | None
 
 
-@dataclass(frozen=True, slots=True)
-class Exploration:
+class Exploration(msgspec.Struct, frozen=True):
     """What was walked.
 
     Args:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from kip848_client.cli import main
 from kip848_client.cli.simulate import add_arguments
@@ -39,7 +40,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         values: dict[str, object] = {}
         for item in fields(owner):
             before = getattr(owner, item.name)
-            if is_dataclass(before):
+            if isinstance(before, msgspec.Struct):
                 values[item.name] = changed(before)
             elif not draw(st.booleans()):
                 continue

@@ -6,10 +6,10 @@ A table of faults that never met a state proves nothing about that state.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.faults import ALWAYS, Rule, error

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.simulation import CHURN, Report

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -63,7 +61,7 @@ def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_c
 
 def test_a_group_is_not_at_rest_while_an_assignor_that_hangs_keeps_a_wish_for_another_target() -> None:
     """The wish moves the group epoch when the call returns, and L6 would take that for a rebalance without a cause."""
-    stage = Stage(dataclasses.replace(QUIET, assignors=1.0), seed=1, keep_history=False)
+    stage = Stage(replace(QUIET, assignors=1.0), seed=1, keep_history=False)
     play = _Play(stage)
     play.safety()
     play._heal()

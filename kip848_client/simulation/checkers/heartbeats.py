@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kip848_client.errors import ErrorCode
 from kip848_client.member.events import StateChanged
@@ -69,8 +70,7 @@ def most_backoff_ms(consumer: Process, failures: int) -> int:
     return int(_MOST_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms)) + 1
 
 
-@dataclass(slots=True)
-class _Told:
+class _Told(msgspec.Struct):
     """What the coordinator was told last, on which connection."""
 
     link: object
@@ -79,8 +79,7 @@ class _Told:
     assignors: tuple[Assignor, ...] | None
 
 
-@dataclass(slots=True)
-class _Life:
+class _Life(msgspec.Struct):
     """What is known about the heartbeats of one member."""
 
     told: _Told | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import BrokerError, ConnectionLostError, FencedError, Kip848Error, RequestTimeoutError
@@ -31,13 +32,12 @@ from kip848_client.wire.schema import Request, Response
 _Asked: TypeAlias = frozenset[tuple[str, UUID, int]]
 
 
-@dataclass(slots=True)
-class _Pace:
+class _Pace(msgspec.Struct):
     """When one member may look for its coordinator, and ask for offsets, again. Times of its own clock."""
 
     lookup_ms: int = 0
-    fetches: dict[_Asked, int] = field(default_factory=dict)
-    under_way: dict[_Asked, OffsetFetchRequest] = field(default_factory=dict)
+    fetches: dict[_Asked, int] = msgspec.field(default_factory=dict)
+    under_way: dict[_Asked, OffsetFetchRequest] = msgspec.field(default_factory=dict)
     """The request for each set of partitions that was sent last, and not before partitions came or went."""
 
     def forget(self) -> None:

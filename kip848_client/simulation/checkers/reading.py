@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import AssignPartitions, StateChanged
@@ -180,8 +181,7 @@ class ExclusiveReading(Observer):
         return frozenset(known)
 
 
-@dataclass(slots=True)
-class _GivingUp:
+class _GivingUp(msgspec.Struct):
     """A partition that its member knows to be another's."""
 
     since_ms: int

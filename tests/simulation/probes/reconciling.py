@@ -7,9 +7,11 @@ it; take what nobody else has; and give up at once what is no longer subscribed 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import (
@@ -37,15 +39,14 @@ _Given: TypeAlias = Mapping[IdPartition, int]
 """Partition -> the epoch of the target with which it was given."""
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True):
     """What a member has, flat."""
 
     epoch: int = 0
     previous_epoch: int = -1
     state: MemberState = MemberState.STABLE
-    has: _Given = field(default_factory=dict)
-    gives_up: _Given = field(default_factory=dict)
+    has: _Given = msgspec.field(default_factory=dict)
+    gives_up: _Given = msgspec.field(default_factory=dict)
     metadata: AssignmentMetadata = NO_METADATA
 
 
