@@ -102,6 +102,13 @@ class Mirror:
                 changes.append(Change(member_id, before, after))
         return changes
 
+    def without_what_is_gone(self, seen: Seen) -> Partitions:
+        """The target of a member, without topics that do not exist any more or that it does not subscribe to."""
+        group = self.group
+        assert group is not None
+        topic_ids = set(self._cluster.topics.image.ids_of(group.topics_of(seen.member.metadata)))
+        return frozenset(partition for partition in seen.target if partition[0] in topic_ids)
+
     def names(self, partitions: Partitions) -> frozenset[TopicPartition]:
         """*partitions* by name, as far as their topics exist."""
         by_id = self._cluster.topics.image.by_id

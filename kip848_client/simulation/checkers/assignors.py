@@ -51,7 +51,7 @@ class _Prepared(NamedTuple):
 class InstalledTargets(Observer):
     """S10: a result is installed only by the member that prepared last, for the epoch of that snapshot, and as it is.
 
-    An error keeps the target.
+    An error keeps the target, but for topics that were deleted or that a member dropped.
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -76,7 +76,10 @@ class InstalledTargets(Observer):
                     fail("S10", f"{request.member_id} is not in what it was shown")
             case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
                 self._installed = request
-                self._before = {member_id: seen.target for member_id, seen in self._mirror.members.items()}
+                self._before = {
+                    member_id: self._mirror.without_what_is_gone(seen)
+                    for member_id, seen in self._mirror.members.items()
+                }
                 self._check_taken(request)
             case _:
                 pass
