@@ -33,6 +33,7 @@
         │   ├── UnknownMemberIdError
         │   └── StaleMemberEpochError
         ├── TopicAuthorizationError     .topics
+        ├── RefusedRecordsError     the embedded broker refuses single records of a batch: .records
         └── FatalGroupError         the member stopped; only close() is useful now
             ├── GroupAuthorizationError
             ├── GroupMaxSizeReachedError
@@ -54,7 +55,7 @@ file alone loads nothing of librdkafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
@@ -103,6 +104,7 @@ __all__ = [
     "MessageValueError",
     "NoOffsetForPartitionError",
     "ProtocolError",
+    "RefusedRecordsError",
     "RequestTimeoutError",
     "RetriableCommitFailedError",
     "StaleMemberEpochError",
@@ -358,6 +360,18 @@ class UnknownMemberIdError(FencedError):
 
 class StaleMemberEpochError(FencedError):
     """STALE_MEMBER_EPOCH(113)."""
+
+
+class RefusedRecordsError(BrokerError):
+    """Single records of a produced batch break a rule of their topic; nothing of the batch was appended.
+
+    Args:
+        records: what is wrong, by index in the batch; empty if it is not known of which records.
+    """
+
+    def __init__(self, message: str, *, code: int, records: Mapping[int, str]) -> None:
+        super().__init__(message, code=code)
+        self.records: Final = dict(records)
 
 
 class TopicAuthorizationError(BrokerError):

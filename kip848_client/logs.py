@@ -69,6 +69,8 @@ class LogEvent(enum.StrEnum):
     """api, version, client_id: a handler raised; the client was told UNKNOWN_SERVER_ERROR. The traceback follows."""
     CONNECTION_REFUSED = "broker.connection_refused"
     """peer, reason: a connection was closed for what it sent, or because there are too many."""
+    CONNECTIONS_REFUSED = "broker.connections_refused"
+    """count, last_reason: so many more connections were refused in ten seconds than were told one by one."""
     RECORD_SKIPPED = "broker.record_skipped"
     """record_type: a record of the coordinator's log has a type that this version does not know."""
     GROUP_CONFIG_IGNORED = "broker.group_config_ignored"

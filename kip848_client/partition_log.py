@@ -23,7 +23,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
-from kip848_client.producer_batches import MESSAGE_BYTES_MAX_DEFAULT, ProducerSequences, check_batch
+from kip848_client.producer_batches import (
+    MESSAGE_BYTES_MAX_DEFAULT,
+    NO_RULES,
+    RECORDS_OPENED_MAX,
+    ProducerSequences,
+    RecordRules,
+    check_batch,
+    check_records,
+)
 from kip848_client.wire.record_batch import BatchHeader, parse_batch_header, record_positions
 
 __all__ = [
@@ -33,9 +41,6 @@ __all__ = [
     "EpochEndOffset",
     "MESSAGE_BYTES_MAX_DEFAULT",
 ]
-
-_RECORDS_OPENED_MAX: Final = 50_000
-"""A batch of more records is not searched one by one: that would hold up everything else for a tenth of a second."""
 
 _UNPACKED_MAX: Final = 8 * 1024 * 1024
 """A batch that unpacks to more is not searched either: unpacking takes some 6 ms for a megabyte."""
@@ -142,28 +147,35 @@ class PartitionLog:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> PreparedAppend:
+    def append(
+        self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT, rules: RecordRules = NO_RULES
+    ) -> PreparedAppend:
         """Check and store one batch: `prepare` and `commit` in one.
 
         Raises:
             BrokerError: as `prepare`; the log is unchanged.
         """
-        prepared = self.prepare(records, max_bytes=max_bytes)
+        prepared = self.prepare(records, max_bytes=max_bytes, rules=rules)
         self.commit(prepared)
         return prepared
 
-    def prepare(self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> PreparedAppend:
+    def prepare(
+        self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT, rules: RecordRules = NO_RULES
+    ) -> PreparedAppend:
         """Check one batch and give it its offset, without changing the log. The folder is written in between.
 
         Args:
             records: exactly one record batch of format 2, with base offset 0.
             max_bytes: the longest batch allowed.
+            rules: what the topic demands of single records.
 
         Raises:
-            BrokerError: INVALID_RECORD, CORRUPT_MESSAGE or MESSAGE_TOO_LARGE for the batch itself;
+            BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE or
+                INVALID_TIMESTAMP for the batch itself;
                 INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence.
         """
         header = check_batch(records, max_bytes=max_bytes)
+        check_records(records, header, rules)
         retry_of = self._producers.base_offset_of_retry(header)
         if retry_of is not None:
             return PreparedAppend(
@@ -379,7 +391,7 @@ class PartitionLog:
         if header.max_timestamp < timestamp:
             return None
         try:
-            few = header.record_count <= _RECORDS_OPENED_MAX
+            few = header.record_count <= RECORDS_OPENED_MAX
             positions = record_positions(batch, unpacked_max=_UNPACKED_MAX) if few else None
         except ProtocolError:
             positions = None  # a compression that is not opened here, too much of it, or records that are damaged

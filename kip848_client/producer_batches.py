@@ -12,10 +12,27 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
-from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
-from kip848_client.wire.record_batch import HEADER_SIZE, BatchHeader, parse_batch_header
+import msgspec
 
-__all__ = ["ProducerSequences", "check_batch", "MESSAGE_BYTES_MAX_DEFAULT", "PRODUCERS_KEPT"]
+from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError
+from kip848_client.wire.record_batch import (
+    COMPRESSION_GZIP,
+    HEADER_SIZE,
+    BatchHeader,
+    parse_batch_header,
+    record_positions,
+)
+
+__all__ = [
+    "ProducerSequences",
+    "RecordRules",
+    "check_batch",
+    "check_records",
+    "NO_RULES",
+    "MESSAGE_BYTES_MAX_DEFAULT",
+    "PRODUCERS_KEPT",
+    "RECORDS_OPENED_MAX",
+]
 
 MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's ``max.message.bytes``: 1 MiB and the 12 bytes that stand before a batch's length is counted."""
@@ -23,6 +40,14 @@ MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
 PRODUCERS_KEPT: Final = 10_000
 """Producers remembered per log; beyond that the one that was silent longest is forgotten (Kafka: after a day)."""
 
+RECORDS_OPENED_MAX: Final = 50_000
+"""A batch of more records is not looked at one by one: that would hold up everything else for a tenth of a second."""
+
+_CODEC_MAX: Final = 4
+"""zstd, the last codec that there is."""
+
+_NO_TIMESTAMP: Final = -1
+_BAD_TIMES: Final = "One or more records have been rejected due to invalid timestamp"
 _LENGTH_PREFIX: Final = 12
 _SEQUENCES: Final = 2**31
 """Sequence numbers wrap from 2^31 - 1 to 0."""
@@ -31,12 +56,25 @@ _BATCHES_KEPT: Final = 5
 """Kafka's: a producer has at most five requests in flight, so an older batch cannot be a retry."""
 
 
+class RecordRules(msgspec.Struct, frozen=True):
+    """What a topic demands of single records. Timestamps are milliseconds since 1970; None stands for no bound."""
+
+    keys_required: bool = False
+    timestamp_min: int | None = None
+    timestamp_max: int | None = None
+
+
+NO_RULES: Final = RecordRules()
+"""Demands nothing."""
+
+
 def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> BatchHeader:
     """Check what a producer sent, as far as it can be seen without decompressing or checksumming.
 
     Raises:
         BrokerError: INVALID_RECORD: not exactly one batch of format 2 as a producer makes it; CORRUPT_MESSAGE: the
-            bytes are not a batch at all; MESSAGE_TOO_LARGE: longer than *max_bytes*; INVALID_TIMESTAMP.
+            bytes are not a batch at all; MESSAGE_TOO_LARGE: longer than *max_bytes*; INVALID_TIMESTAMP;
+            UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
     """
     if len(records) < _LENGTH_PREFIX + 5:
         raise _invalid(f"a produce request needs one record batch per partition, got {len(records)} bytes")
@@ -60,6 +98,11 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
         header = parse_batch_header(records)
     except ProtocolError as error:
         raise _invalid(str(error)) from error
+    if header.compression > _CODEC_MAX:
+        raise BrokerError(
+            f"record batch names compression codec {header.compression}; 0 to {_CODEC_MAX} exist",
+            code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
     if header.base_offset != 0:
         raise _invalid(f"base offset of a produced batch must be 0, got {header.base_offset}")
     if header.is_control:
@@ -75,6 +118,58 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
             f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}"
         )
     return header
+
+
+def check_records(records: bytes, header: BatchHeader, rules: RecordRules) -> None:
+    """Check the single records of a batch that `check_batch` has let through, by the rules of its topic.
+
+    Records that are compressed with anything but gzip, or more than `RECORDS_OPENED_MAX`, are not opened: of these only
+    the latest timestamp is checked, which stands in the header.
+
+    Raises:
+        RefusedRecordsError: INVALID_RECORD: records have no key; INVALID_TIMESTAMP: some are too old or too far ahead.
+        BrokerError: INVALID_RECORD: the records cannot be read.
+    """
+    too_late = rules.timestamp_max is not None and header.max_timestamp > rules.timestamp_max
+    if not (too_late or rules.keys_required or rules.timestamp_min is not None):
+        return
+    if header.compression > COMPRESSION_GZIP or header.record_count > RECORDS_OPENED_MAX:
+        if too_late:
+            raise RefusedRecordsError(
+                f"{_BAD_TIMES}: the latest is {header.max_timestamp}, at most {rules.timestamp_max} is allowed "
+                "(message.timestamp.after.max.ms)",
+                code=ErrorCode.INVALID_TIMESTAMP,
+                records={},
+            )
+        return
+    try:
+        positions = record_positions(records)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from error
+    keyless = {
+        index: "a compacted topic needs keys"
+        for index, record in enumerate(positions)
+        if rules.keys_required and not record.has_key
+    }
+    if keyless:
+        raise RefusedRecordsError(
+            "One or more records have been rejected: they have no key, and the topic is compacted",
+            code=ErrorCode.INVALID_RECORD,
+            records=keyless,
+        )
+    low = _NO_TIMESTAMP if rules.timestamp_min is None else rules.timestamp_min
+    high = header.max_timestamp if rules.timestamp_max is None else rules.timestamp_max
+    untimely = {
+        index: f"timestamp {record.timestamp} is outside {low} to {high}"
+        for index, record in enumerate(positions)
+        if record.timestamp != _NO_TIMESTAMP and not low <= record.timestamp <= high
+    }
+    if untimely:
+        raise RefusedRecordsError(
+            f"{_BAD_TIMES} (message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
+            code=ErrorCode.INVALID_TIMESTAMP,
+            records=untimely,
+        )
 
 
 class ProducerSequences:

@@ -368,7 +368,7 @@ def test_a_batch_that_cannot_be_opened_is_named_by_its_first_readable_offset(cod
 
 def test_a_batch_of_very_many_records_is_not_searched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: one search by time holds up every heartbeat of the broker for seconds."""
-    monkeypatch.setattr(partition_log, "_RECORDS_OPENED_MAX", 2)
+    monkeypatch.setattr(partition_log, "RECORDS_OPENED_MAX", 2)
     log = a_log([10, 20], [30, 40, 50])
 
     assert log.offset_for_timestamp(15) == TimestampAndOffset(20, 1, 0)

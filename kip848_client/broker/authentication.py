@@ -131,6 +131,8 @@ class Authentication:
         if session.unframed and session.stage is _Stage.PROVING:
             self._prove_unframed(session, data)
             return
+        if session.stage is _Stage.REFUSED:
+            return  # until the refusal is sent: a peer that talks on must not be cut off, and so hear it, any sooner
         api_key = _API_KEY.unpack_from(data)[0] if len(data) >= _API_KEY.size else -1
         if session.stage is not _Stage.KNOWN:
             if api_key not in _TAKEN[session.stage]:
@@ -195,7 +197,12 @@ class Authentication:
         try:
             answer = self._prove(session, token)
         except SaslRefusal as refusal:
-            raise ProtocolError(str(refusal)) from refusal  # the old way has no place for a reason
+            # The old way has no place for a reason: the connection is closed, after the same while as with one.
+            reason = str(refusal)
+            self._call_later(
+                self._config.failed_authentication_delay_ms, lambda: _close_refused(session.connection, reason)
+            )
+            return
         session.connection.send_bare(frame(answer))
 
     def _prove(self, session: _Session, message: bytes) -> bytes:
@@ -253,6 +260,11 @@ def illegal_state() -> SaslAuthenticateResponse:
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",
     )
+
+
+def _close_refused(connection: Connection, reason: str) -> None:
+    if not connection.closed:
+        connection.refuse(reason)
 
 
 def _reply(context: RequestContext, response: SaslAuthenticateResponse) -> None:

@@ -39,6 +39,7 @@ class RequestContext:
         done: `reply` was called.
         cut_to: if not None, only so many bytes of the answer are sent, and then the connection is closed.
         log_entry: where the request log keeps this request.
+        outlives_eof: the handler waits for a bounded time, so a peer that sends no more gets the answer all the same.
         relayed: the answer of another broker and its very bytes, if this request was passed on.
     """
 
@@ -56,6 +57,7 @@ class RequestContext:
         "done",
         "log_entry",
         "now_ms",
+        "outlives_eof",
         "relayed",
         "response",
     )
@@ -86,6 +88,7 @@ class RequestContext:
         self.response: Response | None = None
         self.cut_to: int | None = None
         self.log_entry: LogEntry | None = None
+        self.outlives_eof = False
         self.relayed: tuple[Response, bytes] | None = None
 
     def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:

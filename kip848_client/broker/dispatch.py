@@ -45,6 +45,7 @@ class Dispatcher:
         self._apis: Final[ApiTable] = broker.apis
         self._faults: Final = faults
         self._requests: Final = requests
+        self._elements_max: Final = broker.config.request_elements_max
 
     def open_request(self, data: bytes, connection: Connection) -> None:
         """Decode one frame, give it to its handler and put its context into the connection's queue.
@@ -67,7 +68,7 @@ class Dispatcher:
                 f"versions {api.version_min} to {api.version_max} are"
             )
         try:
-            header, request = decode_request(data)
+            header, request = decode_request(data, elements_max=self._elements_max)
         except (ProtocolError, UnsupportedVersionError) as error:
             raise ProtocolError(f"{api_name(api_key)} version {api_version} cannot be read: {error}") from error
         context = RequestContext(

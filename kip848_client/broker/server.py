@@ -10,14 +10,15 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte is given up;
 * after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
   read from it;
-* more than ``max.connections`` connections are closed at once; idle ones after ``connections.max.idle.ms``.
+* more than ``max.connections`` connections, or than the process may have files, are closed at once; idle ones after
+  ``connections.max.idle.ms``;
+* after `_TURN_S` of one peer's requests the others have their turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import socket
 import ssl
@@ -29,11 +30,10 @@ from typing import Final, cast
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.refusals import Refusals, connections_that_files_allow
 from kip848_client.errors import ProtocolError
-from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
 __all__ = ["Connection", "Server"]
-
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
@@ -45,6 +45,8 @@ _WRITE_BYTES: Final = 65_536
 _RECEIVE_BYTES: Final = 262_144
 _SWEEP_MS_MIN: Final = 10
 _SWEEP_MS_MAX: Final = 1000
+_TURN_S: Final = 0.01
+"""How long one connection's requests are handled before the others have their turn, in seconds."""
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time to linger: closing sends RST."""
 
@@ -55,7 +57,7 @@ class Server:
     Args:
         open_request: makes the context of a frame and starts its handler; raises ProtocolError for what is no request.
         encode: bytes of an answered context, frame length included; empty for an answer that is not sent.
-        on_refused: told why a connection was closed for what it did.
+        on_refused: told why a connection was closed for what it did; of many in a short time it hears the number only.
         on_gone: told about each connection that has ended, for whatever reason.
         ssl_context: given, connections are TLS.
         authenticated: False if a connection has to be trusted (`Connection.trust`) before it may send large frames or
@@ -74,13 +76,15 @@ class Server:
         authenticated: bool = True,
     ) -> None:
         self.authenticated: Final = authenticated
+        self.encrypted: Final = ssl_context is not None
         self._ssl_context: Final = ssl_context
         self.config: Final = config
         self.open_request: Final = open_request
         self.encode: Final = encode
-        self._on_refused: Final = on_refused
+        self._refusals: Final = Refusals(on_refused)
         self._on_gone: Final = on_gone
         self._connections: Final[set[Connection]] = set()
+        self._files_max: Final = connections_that_files_allow()
         self.receive_buffer: Final = memoryview(bytearray(_RECEIVE_BYTES))
         """Where every connection receives, one after the other: what has come is taken out before the next one reads.
         Without it asyncio makes a buffer of this size for each heartbeat, which costs as much as to answer it."""
@@ -117,6 +121,7 @@ class Server:
             self._listener.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+        self._refusals.close()
         for connection in tuple(self._connections):
             connection.close(abort=abort)
         # Closed transports report connection_lost in the next turns of the loop; peers that do not read are cut off.
@@ -140,14 +145,7 @@ class Server:
 
     def refuse(self, connection: Connection, reason: str) -> None:
         """Close *connection* for what it did, and say so."""
-        log_event(
-            logging.WARNING,
-            LogEvent.CONNECTION_REFUSED,
-            logger=BROKER_LOGGER,
-            peer=connection.client_host,
-            reason=reason,
-        )
-        self._on_refused(reason)
+        self._refusals.tell(reason, peer=connection.client_host)
         connection.close(abort=True)
 
     def add(self, connection: Connection) -> int:
@@ -158,9 +156,16 @@ class Server:
             self._arm_sweep()
         return self._next_id
 
-    def is_full(self) -> bool:
-        """Whether one more connection is too many."""
-        return len(self._connections) >= self.config.connections_max
+    def why_full(self) -> str | None:
+        """Why one more connection is too many; None if it is not."""
+        count = len(self._connections)
+        if count >= self.config.connections_max:
+            return (
+                f"more than max.connections={self.config.connections_max} connections; raise it in the broker's config"
+            )
+        if count >= self._files_max:
+            return f"more than {self._files_max} connections, for which the process has not enough files; see ulimit -n"
+        return None
 
     def remove(self, connection: Connection) -> None:
         """Count *connection* out."""
@@ -199,6 +204,8 @@ class Connection(asyncio.BufferedProtocol):
         "_encoded_bytes",
         "_frame_begun_s",
         "_frame_bytes_max",
+        "_frame_waits",
+        "_half_closed",
         "_last_active_s",
         "_loop",
         "_open",
@@ -227,6 +234,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._closed = False
         self._resetting = False
+        self._half_closed = False
+        self._frame_waits = False  # a complete frame is in the buffer
         self._frame_begun_s: float | None = None
         self._last_active_s = self._loop.time()
         config = server.config
@@ -245,8 +254,9 @@ class Connection(asyncio.BufferedProtocol):
         self._socket = transport.get_extra_info("socket")  # a TLS transport forgets it when it is lost
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
-        if self._server.is_full():
-            self._server.refuse(self, f"more than {self._server.config.connections_max} connections")
+        full = self._server.why_full()
+        if full is not None:
+            self._server.refuse(self, full)
             return
         self.connection_id = self._server.add(self)
 
@@ -280,8 +290,12 @@ class Connection(asyncio.BufferedProtocol):
             self._cut_frames(data)  # usually whole frames, which then are copied once and not three times
 
     def eof_received(self) -> bool:
-        """The peer will send no more: close. What it asked last is not answered, as in Kafka."""
-        return False
+        """The peer will send no more: close, after the long polls are answered. With TLS asyncio closes at once."""
+        is_polling = all(context.done or context.outlives_eof for context in self._open)
+        if self._server.encrypted or not is_polling or not (self._open or self._frame_waits):
+            return False
+        self._half_closed = True
+        return True
 
     def pause_writing(self) -> None:
         """The peer does not read its answers fast enough: take no more requests from it."""
@@ -310,10 +324,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._cutting or not self._open or not self._open[0].done:
             return
         try:
-            self._send_answers()
+            self._encode_answers()
+            self._write_encoded()
         except ProtocolError as error:
             self.refuse(str(error))
             return
+        self._close_if_served()
         if not self._reading:
             # Frames may wait. They are handled in a turn of their own: whoever answered is in the middle of something.
             self._loop.call_soon(self._cut_waiting_frames)
@@ -349,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
             return f"a frame was not complete after {config.incomplete_frame_ms_max} ms"
         if now_s >= self._trusted_by_s:
             return f"not authenticated after {config.authentication_ms_max} ms"
-        idle = not self._open or self._writing_paused
+        idle = not self._open or self._writing_paused or self._half_closed
         if idle and (now_s - self._last_active_s) * 1000 >= config.connection_idle_ms_max:
             return f"idle for {config.connection_idle_ms_max} ms"
         return None
@@ -385,13 +401,15 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._cutting = False
         self._pause_or_resume_reading()
+        self._close_if_served()
 
     def _cut_frames_until_limit(self, received: memoryview | bytearray) -> None:
         server, config = self._server, self._server.config
         limit, frame_bytes_max = config.unanswered_requests_max, self._frame_bytes_max
         request_bytes_max = config.request_bytes_max
         start, end = 0, len(received)
-        complete_frame_waits = False
+        turn_ends_s = 0.0
+        self._frame_waits = False
         while not self._closed and end - start >= _LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(received, start)
             if not 0 <= length <= frame_bytes_max:
@@ -406,7 +424,14 @@ class Connection(asyncio.BufferedProtocol):
             if end - start - _LENGTH_BYTES < length:
                 break
             if self._writing_paused or len(self._open) >= limit:
-                complete_frame_waits = True
+                self._frame_waits = True
+                break
+            now_s = self._loop.time()
+            if not turn_ends_s:
+                turn_ends_s = now_s + _TURN_S
+            elif now_s >= turn_ends_s:
+                self._frame_waits = True
+                self._loop.call_soon(self._cut_waiting_frames)
                 break
             start += _LENGTH_BYTES
             frame = bytes(received[start : start + length])
@@ -425,14 +450,10 @@ class Connection(asyncio.BufferedProtocol):
                 del buffer[:start]
         elif start < end:
             buffer += received[start:]
-        if not buffer or complete_frame_waits:
+        if not buffer or self._frame_waits:
             self._frame_begun_s = None
         elif self._frame_begun_s is None:
             self._frame_begun_s = self._loop.time()
-
-    def _send_answers(self) -> None:
-        self._encode_answers()
-        self._write_encoded()
 
     def _write_encoded(self) -> None:
         if not self._encoded:
@@ -460,10 +481,16 @@ class Connection(asyncio.BufferedProtocol):
     def _pause_or_resume_reading(self) -> None:
         if self._closed or self._transport is None:
             return
-        full = self._writing_paused or len(self._open) >= self._server.config.unanswered_requests_max
+        limit = self._server.config.unanswered_requests_max
+        full = self._writing_paused or self._frame_waits or len(self._open) >= limit
         if full and self._reading:
             self._reading = False
             self._transport.pause_reading()
         elif not full and not self._reading:
             self._reading = True
             self._transport.resume_reading()
+
+    def _close_if_served(self) -> None:
+        """Close a connection whose peer will send no more and has all its answers."""
+        if self._half_closed and not (self._open or self._frame_waits or self._closed):
+            self.close(abort=False)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.producer_batches import RecordRules
 
 __all__ = [
     "TOPIC_CONFIG_DEFAULTS",
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "PARTITION_RACKS",
     "check_topic_configs",
+    "record_rules",
     "effective_topic_configs",
     "partition_racks",
     "racks_to_text",
@@ -28,6 +30,9 @@ __all__ = [
 
 FLUSH_MESSAGES: Final = "flush.messages"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+CLEANUP_POLICY: Final = "cleanup.policy"
+TIMESTAMP_BEFORE_MAX_MS: Final = "message.timestamp.before.max.ms"
+TIMESTAMP_AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
 PARTITION_RACKS: Final = "kip848.partition.racks"
 """Ours, not Kafka's: where the replicas of each partition are said to be, see `partition_racks`."""
 
@@ -87,7 +92,7 @@ def _racks(text: str) -> str | None:
 _BOOLEAN: Final = _one_of("true", "false")
 
 _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
-    "cleanup.policy": ("delete", _policies),
+    CLEANUP_POLICY: ("delete", _policies),
     "compression.gzip.level": ("-1", _integer(-1, 9)),
     "compression.lz4.level": ("9", _integer(1, 17)),
     "compression.type": ("producer", _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
@@ -103,8 +108,8 @@ _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
     "local.retention.ms": ("-2", _integer(-2)),
     "max.compaction.lag.ms": (str(_INT64_MAX), _integer(1)),
     MAX_MESSAGE_BYTES: ("1048588", _integer(0, _INT32_MAX)),
-    "message.timestamp.after.max.ms": ("3600000", _integer(0)),
-    "message.timestamp.before.max.ms": (str(_INT64_MAX), _integer(0)),
+    TIMESTAMP_AFTER_MAX_MS: ("3600000", _integer(0)),
+    TIMESTAMP_BEFORE_MAX_MS: (str(_INT64_MAX), _integer(0)),
     "message.timestamp.type": ("CreateTime", _create_time),
     "min.cleanable.dirty.ratio": ("0.5", _ratio),
     "min.compaction.lag.ms": ("0", _integer(0)),
@@ -155,6 +160,22 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> None:
 def effective_topic_configs(configs: Mapping[str, str], *, message_bytes_max: int) -> dict[str, str]:
     """Every configuration of a topic as text: its own, else the broker's, else Kafka's default."""
     return {**TOPIC_CONFIG_DEFAULTS, MAX_MESSAGE_BYTES: str(message_bytes_max), **configs}
+
+
+def record_rules(configs: Mapping[str, str], *, earliest_now_ms: int, latest_now_ms: int) -> RecordRules:
+    """What a topic with these configurations of its own demands of single records.
+
+    Args:
+        earliest_now_ms: wall-clock time; what is too old is counted from here.
+        latest_now_ms: what is too far ahead is counted from here.
+    """
+    before_ms = int(configs.get(TIMESTAMP_BEFORE_MAX_MS, _INT64_MAX))
+    after_ms = int(configs.get(TIMESTAMP_AFTER_MAX_MS, TOPIC_CONFIG_DEFAULTS[TIMESTAMP_AFTER_MAX_MS]))
+    return RecordRules(
+        keys_required="compact" in configs.get(CLEANUP_POLICY, ""),
+        timestamp_min=earliest_now_ms - before_ms if before_ms < earliest_now_ms else None,
+        timestamp_max=latest_now_ms + after_ms,
+    )
 
 
 def partition_racks(configs: Mapping[str, str], partition_count: int) -> tuple[frozenset[str], ...]:

@@ -18,6 +18,7 @@ from kip848_client.broker.topic_name_rules import check_topic_name
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.partition_log import MESSAGE_BYTES_MAX_DEFAULT, PartitionLog, PreparedAppend
+from kip848_client.producer_batches import NO_RULES, RecordRules
 
 if TYPE_CHECKING:
     from kip848_client.broker.log import DataDir
@@ -309,8 +310,11 @@ class TopicRegistry:
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    def append(self, topic: Topic, partition: int, records: bytes) -> PreparedAppend:
+    def append(self, topic: Topic, partition: int, records: bytes, *, rules: RecordRules = NO_RULES) -> PreparedAppend:
         """Store one batch: the folder first, then memory, then whoever waits.
+
+        Args:
+            rules: what the topic demands of single records.
 
         Raises:
             BrokerError: as `PartitionLog.prepare`; `STORAGE_FAILED` if the folder could not be written.
@@ -318,7 +322,8 @@ class TopicRegistry:
         assert not topic.deleted, topic.name
         log = topic.partitions[partition]
         limit = topic.configs.get(MAX_MESSAGE_BYTES)
-        prepared = log.prepare(records, max_bytes=self.message_bytes_max if limit is None else int(limit))
+        max_bytes = self.message_bytes_max if limit is None else int(limit)
+        prepared = log.prepare(records, max_bytes=max_bytes, rules=rules)
         if prepared.duplicate:
             return prepared
         if self._data_dir is not None:

@@ -54,6 +54,7 @@ def handle_offset_delete(
     answered = tuple(
         _delete_offsets(state, batch, topic, is_subscribed=_is_subscribed(state, group_id, topic.name))
         for topic in message.topics
+        if topic.partitions
     )
     return batch.result(Reply(request.request_id, OffsetDeleteResponse(topics=answered)))
 

@@ -33,7 +33,8 @@ def handle_offset_commit(
 ) -> CoordinatorResult:
     """Answer one OffsetCommit. The member's rights are checked once for all partitions: all are stored, or none.
 
-    A topic or partition that does not exist and metadata that is too long concern only their partitions.
+    A topic or partition that does not exist and metadata that is too long concern only their partitions. A topic
+    without partitions is left out of the answer.
 
     Source:
         Kafka's ``OffsetMetadataManager.commitOffset``; KIP-848; KIP-1251 (a lagging epoch is enough for partitions
@@ -62,6 +63,7 @@ def handle_offset_commit(
             ),
         )
         for topic, found in topics
+        if topic.partitions
     )
     _note(state, batch, message, refused=refused)
     return batch.result(Reply(request.request_id, OffsetCommitResponse(topics=answered)))

@@ -17,9 +17,9 @@ import msgspec
 
 from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler import ELEMENTS_UNBOUNDED, decode_body, encode_body
 from kip848_client.wire.messages import message_pair
-from kip848_client.wire.primitives import skip_tags
+from kip848_client.wire.primitives import decode_uvarint, skip_tags, too_many_elements
 from kip848_client.wire.schema import Request, Response
 
 __all__ = [
@@ -106,12 +106,17 @@ def peek_request_header(data: bytes | memoryview) -> RequestHeader:
     return header
 
 
-def decode_request(data: bytes | memoryview) -> tuple[RequestHeader, Request[Any]]:
+def decode_request(
+    data: bytes | memoryview, *, elements_max: int = ELEMENTS_UNBOUNDED
+) -> tuple[RequestHeader, Request[Any]]:
     """Read a whole request.
+
+    Args:
+        elements_max: how many elements and tagged fields all its arrays and structs together may have.
 
     Raises:
         UnsupportedVersionError: a key or version that we do not speak (`peek_request_header` still reads the header).
-        ProtocolError: the bytes are not what their header says.
+        ProtocolError: the bytes are not what their header says, or hold more than *elements_max*.
     """
     data = bytes(data)
     header, position = _read_request_header(data)
@@ -119,10 +124,10 @@ def decode_request(data: bytes | memoryview) -> tuple[RequestHeader, Request[Any
     spec = cls.WIRE
     version = header.api_version
     if spec.flexible.first <= version <= spec.flexible.last and spec.versions.first <= version <= spec.versions.last:
-        position = _skip_header_tags(data, position)
+        position = _skip_header_tags(data, position, elements_max)
     # Apache Kafka does not look behind the last field, and librdkafka's request for all topics (Metadata 9 and later
     # with a null list) has three bytes there.
-    return header, decode_body(cls, version, data, position, allow_trailing=True)
+    return header, decode_body(cls, version, data, position, allow_trailing=True, elements_max=elements_max)
 
 
 def encode_response(message: Response, *, api_version: int, correlation_id: int) -> bytes:
@@ -185,7 +190,7 @@ def decode_response(
     position = 4
     spec = cls.WIRE
     if spec.flexible.first <= api_version <= spec.flexible.last:
-        position = _skip_header_tags(data, position)
+        position = _skip_header_tags(data, position, ELEMENTS_UNBOUNDED)
     return correlation_id, decode_body(cls, api_version, data, position, allow_trailing=allow_trailing)
 
 
@@ -228,9 +233,11 @@ def _read_request_header(data: bytes) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, api_version, correlation_id, client_id), stop
 
 
-def _skip_header_tags(data: bytes, position: int) -> int:
+def _skip_header_tags(data: bytes, position: int, count_max: int) -> int:
     try:
-        count = data[position]
-        return position + 1 if not count else skip_tags(data, position + 1, len(data), count)
+        count, position = decode_uvarint(data, position)
+        if count > count_max:
+            too_many_elements()
+        return skip_tags(data, position, len(data), count)
     except IndexError as failure:
         raise ProtocolError(f"a frame of {len(data)} bytes ends inside its header") from failure

@@ -18,11 +18,13 @@ from kip848_client.wire.encoder_source import EncoderSource
 from kip848_client.wire.explain import explain_value
 from kip848_client.wire.schema import Message, MessageSpec
 
-__all__ = ["encoder_for", "decoder_for", "encode_body", "decode_body", "source_of"]
+__all__ = ["encoder_for", "decoder_for", "encode_body", "decode_body", "source_of", "ELEMENTS_UNBOUNDED"]
 
 MessageT = TypeVar("MessageT", bound=Message)
 Encoder = Callable[[Any, list[bytes]], None]
-Decoder = Callable[[bytes, int, int], tuple[Any, int]]
+Decoder = Callable[[bytes, int, int, int], tuple[Any, int]]
+ELEMENTS_UNBOUNDED: Final = 2**31
+"""More than fit into any frame."""
 
 _ENCODERS: Final[dict[type, dict[int, Encoder]]] = {}
 _DECODERS: Final[dict[type, dict[int, Decoder]]] = {}
@@ -79,6 +81,7 @@ def decoder_for(cls: type[Message], version: int) -> Decoder:
         "bad_length": primitives.bad_length,
         "bad_array_length": primitives.bad_array_length,
         "bad_tag_size": primitives.bad_tag_size,
+        "too_many_elements": primitives.too_many_elements,
     }
     decoder = cast("Decoder", _run(made.text, environment, "decode", cls, version))
     _DECODERS.setdefault(cls, {})[version] = decoder
@@ -104,16 +107,23 @@ def encode_body(message: Message, version: int, pieces: list[bytes]) -> None:
 
 
 def decode_body(
-    cls: type[MessageT], version: int, data: bytes, position: int, *, allow_trailing: bool = False
+    cls: type[MessageT],
+    version: int,
+    data: bytes,
+    position: int,
+    *,
+    allow_trailing: bool = False,
+    elements_max: int = ELEMENTS_UNBOUNDED,
 ) -> MessageT:
     """Read a *cls* in *version* from *data*, from *position* to its end exactly.
 
     Args:
         allow_trailing: ignore bytes after the last field instead of refusing them.
+        elements_max: how many elements and tagged fields all its arrays and structs together may have.
 
     Raises:
         UnsupportedVersionError: we do not speak that version.
-        ProtocolError: the bytes are not such a message.
+        ProtocolError: the bytes are not such a message, or it is larger than *elements_max*.
     """
     try:
         decoder = _DECODERS[cls][version]
@@ -121,7 +131,7 @@ def decode_body(
         decoder = decoder_for(cls, version)
     end = len(data)
     try:
-        message, position = decoder(data, position, end)
+        message, position = decoder(data, position, end, elements_max)
     except (struct.error, IndexError) as failure:
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes ends before its last field") from failure
     except UnicodeDecodeError as failure:

@@ -1,8 +1,9 @@
 """Python source of a decoder for one message class in one version. Only text is made here; `compiler` runs it.
 
-The function that comes out is ``decode(b, p, end)``: it reads a message from bytes *b* at *p* and returns it with the
-position after it. Each length is checked against the bytes left before anything of that length is made. An early end
-surfaces as IndexError or struct.error, which `compiler` maps.
+The function that comes out is ``decode(b, p, end, left)``: it reads a message from bytes *b* at *p* and returns it with
+the position after it. Each length is checked against the bytes left before anything of that length is made; *left* is
+how many elements and tagged fields all of its arrays and structs together may have. An early end surfaces as IndexError
+or struct.error, which `compiler` maps.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class DecoderSource:
         result = self._struct(cls)
         self._flush()
         self._emit(f"return {result}, p")
-        self.text: Final = "def decode(b, p, end):\n" + "\n".join(self._lines) + "\n"
+        self.text: Final = "def decode(b, p, end, left):\n" + "\n".join(self._lines) + "\n"
 
     def _emit(self, line: str) -> None:
         self._lines.append("    " * self._indent + line)
@@ -105,13 +106,17 @@ class DecoderSource:
         self._fixed("B", count)
         self._flush()
         if not tagged:
-            self._emit(f"if {count}: p = skip_tags(b, p, end, {count})")
+            self._emit(f"if {count}:")
+            self._indent += 1
+            self._count_tags(count)
+            self._emit(f"p = skip_tags(b, p, end, {count})")
+            self._indent -= 1
             return
         for field, local in tagged:
             self._emit(f"{local} = {self._default(field)}")
         self._emit(f"if {count}:")
         self._indent += 1
-        self._emit(f"if {count} > 127: {count}, p = rest_of_uvarint(b, p, {count})")
+        self._count_tags(count)
         self._emit(f"for _ in range({count}):")
         self._indent += 1
         tag, stop = self.names.fresh("k"), self.names.fresh("q")
@@ -131,6 +136,11 @@ class DecoderSource:
             keyword = "elif"
         self._emit(f"else: p = {stop}")
         self._indent -= 2
+
+    def _count_tags(self, count: str) -> None:
+        self._emit(f"if {count} > 127: {count}, p = rest_of_uvarint(b, p, {count})")
+        self._emit(f"left -= {count}")
+        self._emit("if left < 0: too_many_elements()")
 
     def _value(self, kind: WireType, *, nullable: bool) -> str:
         if isinstance(kind, ArrayOf):
@@ -207,6 +217,8 @@ class DecoderSource:
         least = self._least_size(element)
         needed = f"{count} * {least}" if least > 1 else count
         self._emit(f"if {count} < 0 or {needed} > end - p: bad_array_length(p, {count})")
+        self._emit(f"left -= {count}")
+        self._emit("if left < 0: too_many_elements()")
         self._elements(element, count, result)
         if nullable:
             self._indent -= 1

@@ -18,6 +18,7 @@ __all__ = [
     "rest_of_uvarint",
     "rest_of_string_length",
     "skip_tags",
+    "too_many_elements",
     "uuid_of",
     "KNOWN_UUIDS",
     "SHORT_UVARINTS",
@@ -96,12 +97,10 @@ def rest_of_string_length(data: bytes, position: int, first: int) -> tuple[int, 
 
 
 def skip_tags(data: bytes, position: int, end: int, count: int) -> int:
-    """Step over *count* tagged fields that we do not know (its first byte was read); returns the position after.
+    """Step over *count* tagged fields that we do not know; returns the position after.
 
     KIP-482: a peer may add tagged fields at any time, and those who do not know them pass them by.
     """
-    if count > 127:
-        count, position = rest_of_uvarint(data, position, count)
     for _ in range(count):
         _, position = decode_uvarint(data, position)
         size, position = decode_uvarint(data, position)
@@ -147,6 +146,11 @@ def bad_length(position: int, length: int) -> NoReturn:
 def bad_array_length(position: int, count: int) -> NoReturn:
     """An array that is null where it may not be, or has more elements than bytes are left."""
     raise ProtocolError(f"the array at byte {position} claims {count} elements, which it cannot have")
+
+
+def too_many_elements() -> NoReturn:
+    """All arrays and structs together have more elements and tagged fields than the caller allows."""
+    raise ProtocolError("its lists have more entries together than is allowed")
 
 
 def bad_tag_size(position: int) -> NoReturn:

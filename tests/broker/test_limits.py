@@ -6,15 +6,18 @@ import gc
 import struct
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.errors import ErrorCode
+from kip848_client.errors import ErrorCode, ProtocolError
+from kip848_client.wire.codec import decode_request, encode_request
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -137,3 +140,31 @@ def test_a_flood_of_joins_leaves_memory_bounded_and_others_served() -> None:
         finally:
             tracemalloc.stop()
         assert heartbeat(connection, group="mine", member="m", epoch=epoch) == ErrorCode.NONE
+
+
+def test_a_request_with_more_entries_than_others_can_wait_for_is_refused() -> None:
+    """Two million group ids in one request held the broker for 14 s; eight megabytes of them fit into its limit."""
+    asked = DescribeGroupsRequest(groups=("g",) * 40)
+    with EmbeddedBroker(config={"kip848.request.max.elements": 30}) as broker:
+        with RawConnection(broker.bootstrap_servers) as flooding:
+            flooding.send(asked, version=6)
+            assert flooding.is_closed_by_peer()
+        with RawConnection(broker.bootstrap_servers) as connection:
+            assert len(connection.ask(replace(asked, groups=("g",) * 30), version=6).groups) == 30
+
+
+def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them() -> None:
+    """Many short lists, or a million tags that are only stepped over, take as long as one long list."""
+    partitions = (OffsetCommitRequestPartition(committed_offset=1),) * 5
+    topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),) * 6
+    commit_of_36 = encode_request(
+        OffsetCommitRequest(group_id="g", topics=topics), api_version=9, correlation_id=1, client_id=None
+    )
+    assert decode_request(commit_of_36, elements_max=36)
+    with pytest.raises(ProtocolError, match="more entries"):
+        decode_request(commit_of_36, elements_max=35)
+    plain = encode_request(ListGroupsRequest(), api_version=5, correlation_id=1, client_id=None)
+    tagged = plain[:-1] + b"\x28" + b"\x01\x00" * 40
+    assert decode_request(tagged, elements_max=40)
+    with pytest.raises(ProtocolError, match="more entries"):
+        decode_request(tagged, elements_max=39)

@@ -409,3 +409,33 @@ def test_a_client_that_connects_while_the_server_stops_leaves_no_socket_open() -
             asyncio.run(stop_in_between(turns))
         gc.collect()
     assert [str(warning.message) for warning in seen] == []
+
+
+def test_a_peer_that_sends_no_more_gets_the_answer_to_its_long_poll(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """Programs that close their sending half and wait, as shell pipes do, would never see the records."""
+    server = make_server()
+    with closing(server.connect()) as connection:
+        connection.sendall(framed(b"park"))
+        _, context = server.next_parked()
+        context.outlives_eof = True
+        connection.shutdown(socket.SHUT_WR)
+        with closing(server.connect()) as other:  # once it has its answer, the server has seen the end of the first
+            other.sendall(framed(b"echo"))
+            assert read_frame(other) == b"echo"
+        server.reply(context, b"records")
+        assert read_frame(connection) == b"records"
+        assert is_closed(connection)
+
+
+def test_many_refusals_are_told_in_a_few_lines(make_server: Callable[..., ServerUnderTest]) -> None:
+    """A client in a loop of wrong requests must not fill the disk with the broker's log."""
+    server = make_server()
+    for _ in range(30):
+        with closing(server.connect()) as connection:
+            connection.sendall(b"\xff\xff\xff\xff")
+            assert is_closed(connection)
+    server.thread.run(server.server.stop())
+    assert len(server.refusals) == 11
+    assert server.refusals[-1].startswith("20 more connections")

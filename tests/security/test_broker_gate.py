@@ -145,7 +145,21 @@ def test_a_wrong_proof_is_told_after_a_while_and_nothing_is_taken_meanwhile() ->
             handshake(connection, "PLAIN")
             connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), version=2)
             connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), version=2)
+            answer = connection.read(SaslAuthenticateRequest())
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert connection.is_closed_by_peer()
+
+
+def test_a_wrong_password_of_an_old_client_closes_the_connection_after_the_same_while() -> None:
+    """Clients from before Kafka 1.0 have no place for a reason; passwords cannot be tried quickly that way either."""
+    with serving({"connection.failed.authentication.delay.ms": 300_000}) as broker:
+        with RawConnection(broker.bootstrap_servers) as connection:
+            connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
+            connection.socket.sendall(frame(b"\0alice\0wrong"))
+            connection.socket.sendall(frame(b"\0alice\0alice-secret"))
+            connection.socket.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.socket.recv(1)
 
 
 def test_nobody_finds_out_which_users_there_are(broker: EmbeddedBroker) -> None:

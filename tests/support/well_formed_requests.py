@@ -19,6 +19,7 @@ from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages import alter_configs
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -28,10 +29,12 @@ from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscr
 from kip848_client.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kip848_client.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kip848_client.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -385,6 +388,26 @@ def _incremental_alter_configs(scene: Scene, version: int) -> IncrementalAlterCo
     return IncrementalAlterConfigsRequest(resources=(resource,))
 
 
+def _alter_configs(scene: Scene, version: int) -> alter_configs.AlterConfigsRequest:
+    del version
+    config = alter_configs.AlterableConfig(name="retention.ms", value="3600000")
+    resource = alter_configs.AlterConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=scene.topic, configs=(config,)
+    )
+    return alter_configs.AlterConfigsRequest(resources=(resource,))
+
+
+def _delete_records(scene: Scene, version: int) -> DeleteRecordsRequest:
+    del version
+    topic = DeleteRecordsTopic(name=scene.topic, partitions=(DeleteRecordsPartition(),))
+    return DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000)
+
+
+def _describe_log_dirs(scene: Scene, version: int) -> DescribeLogDirsRequest:
+    del version
+    return DescribeLogDirsRequest(topics=(DescribableLogDirTopic(topic=scene.topic, partitions=(0,)),))
+
+
 def _offset_delete(scene: Scene, version: int) -> OffsetDeleteRequest:
     del version
     topic = OffsetDeleteRequestTopic(name=scene.topic, partitions=(OffsetDeleteRequestPartition(),))
@@ -449,9 +472,12 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: lambda scene, version: _create_topics(f"{scene.prefix}created-by-v{version}"),
     ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,

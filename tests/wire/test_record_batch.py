@@ -90,7 +90,7 @@ def test_offset_and_leader_epoch_are_patched_without_touching_the_checksum() -> 
         2**40,
         2**40 + 1,
     )
-    assert record_positions(data) == (RecordPosition(2**40, 5),)
+    assert record_positions(data) == (RecordPosition(2**40, 5, has_key=False),)
 
 
 def test_the_producer_and_the_attributes_are_in_the_header() -> None:

@@ -16,7 +16,6 @@ from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import effective_topic_configs
 from kip848_client.broker.topics import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
-from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_topics import (
     CreatableTopic,
@@ -52,14 +51,13 @@ def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestCo
 
 
 def _create(broker: BrokerState, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
-    topic_id = ZERO_UUID
     try:
         partitions = _partition_count(broker, asked)
         configs: dict[str, str | None] = {config.name: config.value for config in asked.configs}
         broker.topics.check_create(asked.name, partitions, configs=configs)
         own = {name: value for name, value in configs.items() if value is not None}
-        if not validate_only:
-            topic_id = broker.topics.create(asked.name, partitions, configs=own).topic_id
+        # Validated only, it has an id all the same, as in Kafka; the one that it gets in the end is another.
+        topic_id = uuid.uuid4() if validate_only else broker.topics.create(asked.name, partitions, configs=own).topic_id
     except BrokerError as error:
         return _error(asked.name, error)
     except DataDirError as error:

@@ -34,57 +34,71 @@ def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestCo
     asked: Iterable[DeleteTopicState] = request.topics
     if context.api_version < _FIRST_VERSION_BY_ID:
         asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
-    named = [(item, _find(broker, item)) for item in asked]
-    times_named = Counter(topic.topic_id for _, topic in named if isinstance(topic, Topic))
-    return DeleteTopicsResponse(
-        responses=tuple(
-            _delete(
-                broker,
-                item,
-                topic,
-                is_duplicate=isinstance(topic, Topic) and times_named[topic.topic_id] > 1,
-                api_version=context.api_version,
-            )
-            for item, topic in named
-        )
-    )
+    answers = []
+    times_asked = Counter((item.name, item.topic_id) for item in asked)
+    ids_given = {item.topic_id for item in asked if item.name is None}
+    ids_named = {named.topic_id for item in asked if (named := broker.topics.get(item.name or "")) is not None}
+    for (name, topic_id), times in times_asked.items():
+        item = DeleteTopicState(name=name, topic_id=topic_id)
+        fault = _fault(item, times)
+        if fault is not None:  # said once for each time that it makes no sense, but once for all of a duplicate
+            answers += [_error(item, _invalid(fault))] * (1 if _is_one_topic(item) else times)
+            continue
+        if topic_id in ids_named:
+            continue  # answered under its name; it is not deleted
+        topic = _find(broker, item)
+        if name is not None and isinstance(topic, Topic) and topic.topic_id in ids_given:
+            topic = _invalid("The provided topic name maps to an ID that was already supplied.")
+        answers.append(_delete(broker, item, topic, api_version=context.api_version))
+    return DeleteTopicsResponse(responses=tuple(answers))
+
+
+def _is_one_topic(asked: DeleteTopicState) -> bool:
+    return (asked.name is None) != (asked.topic_id == ZERO_UUID)
+
+
+def _fault(asked: DeleteTopicState, times: int) -> str | None:
+    if not _is_one_topic(asked):
+        if asked.name is None:
+            return "Neither topic name nor id were specified."
+        return "You may not specify both topic name and topic id."
+    if times > 1:
+        return "Duplicate topic id." if asked.name is None else "Duplicate topic name."
+    return None
 
 
 def _find(broker: BrokerState, asked: DeleteTopicState) -> Topic | BrokerError:
-    if asked.name is not None and asked.topic_id != ZERO_UUID:
-        return BrokerError("Both a name and a topic id were given.", code=ErrorCode.INVALID_REQUEST)
     if asked.name is not None:
         return broker.topics.get(asked.name) or BrokerError(
             f"topic '{asked.name}' does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-    if asked.topic_id == ZERO_UUID:
-        return BrokerError("Neither topic name nor id were specified.", code=ErrorCode.INVALID_REQUEST)
     return broker.topics.get_by_id(asked.topic_id) or BrokerError(
         f"no topic has the id {asked.topic_id}", code=ErrorCode.UNKNOWN_TOPIC_ID
     )
 
 
 def _delete(
-    broker: BrokerState, asked: DeleteTopicState, topic: Topic | BrokerError, *, is_duplicate: bool, api_version: int
+    broker: BrokerState, asked: DeleteTopicState, topic: Topic | BrokerError, *, api_version: int
 ) -> DeletableTopicResult:
     try:
         if isinstance(topic, BrokerError):
             raise topic
-        if is_duplicate:
-            raise BrokerError("The topic is named more than once.", code=ErrorCode.INVALID_REQUEST)
         if not broker.config.delete_topics:
             code = ErrorCode.INVALID_REQUEST if api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             raise BrokerError("delete.topic.enable is false", code=code)
         broker.topics.delete(topic.name)
     except BrokerError as error:
-        return DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=str(error)
-        )
+        return _error(asked, error)
     except DataDirError as error:
-        return DeletableTopicResult(
-            name=asked.name,
-            topic_id=asked.topic_id,
-            error_code=STORAGE_FAILED,
-            error_message=str(error),
-        )
+        return _error(asked, BrokerError(str(error), code=STORAGE_FAILED))
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+
+
+def _error(asked: DeleteTopicState, error: BrokerError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=str(error)
+    )
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(message, code=ErrorCode.INVALID_REQUEST)

@@ -15,6 +15,7 @@ from kip848_client.broker.apis._configs import (
     ConfigSource,
     ResourceType,
     check_group_name,
+    check_node_id,
     topic_of,
     type_of,
     unsupported,
@@ -87,6 +88,13 @@ def _entries(broker: BrokerState, asked: DescribeConfigsResource) -> Mapping[str
             return _topic_entries(broker, asked.resource_name)
         case ResourceType.BROKER:
             return _broker_entries(broker, asked.resource_name)
+        case ResourceType.BROKER_LOGGER:
+            check_node_id(broker, asked.resource_name)
+            return {}
+        case ResourceType.CLIENT_METRICS:
+            if not asked.resource_name:
+                raise BrokerError("Client metrics subscription name must not be empty", code=ErrorCode.INVALID_REQUEST)
+            return {}
         case ResourceType.GROUP:
             return _group_entries(broker, asked.resource_name)
         case _:
@@ -116,10 +124,7 @@ def _topic_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
 def _broker_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
     if not name:
         return {}  # the defaults of all brokers that were set at run time: there are none
-    if name != str(broker.node_id):
-        raise BrokerError(
-            f"Unexpected broker id, expected {broker.node_id}, but received {name}", code=ErrorCode.INVALID_REQUEST
-        )
+    check_node_id(broker, name)
     defaults = BrokerConfig().properties()
     return {
         key: _Entry(value=value, source=_source_of_property(value, defaults[key]), default=defaults[key])

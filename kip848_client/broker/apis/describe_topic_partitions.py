@@ -37,6 +37,13 @@ def handle(
 ) -> DescribeTopicPartitionsResponse:
     """One page of the topics that were asked for, or of all; `next_cursor` says where the next page begins."""
     del context
+    if request.cursor is not None and request.cursor.partition_index < 0:
+        return DescribeTopicPartitionsResponse(
+            topics=tuple(
+                DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=ErrorCode.INVALID_REQUEST)
+                for topic in request.topics
+            )
+        )
     names = sorted({topic.name for topic in request.topics}) or broker.topics.names()
     left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
     first = request.cursor

@@ -2,7 +2,8 @@
 
 A fetch that finds less than ``min_bytes`` is parked: it waits for an append to one of its partitions, for
 ``max_wait_ms``, or for the end of its connection, and costs nothing meanwhile. Fetch sessions (KIP-227) are not kept:
-session id 0 in the answer tells the client so, and it sends full requests.
+session id 0 in the answer tells the client so, and it sends full requests. A partition that is named twice is answered
+once, as it was named last.
 
 Source:
     apache/kafka ``KafkaApis.handleFetchRequest``, ``ReplicaManager.readFromLog``, ``DelayedFetch``, ``FetchManager``.
@@ -10,6 +11,7 @@ Source:
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from typing import Final
 
@@ -24,6 +26,7 @@ from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -36,12 +39,18 @@ VERSIONS: Final = (4, 18)
 
 _FIRST_VERSION_BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
+_ISOLATION_LEVELS: Final = (0, 1)
+_NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _UNKNOWN_OFFSET: Final = -1
+_FULL_FETCH_EPOCHS: Final = (0, -1)
+"""Session epochs of a request that names all its partitions. With any other it continues a session."""
 
 
 def handle(broker: BrokerState, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
     """Answer at once if there is enough to read, something is wrong, or the client will not wait; else park."""
-    if request.session_id != 0 and request.session_epoch > 0:
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        return _unknown_isolation_level(request, context)
+    if request.session_epoch not in _FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     fetch = _Fetch(broker, request, context)
     if fetch.must_be_answered_now():
@@ -105,6 +114,8 @@ class _Fetch:
                     continue  # a topic that is not there: as in Kafka, the answer comes with that of the others
                 readable = True
                 try:
+                    if _diverged(target.asked, target.log):
+                        return True
                     available += min(
                         target.log.readable_bytes(target.asked.fetch_offset), target.asked.partition_max_bytes
                     )
@@ -121,6 +132,7 @@ class _Fetch:
         )
         self._timer = self._broker.call_later(self._request.max_wait_ms, self._reply)
         self._context.on_cancel(self._forget)
+        self._context.outlives_eof = True
 
     def answer(self) -> FetchResponse:
         """Read what there is now, within the limits of the request."""
@@ -142,14 +154,17 @@ class _Fetch:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _resolve(self) -> tuple[_TargetTopic, ...]:
+        asked: dict[tuple[tuple[str, uuid.UUID], int], FetchPartition] = {}
+        for named in self._request.topics:
+            asked.update((((named.topic, named.topic_id), item.partition), item) for item in named.partitions)
         topics = []
-        for asked in self._request.topics:
-            topic = find_topic(self._broker.topics, name=asked.topic, topic_id=asked.topic_id, by_id=self._by_id)
+        for (name, topic_id), items in itertools.groupby(asked.items(), key=lambda entry: entry[0][0]):
+            topic = find_topic(self._broker.topics, name=name, topic_id=topic_id, by_id=self._by_id)
             targets = tuple(
                 _Target(item, find_log(topic, item.partition, current_leader_epoch=item.current_leader_epoch))
-                for item in asked.partitions
+                for _, item in items
             )
-            topics.append(_TargetTopic(asked.topic, asked.topic_id, topic, targets))
+            topics.append(_TargetTopic(name, topic_id, topic, targets))
         return tuple(topics)
 
     def _read(self, topic: _TargetTopic, target: _Target, left: int, *, at_least_one: bool) -> PartitionData:
@@ -157,28 +172,33 @@ class _Fetch:
         if isinstance(topic.topic, Topic) and topic.topic.deleted:
             log = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if isinstance(log, ErrorCode):
-            return PartitionData(
-                partition_index=asked.partition,
-                error_code=log,
-                high_watermark=_UNKNOWN_OFFSET,
-                aborted_transactions=None,
-                records=b"",
-            )
-        error_code, records = ErrorCode.NONE, b""
+            return self._refusal(asked, log)
         try:
             # The first batch of the answer comes whatever its size, so that a large one does not block its reader.
             max_bytes = min(asked.partition_max_bytes, max(0, left))
-            records = log.read(asked.fetch_offset, max_bytes, at_least_one=at_least_one)
+            diverged = _diverged(asked, log)
+            records = b"" if diverged else log.read(asked.fetch_offset, max_bytes, at_least_one=at_least_one)
         except BrokerError as error:
-            error_code = ErrorCode(error.code)
+            return self._refusal(asked, ErrorCode(error.code))
         return PartitionData(
             partition_index=asked.partition,
-            error_code=error_code,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
+            diverging_epoch=diverged or EpochEndOffset(),
             aborted_transactions=() if self._request.isolation_level == _READ_COMMITTED else None,
             records=records,
+        )
+
+    @staticmethod
+    def _refusal(asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
+        # No watermark, whatever the error is, as in Kafka: librdkafka and Java ask ListOffsets for the ends.
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=error_code,
+            high_watermark=_UNKNOWN_OFFSET,
+            aborted_transactions=() if error_code in _NOT_THERE else None,
+            records=b"",
         )
 
     def _on_append(self, size_bytes: int) -> None:
@@ -206,3 +226,48 @@ class _Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _diverged(asked: FetchPartition, log: PartitionLog) -> EpochEndOffset | None:
+    """Where the reader's past and the log part ways: the last epoch that both have, and where it ends; None if nowhere.
+
+    Raises:
+        BrokerError: OFFSET_OUT_OF_RANGE: the log never had the epoch, or the reader's offset is below its start.
+
+    Source:
+        apache/kafka ``Partition.readRecords``; KIP-595.
+    """
+    if asked.last_fetched_epoch < 0:
+        return None
+    end = log.offset_for_leader_epoch(asked.last_fetched_epoch)
+    if end.end_offset < 0 or end.leader_epoch < 0:
+        raise BrokerError(f"the log has no leader epoch {asked.last_fetched_epoch}", code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    if asked.fetch_offset < log.log_start_offset:
+        raise BrokerError(
+            f"offset {asked.fetch_offset} is below the start {log.log_start_offset}",
+            code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+    if end.leader_epoch < asked.last_fetched_epoch or end.end_offset < asked.fetch_offset:
+        return EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset)
+    return None
+
+
+def _unknown_isolation_level(request: FetchRequest, context: RequestContext) -> FetchResponse:
+    """Kafka stumbles over it, and answers so; by name also partition by partition."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    topics = () if context.api_version >= _FIRST_VERSION_BY_ID else request.topics
+    return FetchResponse(
+        error_code=code,
+        responses=tuple(
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=tuple(
+                    PartitionData(
+                        partition_index=item.partition, error_code=code, high_watermark=_UNKNOWN_OFFSET, records=b""
+                    )
+                    for item in topic.partitions
+                ),
+            )
+            for topic in topics
+        ),
+    )

@@ -20,24 +20,28 @@ VERSIONS: Final = (0, 6)
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _KEY_TYPES: Final = {1: "transactions", 2: "share groups"}
-
-_REFUSED_TRANSACTIONS: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""The one code that every client's init_transactions() takes as final; librdkafka retries INVALID_REQUEST for ever."""
+_FIRST_BATCHED_VERSION: Final = 4
+_NO_TRANSACTIONS: Final = (
+    "this is not about ACLs: the embedded broker of kip848_client does not serve transactions; "
+    "leave transactional.id out, or use Apache Kafka for this test"
+)
 
 
 def handle(broker: BrokerState, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Answer with this broker's address, or an error for what it does not coordinate."""
     error_code = ErrorCode.NONE
-    error_message = "" if context.api_version >= 4 else "NONE"  # as Kafka writes them
-    if request.key_type != _GROUP:
-        error_code = _REFUSED_TRANSACTIONS if request.key_type == _TRANSACTION else ErrorCode.INVALID_REQUEST
+    error_message = "" if context.api_version >= _FIRST_BATCHED_VERSION else "NONE"  # as Kafka writes them
+    if request.key_type == _TRANSACTION:
+        error_code, error_message = _refusal_of_transactions(context.api_version), _NO_TRANSACTIONS
+    elif request.key_type != _GROUP:
+        error_code = ErrorCode.INVALID_REQUEST
         kind = _KEY_TYPES.get(request.key_type, f"key type {request.key_type}")
         error_message = f"this broker coordinates groups only, not {kind}"
     if error_code:
         node_id, host, port = -1, "", -1
     else:
         node_id, host, port = broker.node_id, broker.host, broker.port
-    if context.api_version < 4:
+    if context.api_version < _FIRST_BATCHED_VERSION:
         return FindCoordinatorResponse(
             error_code=error_code, error_message=error_message, node_id=node_id, host=host, port=port
         )
@@ -49,3 +53,15 @@ def handle(broker: BrokerState, request: FindCoordinatorRequest, context: Reques
             for key in request.coordinator_keys
         )
     )
+
+
+def _refusal_of_transactions(api_version: int) -> ErrorCode:
+    """The code with which the clients of this version end init_transactions() and print our text.
+
+    librdkafka and kafkajs ask with version 2 at most: they end with TRANSACTIONAL_ID_AUTHORIZATION_FAILED only, and
+    retry others for ever. Java and kgo ask in batches: with that code they print a text of their own about ACLs, and
+    with any other ours.
+    """
+    if api_version < _FIRST_BATCHED_VERSION:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.INVALID_REQUEST

@@ -13,12 +13,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kip848_client.broker.apis._configs import LIST_CONFIGS, ResourceType, check_group_name, topic_of, unsupported
+from kip848_client.broker.apis._configs import LIST_CONFIGS, ResourceType, change_configs, invalid_request, outcome_of
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
-from kip848_client.broker.topics import STORAGE_FAILED
-from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode
+from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -63,17 +61,19 @@ def handle(
 def _answer(
     broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool, is_unique: bool
 ) -> AlterConfigsResourceResponse:
-    code, message = ErrorCode.NONE, None
-    try:
-        if not is_unique:
-            raise _invalid("Each resource must appear at most once.")
-        _alter(broker, resource, validate_only=validate_only)
-    except BrokerError as error:
-        code, message = ErrorCode(error.code), str(error)
-    except ConfigError as error:
-        code, message = ErrorCode.INVALID_CONFIG, str(error)
-    except DataDirError as error:
-        code, message = STORAGE_FAILED, str(error)
+    if resource.resource_type == ResourceType.BROKER_LOGGER and is_unique and not resource.configs:
+        return AlterConfigsResourceResponse(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+    code, message = outcome_of(
+        lambda: change_configs(
+            broker,
+            resource,
+            lambda own, defaults: _altered(own, resource.configs, defaults=defaults),
+            validate_only=validate_only,
+        ),
+        is_unique=is_unique,
+    )
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
@@ -82,33 +82,12 @@ def _answer(
     )
 
 
-def _alter(broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    name = resource.resource_name
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            topic = topic_of(broker.topics, name)
-            configs = _altered(topic.configs, resource.configs, defaults=TOPIC_CONFIG_DEFAULTS)
-            check_topic_configs(configs)
-            if not validate_only:
-                broker.topics.set_configs(name, configs)
-        case ResourceType.GROUP:
-            check_group_name(name)
-            overrides = _altered(
-                broker.groups.config_overrides(name), resource.configs, defaults=broker.groups.config_defaults()
-            )
-            broker.groups.set_config_overrides(name, overrides, validate_only=validate_only)
-        case ResourceType.BROKER:
-            raise _invalid("this broker's configuration is fixed at its start; give it there")
-        case _:
-            raise unsupported(resource.resource_type)
-
-
 def _altered(
     before: Mapping[str, str], changes: Sequence[AlterableConfig], *, defaults: Mapping[str, str]
 ) -> dict[str, str]:
     """*before* with *changes*, values unchecked but for what makes no sense of any setting."""
     if len({change.name for change in changes}) < len(changes):
-        raise _invalid("Error due to duplicate config keys")
+        raise invalid_request("Error due to duplicate config keys")
     after = dict(before)
     for change in changes:
         name, value = change.name, change.value
@@ -116,7 +95,7 @@ def _altered(
             after.pop(name, None)
             continue
         if value is None:
-            raise _invalid(f"Null value not supported for : {name}")
+            raise invalid_request(f"Null value not supported for : {name}")
         if change.config_operation == Operation.SET:
             after[name] = value
         elif change.config_operation in (Operation.APPEND, Operation.SUBTRACT):
@@ -133,9 +112,5 @@ def _altered(
                 parts = [part for part in parts if part not in given]
             after[name] = ",".join(parts)
         else:
-            raise _invalid(f"operation {change.config_operation} is unknown")
+            raise invalid_request(f"operation {change.config_operation} is unknown")
     return after
-
-
-def _invalid(message: str) -> BrokerError:
-    return BrokerError(message, code=ErrorCode.INVALID_REQUEST)

@@ -19,6 +19,7 @@ from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 VERSIONS: Final = (0, 5)
 
+_NONE: Final = -1
 _REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 """The one code that every client takes as final for InitProducerId; librdkafka retries most others for ever."""
 
@@ -29,6 +30,8 @@ def handle(broker: BrokerState, request: InitProducerIdRequest, context: Request
     if request.transactional_id is not None:
         code = _REFUSED if request.transactional_id else ErrorCode.INVALID_REQUEST
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):  # either both or neither
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:
         return InitProducerIdResponse(producer_id=broker.topics.new_producer_id(), producer_epoch=0)
     except DataDirError:

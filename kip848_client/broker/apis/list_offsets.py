@@ -47,6 +47,7 @@ _FIRST_VERSION: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_ISOLATION_LEVELS: Final = (0, 1)
 _READ_COMMITTED: Final = 1
 
 
@@ -69,6 +70,8 @@ def handle(broker: BrokerState, request: ListOffsetsRequest, context: RequestCon
 def _partition(
     topic: Topic | ErrorCode, asked: ListOffsetsPartition, isolation_level: int, api_version: int
 ) -> ListOffsetsPartitionResponse:
+    if isolation_level not in _ISOLATION_LEVELS:
+        return _error(asked, ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka stumbles over it, and answers so
     if asked.timestamp < 0 and api_version < _FIRST_VERSION.get(asked.timestamp, 2**15):
         return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
     log = find_log(topic, asked.partition_index, current_leader_epoch=asked.current_leader_epoch)

@@ -18,7 +18,7 @@ from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_name_rules import check_topic_name
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics import STORAGE_FAILED, Topic
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
@@ -39,6 +39,14 @@ _FIRST_VERSION_BY_ID: Final = 12
 
 def handle(broker: BrokerState, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics; a topic that cannot be described carries its own error."""
+    if context.api_version < _FIRST_VERSION_BY_ID and any(
+        asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics or ()
+    ):
+        # Versions 10 and 11 have the field and do not serve it. Kafka's answer then says nothing of the cluster.
+        refused = (
+            _error(asked.name or "", asked.topic_id, ErrorCode.INVALID_REQUEST) for asked in request.topics or ()
+        )
+        return MetadataResponse(topics=tuple(refused))
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port),),
         cluster_id=broker.cluster_id,
@@ -54,10 +62,6 @@ def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> 
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
     if request.topics is None or (api_version == 0 and not request.topics):
         return [_describe(topic, broker.node_id, operations) for topic in broker.topics]
-    if api_version < _FIRST_VERSION_BY_ID and any(
-        asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics
-    ):
-        return [_error(asked.name or "", asked.topic_id, ErrorCode.INVALID_REQUEST) for asked in request.topics]
     # An id wins over a name, and each topic is answered once, however often it was asked for.
     unique = {asked.topic_id if asked.topic_id != ZERO_UUID else asked.name: asked for asked in request.topics}
     return [_one(broker, asked, request.allow_auto_topic_creation, operations) for asked in unique.values()]
@@ -80,7 +84,7 @@ def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, ope
         except BrokerError as error:
             return _error(name, ZERO_UUID, error.code)
         except DataDirError:
-            return _error(name, ZERO_UUID, ErrorCode.KAFKA_STORAGE_ERROR)
+            return _error(name, ZERO_UUID, STORAGE_FAILED)
     return _describe(topic, broker.node_id, operations)
 
 

@@ -15,10 +15,14 @@ from typing import Final
 from kip848_client.broker.apis._partitions import find_log, find_topic
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic
-from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, error_name
+from kip848_client.broker.topic_configs import record_rules
+from kip848_client.broker.topics import STORAGE_FAILED, Topic
+from kip848_client.clock import SystemClock
+from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
+from kip848_client.producer_batches import NO_RULES, RecordRules
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -34,6 +38,18 @@ _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_ZSTD: Final = 7
 _ZSTD: Final = 4
 _TRANSACTIONAL: Final = 0x10
+_UNKNOWN_OFFSET: Final = -1
+_LENGTH_END: Final = 12
+_START_NOT_TOLD: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        STORAGE_FAILED,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Refusals that do not say where the partition starts; the others do, as in Kafka."""
+_MACHINE_CLOCK: Final = SystemClock()
 
 
 def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
@@ -60,13 +76,21 @@ def _topic(
     broker: BrokerState, request: ProduceRequest, data: TopicProduceData, api_version: int
 ) -> TopicProduceResponse:
     topic = find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=api_version >= _FIRST_VERSION_BY_ID)
+    rules = NO_RULES if isinstance(topic, ErrorCode) else _rules(broker, topic)
     return TopicProduceResponse(
         name=data.name,
         topic_id=data.topic_id,
         partition_responses=tuple(
-            _partition(broker, request, topic, partition, api_version) for partition in data.partition_data
+            _partition(broker, request, topic, partition, api_version, rules) for partition in data.partition_data
         ),
     )
+
+
+def _rules(broker: BrokerState, topic: Topic) -> RecordRules:
+    # Producers run on the machine's clock, also where a test moves the broker's by hand: what is too old or too far
+    # ahead has to be so by both.
+    wall_ms, machine_ms = broker.clock.wall_ms(), _MACHINE_CLOCK.wall_ms()
+    return record_rules(topic.configs, earliest_now_ms=min(wall_ms, machine_ms), latest_now_ms=max(wall_ms, machine_ms))
 
 
 def _partition(
@@ -75,24 +99,46 @@ def _partition(
     topic: Topic | ErrorCode,
     data: PartitionProduceData,
     api_version: int,
+    rules: RecordRules,
 ) -> PartitionProduceResponse:
+    if request.acks not in (-1, 0, 1):
+        text = f"acks is {request.acks}, not -1, 0 or 1"
+        return _refused(data, BrokerError(text, code=ErrorCode.INVALID_REQUIRED_ACKS))
+    log = find_log(topic, data.index)
+    if isinstance(log, ErrorCode):
+        return _refused(data, BrokerError("no such topic or partition", code=log))
+    assert not isinstance(topic, ErrorCode)
+    records = data.records or b""
     try:
-        if request.acks not in (-1, 0, 1):
-            raise BrokerError(f"acks is {request.acks}, not -1, 0 or 1", code=ErrorCode.INVALID_REQUIRED_ACKS)
-        log = find_log(topic, data.index)
-        if isinstance(log, ErrorCode):
-            raise BrokerError("no such topic or partition", code=log)
-        assert not isinstance(topic, ErrorCode)
-        records = data.records or b""
         _check_attributes(records, api_version)
-        appended = broker.topics.append(topic, data.index, records)
+        appended = broker.topics.append(topic, data.index, records, rules=rules)
     except BrokerError as error:
-        return PartitionProduceResponse(
-            index=data.index, error_code=error.code, base_offset=-1, error_message=str(error)
-        )
+        says_start = error.code not in _START_NOT_TOLD and _is_one_batch(records)
+        return _refused(data, error, log_start_offset=log.log_start_offset if says_start else _UNKNOWN_OFFSET)
     return PartitionProduceResponse(
         index=data.index, base_offset=appended.base_offset, log_start_offset=log.log_start_offset
     )
+
+
+def _refused(
+    data: PartitionProduceData, error: BrokerError, *, log_start_offset: int = _UNKNOWN_OFFSET
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=error.code,
+        base_offset=_UNKNOWN_OFFSET,
+        log_start_offset=log_start_offset,
+        record_errors=tuple(
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in (error.records.items() if isinstance(error, RefusedRecordsError) else ())
+        ),
+        error_message=str(error),
+    )
+
+
+def _is_one_batch(records: bytes) -> bool:
+    """Whether it is as long as its first batch says. Without that Kafka does not look at the log."""
+    return len(records) >= _LENGTH_END and int.from_bytes(records[8:_LENGTH_END], "big") == len(records) - _LENGTH_END
 
 
 def _check_attributes(records: bytes, api_version: int) -> None:

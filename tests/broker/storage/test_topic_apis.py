@@ -435,7 +435,8 @@ def test_what_cannot_be_deleted_is_refused_by_itself() -> None:
     broker = a_broker({"a": 1, "b": 1})
     a_id, unknown = uuid.UUID(int=100), uuid.UUID(int=5)
 
-    answers = deleted(broker, "nowhere", unknown, DeleteTopicState(name="a", topic_id=a_id), ZERO_UUID, "a", a_id, "b")
+    both = DeleteTopicState(name="a", topic_id=a_id)
+    answers = deleted(broker, "nowhere", unknown, both, ZERO_UUID, a_id, "a", "b", "twice", "twice")
 
     assert answers == [
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -443,9 +444,10 @@ def test_what_cannot_be_deleted_is_refused_by_itself() -> None:
         ("a", ErrorCode.INVALID_REQUEST),
         (None, ErrorCode.INVALID_REQUEST),
         ("a", ErrorCode.INVALID_REQUEST),
-        (None, ErrorCode.INVALID_REQUEST),
         ("b", 0),
+        ("twice", ErrorCode.INVALID_REQUEST),
     ]
+    assert broker.topics.names() == ["a"]
 
 
 @pytest.mark.parametrize(("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])

@@ -1,0 +1,77 @@
+"""DescribeLogDirs (35): the one folder of this broker, and how many bytes each partition takes up.
+
+A broker without a data folder names its memory as the folder. Bytes are those of the batches that are kept; the files
+hold a few more.
+
+Source:
+    apache/kafka ``KafkaApis.handleDescribeLogDirsRequest``, ``ReplicaManager.describeLogDirs``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Final
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
+VERSIONS: Final = (1, 4)
+
+_MEMORY: Final = "memory:"
+_UNKNOWN_BYTES: Final = -1
+
+
+def handle(broker: BrokerState, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """Describe the partitions that are asked for, or all; what is not there is left out, as in Kafka."""
+    del context
+    total, usable = _volume(broker)
+    topics = []
+    for name, wanted in _wanted(broker, request).items():
+        topic = broker.topics.get(name)
+        partitions = tuple(
+            DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes)
+            for index, log in enumerate(() if topic is None else topic.partitions)
+            if wanted is None or index in wanted
+        )
+        if partitions:
+            topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
+    folder = DescribeLogDirsResult(
+        log_dir=_MEMORY if broker.data_dir is None else str(broker.data_dir.resolve()),
+        topics=tuple(topics),
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+    return DescribeLogDirsResponse(results=(folder,))
+
+
+def _wanted(broker: BrokerState, request: DescribeLogDirsRequest) -> Mapping[str, set[int] | None]:
+    """Topic -> its partitions, or None for all of them."""
+    if request.topics is None:
+        return dict.fromkeys(broker.topics.names())
+    wanted: dict[str, set[int] | None] = {}
+    for asked in request.topics:
+        found = wanted.setdefault(asked.topic, set())
+        assert found is not None
+        found.update(asked.partitions)
+    return wanted
+
+
+def _volume(broker: BrokerState) -> tuple[int, int]:
+    """Bytes of the volume, and those that are free; -1 if not known."""
+    if broker.data_dir is None:
+        return _UNKNOWN_BYTES, _UNKNOWN_BYTES
+    try:
+        usage = shutil.disk_usage(broker.data_dir)
+    except OSError:
+        return _UNKNOWN_BYTES, _UNKNOWN_BYTES
+    return usage.total, usage.free

@@ -1,0 +1,71 @@
+"""What a broker tells of the connections that it closed, and for how many it has files. Closes none itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final
+
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
+
+__all__ = ["Refusals", "connections_that_files_allow"]
+
+_LOGGED_MAX: Final = 10
+_PERIOD_S: Final = 10.0
+"""So many refusals are told one by one in so many seconds; of the others only the number is."""
+_FILES_RESERVED: Final = 128
+"""Files that the rest of the process may open beside the connections."""
+
+
+class Refusals:
+    """Tells of refused connections: the first ones of a period one by one, of the rest how many there were."""
+
+    def __init__(self, on_refused: Callable[[str], None]) -> None:
+        self._on_refused: Final = on_refused
+        self._told = 0
+        self._untold = 0
+        self._last_reason = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, reason: str, *, peer: str) -> None:
+        """Tell of one connection that was closed for what it did."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self._period_ends)
+        if self._told >= _LOGGED_MAX:
+            self._untold += 1
+            self._last_reason = reason
+            return
+        self._told += 1
+        log_event(logging.WARNING, LogEvent.CONNECTION_REFUSED, logger=BROKER_LOGGER, peer=peer, reason=reason)
+        self._on_refused(reason)
+
+    def close(self) -> None:
+        """Tell what is left to tell."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._period_ends()
+
+    def _period_ends(self) -> None:
+        self._timer = None
+        untold, self._untold, self._told = self._untold, 0, 0
+        if untold:
+            log_event(
+                logging.WARNING,
+                LogEvent.CONNECTIONS_REFUSED,
+                logger=BROKER_LOGGER,
+                count=untold,
+                last_reason=self._last_reason,
+            )
+            self._on_refused(f"{untold} more connections in {_PERIOD_S:.0f} s; the last: {self._last_reason}")
+
+
+def connections_that_files_allow() -> float:
+    """How many connections the process has files for."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return math.inf
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if soft == resource.RLIM_INFINITY else max(soft - _FILES_RESERVED, 1)

@@ -1,0 +1,96 @@
+"""Produce: what a topic's configuration demands of single records."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.broker.apis import produce
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kip848_client.wire.record_batch import Record, build_batch
+from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+GZIP = 1
+
+
+def a_topic(**configs: str) -> QuietBroker:
+    broker = a_broker({"t": 1})
+    broker.topics.set_configs("t", {name.replace("_", "."): value for name, value in configs.items()})
+    return broker
+
+
+def batch(*records: tuple[bytes | None, int], attributes: int = 0) -> bytes:
+    """Records of (key, timestamp)."""
+    return build_batch([Record(b"v", key, timestamp=time) for key, time in records], attributes=attributes)
+
+
+def produced(broker: QuietBroker, records: bytes) -> PartitionProduceResponse:
+    topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(records=records),))
+    answer = answer_of(broker, produce, ProduceRequest(acks=-1, topic_data=(topic,)), version=12)
+    (result,) = answer.responses[0].partition_responses
+    assert isinstance(result, PartitionProduceResponse)
+    return result
+
+
+@pytest.mark.parametrize("attributes", [0, GZIP], ids=["plain", "gzip"])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_takes_no_record_without_a_key(policy: str, attributes: int) -> None:
+    """Broken: a program that forgets its keys passes its tests and fails on Kafka."""
+    broker = a_topic(cleanup_policy=policy)
+    refused = produced(broker, batch((b"k", NOW_MS), (None, NOW_MS), attributes=attributes))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [1]
+    assert refused.log_start_offset == 0
+    assert produced(broker, batch((b"", NOW_MS), attributes=attributes)).error_code == ErrorCode.NONE
+
+
+def test_a_topic_that_is_not_compacted_takes_records_without_keys() -> None:
+    """Broken: producers without keys can write nowhere."""
+    assert produced(a_topic(), batch((None, NOW_MS))).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "error"),
+    [(HOUR_MS - 1000, ErrorCode.NONE), (HOUR_MS + 1000, ErrorCode.INVALID_TIMESTAMP)],
+    ids=["young", "old"],
+)
+def test_a_record_older_than_the_topic_allows_is_refused(age_ms: int, error: ErrorCode) -> None:
+    """Broken: message.timestamp.before.max.ms protects in production and not in tests."""
+    broker = a_topic(message_timestamp_before_max_ms=str(HOUR_MS))
+    result = produced(broker, batch((b"k", NOW_MS), (b"k", NOW_MS - age_ms)))
+    assert result.error_code == error
+    assert [found.batch_index for found in result.record_errors] == ([1] if error else [])
+
+
+def test_a_record_from_the_future_is_refused_by_default() -> None:
+    """Broken: a producer that sends seconds for milliseconds, or microseconds, is found out in production only."""
+    result = produced(a_broker({"t": 1}), batch((b"k", NOW_MS * 1000)))
+    assert result.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert "message.timestamp.after.max.ms" in (result.error_message or "")
+
+
+def test_the_future_is_told_by_the_machine_where_the_brokers_clock_is_moved_by_hand() -> None:
+    """Broken: a broker with a ManualClock, which stands at a time long ago, refuses every real producer."""
+    broker = a_broker({"t": 1})  # its clock says 2023
+    assert produced(broker, batch((b"k", NOW_MS + 300 * 24 * HOUR_MS))).error_code == ErrorCode.NONE
+
+
+def test_a_record_without_a_time_is_taken() -> None:
+    """Broken: producers that leave the timestamp out cannot write to a topic with bounds."""
+    broker = a_topic(message_timestamp_before_max_ms=str(HOUR_MS))
+    assert produced(broker, batch((b"k", -1))).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_codec_that_does_not_exist_is_refused(codec: int) -> None:
+    """Broken: a batch that no client can open is stored, and every reader of the partition stops at it."""
+    records = bytearray(batch((b"k", NOW_MS)))
+    records[22] = codec
+    assert produced(a_topic(), bytes(records)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
