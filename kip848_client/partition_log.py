@@ -26,8 +26,9 @@ from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
 from kip848_client.producer_batches import (
     MESSAGE_BYTES_MAX_DEFAULT,
     NO_RULES,
-    RECORDS_OPENED_MAX,
+    RECORDS_UNPACKED_MAX,
     ProducerSequences,
+    RecordAllowance,
     RecordRules,
     check_batch,
     check_records,
@@ -41,9 +42,6 @@ __all__ = [
     "EpochEndOffset",
     "MESSAGE_BYTES_MAX_DEFAULT",
 ]
-
-_UNPACKED_MAX: Final = 8 * 1024 * 1024
-"""A batch that unpacks to more is not searched either: unpacking takes some 6 ms for a megabyte."""
 
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
 
@@ -160,7 +158,12 @@ class PartitionLog:
         return prepared
 
     def prepare(
-        self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT, rules: RecordRules = NO_RULES
+        self,
+        records: bytes,
+        *,
+        max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT,
+        rules: RecordRules = NO_RULES,
+        allowance: RecordAllowance | None = None,
     ) -> PreparedAppend:
         """Check one batch and give it its offset, without changing the log. The folder is written in between.
 
@@ -168,6 +171,7 @@ class PartitionLog:
             records: exactly one record batch of format 2, with base offset 0.
             max_bytes: the longest batch allowed.
             rules: what the topic demands of single records.
+            allowance: how many of them may be looked at.
 
         Raises:
             BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE or
@@ -175,7 +179,7 @@ class PartitionLog:
                 INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence.
         """
         header = check_batch(records, max_bytes=max_bytes)
-        check_records(records, header, rules)
+        check_records(records, header, rules, allowance=allowance)
         retry_of = self._producers.base_offset_of_retry(header)
         if retry_of is not None:
             return PreparedAppend(
@@ -318,26 +322,27 @@ class PartitionLog:
             return self._batches[first] if at_least_one else b""
         return self._batches[first] if end == first + 1 else b"".join(self._batches[first:end])
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset:
+    def offset_for_timestamp(self, timestamp: int, *, allowance: RecordAllowance | None = None) -> TimestampAndOffset:
         """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
 
-        Exact, but for a batch that is compressed with snappy, lz4 or zstd, has more than 50,000 records or unpacks to
-        more than 8 MiB: there the batch's first record is named, so a reader may see some older records first and
-        misses none.
+        Exact, but for a batch that is compressed with snappy, lz4 or zstd, unpacks to more than 8 MiB or has more
+        records than *allowance* has left (by default `RECORDS_OPENED_MAX`): there the batch's first record is named, so
+        a reader may see some older records first and misses none.
         """
+        allowance = allowance or RecordAllowance()
         index = bisect_left(self._running_max_timestamps, timestamp)
         while index < len(self._batches):
-            found = self._first_at_or_after(index, timestamp)
+            found = self._first_at_or_after(index, timestamp, allowance)
             if found is not None:
                 return found
             index += 1
         return _NOT_FOUND
 
-    def offset_of_max_timestamp(self) -> TimestampAndOffset:
+    def offset_of_max_timestamp(self, *, allowance: RecordAllowance | None = None) -> TimestampAndOffset:
         """The first record with the highest timestamp, or (-1, -1, -1) of an empty log."""
         if not self._batches:
             return _NOT_FOUND
-        return self.offset_for_timestamp(self._running_max_timestamps[-1])
+        return self.offset_for_timestamp(self._running_max_timestamps[-1], allowance=allowance)
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch that *offset* was, or would be, written under; -1 below the log's start."""
@@ -385,14 +390,14 @@ class PartitionLog:
             running.append(highest)
         self._running_max_timestamps = running
 
-    def _first_at_or_after(self, index: int, timestamp: int) -> TimestampAndOffset | None:
+    def _first_at_or_after(self, index: int, timestamp: int, allowance: RecordAllowance) -> TimestampAndOffset | None:
         batch = self._batches[index]
         header = parse_batch_header(batch)
         if header.max_timestamp < timestamp:
             return None
         try:
-            few = header.record_count <= RECORDS_OPENED_MAX
-            positions = record_positions(batch, unpacked_max=_UNPACKED_MAX) if few else None
+            opened = allowance.take(header.record_count)
+            positions = record_positions(batch, unpacked_max=RECORDS_UNPACKED_MAX) if opened else None
         except ProtocolError:
             positions = None  # a compression that is not opened here, too much of it, or records that are damaged
         if positions is None:

@@ -25,6 +25,7 @@ from kip848_client.wire.record_batch import (
 
 __all__ = [
     "ProducerSequences",
+    "RecordAllowance",
     "RecordRules",
     "check_batch",
     "check_records",
@@ -32,6 +33,7 @@ __all__ = [
     "MESSAGE_BYTES_MAX_DEFAULT",
     "PRODUCERS_KEPT",
     "RECORDS_OPENED_MAX",
+    "RECORDS_UNPACKED_MAX",
 ]
 
 MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
@@ -41,7 +43,10 @@ PRODUCERS_KEPT: Final = 10_000
 """Producers remembered per log; beyond that the one that was silent longest is forgotten (Kafka: after a day)."""
 
 RECORDS_OPENED_MAX: Final = 50_000
-"""A batch of more records is not looked at one by one: that would hold up everything else for a tenth of a second."""
+"""Records that are looked at one by one for one request; more would hold up everything else for a tenth of a second."""
+
+RECORDS_UNPACKED_MAX: Final = 8 * 1024 * 1024
+"""A batch that unpacks to more is not looked into either: unpacking takes some 6 ms for a megabyte."""
 
 _CODEC_MAX: Final = 4
 """zstd, the last codec that there is."""
@@ -54,6 +59,22 @@ _SEQUENCES: Final = 2**31
 
 _BATCHES_KEPT: Final = 5
 """Kafka's: a producer has at most five requests in flight, so an older batch cannot be a retry."""
+
+
+class RecordAllowance:
+    """How many records may be looked at one by one for one request: what takes longer holds up everybody else."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, records_max: int = RECORDS_OPENED_MAX) -> None:
+        self._left = records_max
+
+    def take(self, count: int) -> bool:
+        """Whether a batch of *count* records may be opened; then they are counted."""
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
 
 
 class RecordRules(msgspec.Struct, frozen=True):
@@ -120,20 +141,22 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
     return header
 
 
-def check_records(records: bytes, header: BatchHeader, rules: RecordRules) -> None:
+def check_records(
+    records: bytes, header: BatchHeader, rules: RecordRules, *, allowance: RecordAllowance | None = None
+) -> None:
     """Check the single records of a batch that `check_batch` has let through, by the rules of its topic.
 
-    Records that are compressed with anything but gzip, or more than `RECORDS_OPENED_MAX`, are not opened: of these only
-    the latest timestamp is checked, which stands in the header.
+    Records that are compressed with anything but gzip, unpack to more than 8 MiB, or are more than *allowance* has left
+    (by default `RECORDS_OPENED_MAX`), are not opened: of these only the latest timestamp is checked, which the header
+    has.
 
     Raises:
         RefusedRecordsError: INVALID_RECORD: records have no key; INVALID_TIMESTAMP: some are too old or too far ahead.
-        BrokerError: INVALID_RECORD: the records cannot be read.
     """
     too_late = rules.timestamp_max is not None and header.max_timestamp > rules.timestamp_max
     if not (too_late or rules.keys_required or rules.timestamp_min is not None):
         return
-    if header.compression > COMPRESSION_GZIP or header.record_count > RECORDS_OPENED_MAX:
+    if header.compression > COMPRESSION_GZIP or not (allowance or RecordAllowance()).take(header.record_count):
         if too_late:
             raise RefusedRecordsError(
                 f"{_BAD_TIMES}: the latest is {header.max_timestamp}, at most {rules.timestamp_max} is allowed "
@@ -143,9 +166,9 @@ def check_records(records: bytes, header: BatchHeader, rules: RecordRules) -> No
             )
         return
     try:
-        positions = record_positions(records)
-    except ProtocolError as error:
-        raise _invalid(str(error)) from error
+        positions = record_positions(records, unpacked_max=RECORDS_UNPACKED_MAX)
+    except ProtocolError:
+        return  # too much of it, or damaged; clients check what they read
     keyless = {
         index: "a compacted topic needs keys"
         for index, record in enumerate(positions)

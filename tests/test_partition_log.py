@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client import partition_log
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import EpochEndOffset, PartitionLog, TimestampAndOffset
-from kip848_client.producer_batches import PRODUCERS_KEPT, check_batch
+from kip848_client.producer_batches import PRODUCERS_KEPT, RecordAllowance, check_batch
 from kip848_client.wire.record_batch import (
     COMPRESSION_GZIP,
     HEADER_SIZE,
@@ -366,13 +365,15 @@ def test_a_batch_that_cannot_be_opened_is_named_by_its_first_readable_offset(cod
     assert log.offset_for_timestamp(35) == TimestampAndOffset(50, 3, 0)
 
 
-def test_a_batch_of_very_many_records_is_not_searched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken: one search by time holds up every heartbeat of the broker for seconds."""
-    monkeypatch.setattr(partition_log, "RECORDS_OPENED_MAX", 2)
+def test_no_more_records_are_searched_one_by_one_than_the_request_may() -> None:
+    """Broken: one search by time holds up every heartbeat of the broker for seconds, in one batch or in many."""
     log = a_log([10, 20], [30, 40, 50])
+    allowance = RecordAllowance(4)
 
-    assert log.offset_for_timestamp(15) == TimestampAndOffset(20, 1, 0)
-    assert log.offset_for_timestamp(35) == TimestampAndOffset(50, 2, 0)
+    assert log.offset_for_timestamp(15, allowance=allowance) == TimestampAndOffset(20, 1, 0)
+    assert log.offset_for_timestamp(35, allowance=allowance) == TimestampAndOffset(50, 2, 0)
+    assert log.offset_for_timestamp(15, allowance=allowance) == TimestampAndOffset(20, 1, 0)
+    assert log.offset_for_timestamp(15, allowance=allowance) == TimestampAndOffset(20, 0, 0)
 
 
 def test_a_batch_that_unpacks_to_very_much_is_not_searched_one_by_one() -> None:

@@ -18,7 +18,7 @@ from kip848_client.broker.topic_name_rules import check_topic_name
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.partition_log import MESSAGE_BYTES_MAX_DEFAULT, PartitionLog, PreparedAppend
-from kip848_client.producer_batches import NO_RULES, RecordRules
+from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
 
 if TYPE_CHECKING:
     from kip848_client.broker.log import DataDir
@@ -310,11 +310,20 @@ class TopicRegistry:
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    def append(self, topic: Topic, partition: int, records: bytes, *, rules: RecordRules = NO_RULES) -> PreparedAppend:
+    def append(
+        self,
+        topic: Topic,
+        partition: int,
+        records: bytes,
+        *,
+        rules: RecordRules = NO_RULES,
+        allowance: RecordAllowance | None = None,
+    ) -> PreparedAppend:
         """Store one batch: the folder first, then memory, then whoever waits.
 
         Args:
             rules: what the topic demands of single records.
+            allowance: how many of them may be looked at.
 
         Raises:
             BrokerError: as `PartitionLog.prepare`; `STORAGE_FAILED` if the folder could not be written.
@@ -323,7 +332,7 @@ class TopicRegistry:
         log = topic.partitions[partition]
         limit = topic.configs.get(MAX_MESSAGE_BYTES)
         max_bytes = self.message_bytes_max if limit is None else int(limit)
-        prepared = log.prepare(records, max_bytes=max_bytes, rules=rules)
+        prepared = log.prepare(records, max_bytes=max_bytes, rules=rules, allowance=allowance)
         if prepared.duplicate:
             return prepared
         if self._data_dir is not None:

@@ -39,8 +39,8 @@ _GROUP_ID_NOT_FOUND_VERSION: Final = 6
 def handle_consumer_group_describe(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupDescribeRequest
 ) -> CoordinatorResult:
-    """Answer one ConsumerGroupDescribe; each group has its own error."""
-    groups = tuple(_describe(state, group_id) for group_id in message.group_ids)
+    """Answer one ConsumerGroupDescribe; each group has its own error. One that is named twice is described once."""
+    groups = tuple(_describe(state, group_id) for group_id in dict.fromkeys(message.group_ids))
     if message.include_authorized_operations:
         groups = tuple(
             group if group.error_code else replace(group, authorized_operations=_ALL_OPERATIONS) for group in groups
@@ -64,7 +64,10 @@ def handle_describe_groups(
     state: CoordinatorState, request: ApiRequest, message: DescribeGroupsRequest
 ) -> CoordinatorResult:
     """Answer one DescribeGroups, which knows classic groups only."""
-    groups = tuple(_describe_classic(state, group_id, api_version=request.api_version) for group_id in message.groups)
+    groups = tuple(
+        _describe_classic(state, group_id, api_version=request.api_version)
+        for group_id in dict.fromkeys(message.groups)
+    )
     if message.include_authorized_operations:
         groups = tuple(
             group if group.error_code else replace(group, authorized_operations=_ALL_OPERATIONS) for group in groups

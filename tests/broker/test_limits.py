@@ -6,17 +6,19 @@ import gc
 import struct
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.wire.codec import decode_request, encode_request
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import (
@@ -144,13 +146,13 @@ def test_a_flood_of_joins_leaves_memory_bounded_and_others_served() -> None:
 
 def test_a_request_with_more_entries_than_others_can_wait_for_is_refused() -> None:
     """Two million group ids in one request held the broker for 14 s; eight megabytes of them fit into its limit."""
-    asked = DescribeGroupsRequest(groups=("g",) * 40)
+    asked = DescribeGroupsRequest(groups=tuple(f"g{number}" for number in range(31)))
     with EmbeddedBroker(config={"kip848.request.max.elements": 30}) as broker:
         with RawConnection(broker.bootstrap_servers) as flooding:
             flooding.send(asked, version=6)
             assert flooding.is_closed_by_peer()
         with RawConnection(broker.bootstrap_servers) as connection:
-            assert len(connection.ask(replace(asked, groups=("g",) * 30), version=6).groups) == 30
+            assert len(connection.ask(replace(asked, groups=asked.groups[:30]), version=6).groups) == 30
 
 
 def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them() -> None:
@@ -168,3 +170,22 @@ def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them()
     assert decode_request(tagged, elements_max=40)
     with pytest.raises(ProtocolError, match="more entries"):
         decode_request(tagged, elements_max=39)
+
+
+def test_a_group_that_is_named_many_times_is_described_once(connection: RawConnection) -> None:
+    """A thousand names of one large group would be a thousand descriptions, and others wait for all of them."""
+    join(connection, group="g", member="m")
+    described = connection.ask(ConsumerGroupDescribeRequest(group_ids=("g",) * 20), version=1)
+    assert [group.group_id for group in described.groups] == ["g"]
+
+
+def test_one_request_creates_so_many_topics_and_partitions_and_no_more() -> None:
+    """A thousand topics of ten thousand partitions each take more memory than any machine of a test has."""
+    many = CreatableTopic(num_partitions=6_000, replication_factor=1)
+    with EmbeddedBroker() as broker, RawConnection(broker.bootstrap_servers) as connection:
+        request = CreateTopicsRequest(topics=(replace(many, name="a"), replace(many, name="b")))
+        results = connection.ask(request, version=7).topics
+        assert [topic.error_code for topic in results] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+        topics = tuple(CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(1_001))
+        results = connection.ask(CreateTopicsRequest(topics=topics, validate_only=True), version=7).topics
+        assert [topic.error_code for topic in results] == [ErrorCode.NONE] * 1_000 + [ErrorCode.POLICY_VIOLATION]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.apis import ApiTable
@@ -49,7 +49,7 @@ def test_a_request_of_random_content_breaks_nothing(
     """A handler that raises is our mistake; its client hears UNKNOWN_SERVER_ERROR and not what is wrong."""
     request = data.draw(messages(case))
     if isinstance(request, FetchRequest):
-        request = dataclasses.replace(request, max_wait_ms=min(request.max_wait_ms, 10))
+        request = replace(request, max_wait_ms=min(request.max_wait_ms, 10))
     payload = encode_request(request, api_version=case.version, correlation_id=1, client_id="random")
     with RawConnection(broker.bootstrap_servers) as opened:
         opened.socket.settimeout(5)

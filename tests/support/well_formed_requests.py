@@ -206,7 +206,7 @@ def _error_codes(message: object) -> Iterator[int]:
         for item in message:
             yield from _error_codes(item)
         return
-    for name in getattr(type(message), "__slots__", ()):
+    for name in getattr(message, "__struct_fields__", ()):
         found = getattr(message, name)
         if name.endswith("error_code"):
             yield found

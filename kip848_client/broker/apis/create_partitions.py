@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kip848_client.broker.apis._budget import Budget
 from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -30,8 +31,9 @@ def handle(broker: BrokerState, request: CreatePartitionsRequest, context: Reque
     """Grow what can be grown; what cannot carries its own error."""
     del context
     times_named = Counter(topic.name for topic in request.topics)
+    budget = Budget()
     results = [
-        _grow(broker, topic, validate_only=request.validate_only)
+        _grow(broker, topic, budget, validate_only=request.validate_only)
         for topic in request.topics
         if times_named[topic.name] == 1
     ]
@@ -45,9 +47,12 @@ def handle(broker: BrokerState, request: CreatePartitionsRequest, context: Reque
     return CreatePartitionsResponse(results=tuple(results))
 
 
-def _grow(broker: BrokerState, asked: CreatePartitionsTopic, *, validate_only: bool) -> CreatePartitionsTopicResult:
+def _grow(
+    broker: BrokerState, asked: CreatePartitionsTopic, budget: Budget, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
     try:
         topic = broker.topics.check_add_partitions(asked.name, asked.count)
+        budget.take(partitions=asked.count - topic.partition_count)
         if asked.assignments is not None:
             added = asked.count - topic.partition_count
             if len(asked.assignments) != added:

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from typing import Final
 
+from kip848_client.broker.apis._budget import Budget
 from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -37,8 +38,9 @@ def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestCo
     """Create what can be created; what cannot carries its own error."""
     del context
     times_named = Counter(topic.name for topic in request.topics)
+    budget = Budget()
     results = [
-        _create(broker, topic, validate_only=request.validate_only)
+        _create(broker, topic, budget, validate_only=request.validate_only)
         for topic in request.topics
         if times_named[topic.name] == 1
     ]
@@ -50,9 +52,10 @@ def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestCo
     return CreateTopicsResponse(topics=tuple(results))
 
 
-def _create(broker: BrokerState, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _create(broker: BrokerState, asked: CreatableTopic, budget: Budget, *, validate_only: bool) -> CreatableTopicResult:
     try:
         partitions = _partition_count(broker, asked)
+        budget.take(partitions=partitions)
         configs: dict[str, str | None] = {config.name: config.value for config in asked.configs}
         broker.topics.check_create(asked.name, partitions, configs=configs)
         own = {name: value for name, value in configs.items() if value is not None}

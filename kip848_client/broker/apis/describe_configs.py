@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kip848_client.broker.apis._budget import Budget
 from kip848_client.broker.apis._configs import (
     ConfigSource,
     ResourceType,
@@ -49,17 +50,25 @@ class _Entry(NamedTuple):
 
 
 def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """Describe each resource; one that cannot be described carries its own error."""
+    """Describe each resource; one that cannot be described carries its own error.
+
+    A resource that is named twice is described once, with the keys that were named last.
+    """
     del context
+    budget = Budget()
+    wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     return DescribeConfigsResponse(
         results=tuple(
-            _describe(broker, resource, with_synonyms=request.include_synonyms) for resource in request.resources
+            _describe(broker, resource, budget, with_synonyms=request.include_synonyms) for resource in wanted.values()
         )
     )
 
 
-def _describe(broker: BrokerState, asked: DescribeConfigsResource, *, with_synonyms: bool) -> DescribeConfigsResult:
+def _describe(
+    broker: BrokerState, asked: DescribeConfigsResource, budget: Budget, *, with_synonyms: bool
+) -> DescribeConfigsResult:
     try:
+        budget.take()
         entries = _entries(broker, asked)
     except BrokerError as error:
         return DescribeConfigsResult(

@@ -20,6 +20,7 @@ from kip848_client.broker.topics import Topic
 from kip848_client.error_codes import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.partition_log import PartitionLog, TimestampAndOffset
+from kip848_client.producer_batches import RecordAllowance
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -54,13 +55,14 @@ _READ_COMMITTED: Final = 1
 def handle(broker: BrokerState, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Answer each partition by itself; one that is asked for twice is refused."""
     times_asked = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+    allowance = RecordAllowance()
     topics = []
     for asked in request.topics:
         topic = find_topic(broker.topics, name=asked.name, topic_id=ZERO_UUID, by_id=False)
         partitions = tuple(
             ListOffsetsPartitionResponse(partition_index=item.partition_index, error_code=ErrorCode.INVALID_REQUEST)
             if times_asked[asked.name, item.partition_index] > 1
-            else _partition(topic, item, request.isolation_level, context.api_version)
+            else _partition(topic, item, request.isolation_level, context.api_version, allowance)
             for item in asked.partitions
         )
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=partitions))
@@ -68,7 +70,11 @@ def handle(broker: BrokerState, request: ListOffsetsRequest, context: RequestCon
 
 
 def _partition(
-    topic: Topic | ErrorCode, asked: ListOffsetsPartition, isolation_level: int, api_version: int
+    topic: Topic | ErrorCode,
+    asked: ListOffsetsPartition,
+    isolation_level: int,
+    api_version: int,
+    allowance: RecordAllowance,
 ) -> ListOffsetsPartitionResponse:
     if isolation_level not in _ISOLATION_LEVELS:
         return _error(asked, ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka stumbles over it, and answers so
@@ -77,7 +83,7 @@ def _partition(
     log = find_log(topic, asked.partition_index, current_leader_epoch=asked.current_leader_epoch)
     if isinstance(log, ErrorCode):
         return _error(asked, log)
-    found = _find(log, asked.timestamp, isolation_level)
+    found = _find(log, asked.timestamp, isolation_level, allowance)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=found.timestamp,
@@ -86,7 +92,7 @@ def _partition(
     )
 
 
-def _find(log: PartitionLog, timestamp: int, isolation_level: int) -> TimestampAndOffset:
+def _find(log: PartitionLog, timestamp: int, isolation_level: int, allowance: RecordAllowance) -> TimestampAndOffset:
     match timestamp:
         case -1:
             end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
@@ -94,11 +100,11 @@ def _find(log: PartitionLog, timestamp: int, isolation_level: int) -> TimestampA
         case -2 | -4:
             return TimestampAndOffset(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
         case -3:
-            return log.offset_of_max_timestamp()
+            return log.offset_of_max_timestamp(allowance=allowance)
         case -5 | -6:
             return TimestampAndOffset(-1, -1, -1)
         case _:
-            return log.offset_for_timestamp(timestamp)
+            return log.offset_for_timestamp(timestamp, allowance=allowance)
 
 
 def _error(asked: ListOffsetsPartition, error_code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -19,7 +19,7 @@ from kip848_client.broker.topic_configs import record_rules
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
-from kip848_client.producer_batches import NO_RULES, RecordRules
+from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -58,7 +58,8 @@ def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext
     Raises:
         ProtocolError: acks=0 and something was not appended.
     """
-    responses = tuple(_topic(broker, request, topic, context.api_version) for topic in request.topic_data)
+    allowance = RecordAllowance()
+    responses = tuple(_topic(broker, request, topic, context.api_version, allowance) for topic in request.topic_data)
     if request.acks != 0:
         return ProduceResponse(responses=responses)
     for topic in responses:
@@ -73,7 +74,11 @@ def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext
 
 
 def _topic(
-    broker: BrokerState, request: ProduceRequest, data: TopicProduceData, api_version: int
+    broker: BrokerState,
+    request: ProduceRequest,
+    data: TopicProduceData,
+    api_version: int,
+    allowance: RecordAllowance,
 ) -> TopicProduceResponse:
     topic = find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=api_version >= _FIRST_VERSION_BY_ID)
     rules = NO_RULES if isinstance(topic, ErrorCode) else _rules(broker, topic)
@@ -81,7 +86,8 @@ def _topic(
         name=data.name,
         topic_id=data.topic_id,
         partition_responses=tuple(
-            _partition(broker, request, topic, partition, api_version, rules) for partition in data.partition_data
+            _partition(broker, request, topic, partition, api_version, rules, allowance)
+            for partition in data.partition_data
         ),
     )
 
@@ -100,6 +106,7 @@ def _partition(
     data: PartitionProduceData,
     api_version: int,
     rules: RecordRules,
+    allowance: RecordAllowance,
 ) -> PartitionProduceResponse:
     if request.acks not in (-1, 0, 1):
         text = f"acks is {request.acks}, not -1, 0 or 1"
@@ -111,7 +118,7 @@ def _partition(
     records = data.records or b""
     try:
         _check_attributes(records, api_version)
-        appended = broker.topics.append(topic, data.index, records, rules=rules)
+        appended = broker.topics.append(topic, data.index, records, rules=rules, allowance=allowance)
     except BrokerError as error:
         says_start = error.code not in _START_NOT_TOLD and _is_one_batch(records)
         return _refused(data, error, log_start_offset=log.log_start_offset if says_start else _UNKNOWN_OFFSET)
