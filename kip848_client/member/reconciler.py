@@ -99,6 +99,9 @@ class Reconciler:
         self._hold_until_ms = 0
         self._metadata_request: int | None = None
         self._metadata_backoff = context.new_backoff()
+        self._listener_backoff = context.new_backoff()
+        self._listener_failed = False
+        """The last run ended because a listener raised."""
 
     # ------------------------------------------------------------------------------------------------------ target
 
@@ -120,6 +123,7 @@ class Reconciler:
         self.held_back = frozenset()
         self.unconfirmed = frozenset()
         self.in_doubt = frozenset()
+        self._forget_failures()
         self._names.clear()
         self._asked = frozenset()
         self._resolve()
@@ -189,6 +193,7 @@ class Reconciler:
             self._context.phase is Phase.PENDING
             and not self.hold_back_runs
             and not self._holding
+            and self._context.now_ms >= self._listener_backoff.ready_ms
             and self._resolved != self.current
             and not self._assignors.holds_back
             and not (self._heartbeats.telling_partitions and self._adds)
@@ -228,13 +233,16 @@ class Reconciler:
 
     def deadline_ms(self) -> int | None:
         """When `advance` or `poll_wanted` would change by time alone."""
-        if self._context.phase not in IN_GROUP or not self._unknown:
+        if self._context.phase not in IN_GROUP:
             return None
         times = []
-        if self._metadata_request is None:
-            times.append(self._metadata_backoff.ready_ms)
-        if self._context.phase is Phase.PENDING and self._holding:
-            times.append(self._hold_until_ms)
+        if self._context.phase is Phase.PENDING and self._listener_backoff.ready_ms > self._context.now_ms:
+            times.append(self._listener_backoff.ready_ms)
+        if self._unknown:
+            if self._metadata_request is None:
+                times.append(self._metadata_backoff.ready_ms)
+            if self._context.phase is Phase.PENDING and self._holding:
+                times.append(self._hold_until_ms)
         return min(times, default=None)
 
     # --------------------------------------------------------------------------------------------------------- run
@@ -318,14 +326,25 @@ class Reconciler:
         self.current = run.resolved
         self._heartbeats.ack_due = True
         self._commits.restart_interval()
+        self._forget_failures()
         self._prune_names()
         self._context.move("reconciled")
 
     def _give_up(self, run: Run) -> None:
-        """A listener raised: nothing is acknowledged, and the next poll() tries again."""
+        """A listener raised: nothing is acknowledged, and the next poll() tries again; a second time with backoff.
+
+        One that raises for ever would otherwise be called as often as the application polls.
+        """
         if run is self.run:
             self.run = None
+            if self._listener_failed:
+                self._listener_backoff.failed(self._context.now_ms)
+            self._listener_failed = True
             self._context.move("listener_failed")
+
+    def _forget_failures(self) -> None:
+        self._listener_failed = False
+        self._listener_backoff.reset()
 
     def _prune_names(self) -> None:
         used = {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}

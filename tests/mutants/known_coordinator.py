@@ -174,7 +174,7 @@ def _(patch: Patch) -> None:
     patch.setattr(departure, "time_is_up", time_is_up)
 
 
-@mutant("nobody watches how long a member takes to give up partitions", "L3")
+@mutant("nobody watches how long a member takes to give up partitions", "L3", seed=30)
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 

@@ -116,7 +116,7 @@ def _(patch: Patch) -> None:
     patch.setattr(UniformAssignor, "assign", turned)
 
 
-@mutant("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5")
+@mutant("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5", seed=30)
 def _(patch: Patch) -> None:
     original = Reconciler.cancel
 

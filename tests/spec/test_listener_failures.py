@@ -6,7 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.states import MemberState
-from tests.spec.arrange import ONE, TWO, assigning, calls, fence, fenced, revoking, stable
+from tests.spec.arrange import ONE, TWO, answer_heartbeats, assigning, calls, fence, fenced, revoking, stable
 from tests.support.member_harness import positions
 
 NO = ValueError("not now")
@@ -82,3 +82,35 @@ def test_r89_a_fatal_member_keeps_nothing() -> None:
     member.finish_call("lost", "t-0", error=NO)
     assert member.owned == []
     assert member.state() is MemberState.FATAL
+
+
+def test_r196_a_listener_that_raises_for_ever_is_called_less_and_less_often() -> None:
+    """It was called 3,623 times in 2 s, and its error logged as often."""
+    member = revoking()
+    member.finish_call("revoked", "t-1", error=NO)
+    begun = []
+    for now_ms in range(0, 2_000, 10):
+        member.advance(10)
+        answer_heartbeats(member)
+        if member.member.view().poll_wanted:
+            member.poll()
+            begun.append(now_ms)
+            member.finish_call("revoked", "t-1", error=NO)
+    assert begun[0] == 0
+    assert 3 <= len(begun) <= 7
+
+
+def test_r196_one_that_returned_has_its_failures_forgotten() -> None:
+    """A hiccup now and another in an hour are no reason to wait."""
+    member = revoking()
+    for _ in range(2):
+        member.finish_call("revoked", "t-1", error=NO)
+        member.advance(1_000)
+        member.poll()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    member.answer_heartbeat(epoch=2)
+    member.assign_more(TWO, epoch=3)
+    member.poll()
+    member.finish_call("assigned", "t-1", error=NO)
+    assert member.member.view().poll_wanted

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
-from kip848_client import KafkaError
+from kip848_client import Consumer, ConsumerRebalanceListener, KafkaError
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.errors import BrokerError
 from kip848_client.model import TopicPartition
-from tests.interop.conftest import CreateTopic
+from tests.interop.conftest import CreateTopic, create_topic, unique_name
+from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import MakeOurs
 from tests.interop.real.ledger import Ledger
@@ -143,3 +146,74 @@ def test_what_the_coordinator_refuses_is_raised_with_its_code(
 
     assert not caught.value.retriable
     assert not caught.value.fatal
+
+
+class CommitsWhenRevoked(ConsumerRebalanceListener):
+    """README's own pattern."""
+
+    def __init__(self) -> None:
+        self.committed: list[set[str]] = []
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicPartition]) -> None:
+        answer = consumer.commit(asynchronous=False)
+        self.committed.append({one.topic for one in answer or ()})
+
+
+def test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the_others(
+    kafka_broker: KafkaBroker | ExternalKafka,
+    kafka_topic: CreateTopic,
+    feed: Feed,
+    ours: MakeOurs,
+    administrator: Administrator,
+    ledger: Ledger,
+    group_id: str,
+) -> None:
+    """It was retried for a minute, in which nothing was read; a short poll interval lost the membership."""
+    kept, gone = kafka_topic(partitions=2), unique_name("gone")
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
+    create_topic(admin, gone)
+    feed.write(kept, 5, partitions=2)
+    feed.write(gone, 5, partitions=1)
+    member = ours("a", enable_auto_commit=False)
+    listener = CommitsWhenRevoked()
+    member.consumer.subscribe([kept, gone], listener)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+
+    admin.delete_topics([gone])[gone].result()
+    take_turns(member, until=lambda: listener.committed, what="the revocation")
+    take_turns(member, until=lambda: {one.topic for one in member.partitions} == {kept}, what="its end")
+
+    assert listener.committed == [{kept}]
+    assert administrator.committed(group_id, places(kept, 2)) == dict.fromkeys(places(kept, 2), 5)
+    [told] = member.journal.named("commit_failed")
+    assert told.fields["offsets"] == {f"{gone}-0": 5}
+
+
+def test_offsets_of_a_transaction_that_position_gave_have_no_metadata(
+    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger
+) -> None:
+    """confluent_kafka commits metadata with a NUL, which cannot be given to it again; the next owner read nothing."""
+    topic = kafka_topic(partitions=1)
+    feed.write(topic, 5, partitions=1)
+    member = ours("a", enable_auto_commit=False).subscribe(topic)
+    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": unique_name("t")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    positions = member.consumer.position(member.consumer.assignment())
+    noted = [PublicPartition(one.topic, one.partition, one.offset, "note") for one in positions]
+    producer.send_offsets_to_transaction(positions, member.consumer.group_metadata(), 60)
+    producer.commit_transaction(60)
+    [plain] = member.consumer.committed(member.consumer.assignment())
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(noted, member.consumer.group_metadata(), 60)
+    producer.commit_transaction(60)
+    [with_note] = member.consumer.committed(member.consumer.assignment())
+    member.close()
+    feed.write(topic, 5, partitions=1)
+    successor = ours("b", enable_auto_commit=False).subscribe(topic)
+    take_turns(successor, until=everything_is_read(ledger, feed), what="the rest")
+
+    assert (plain.offset, plain.metadata) == (5, None)
+    assert (with_note.offset, with_note.metadata) == (5, "note")
+    assert_read_once(ledger, feed)
