@@ -1,0 +1,143 @@
+"""Consumers that ask for older versions of ListOffsets and Fetch read a topic of the embedded broker.
+
+aiokafka is installed with the tests. The others are installed by their own package managers into the cache, once: a
+virtual environment for kafka-python 2.0 (its newer version is among the tests' own packages), npm for kafkajs, and the
+Go toolchain for kafka-go. A test fails, and says so, where one of these is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from kip848_client.broker import EmbeddedBroker
+from tests.interop.embedded.clients import produce
+
+pytestmark = [pytest.mark.interop]
+
+PEERS: Final = Path(__file__).parent / "peers"
+CACHE: Final = Path.home() / ".cache" / "kip848_client" / "peers"
+VALUES: Final = [str(number) for number in range(50)]
+INSTALL_TIMEOUT_S: Final = 300
+READ_TIMEOUT_S: Final = 60
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 1}) as running:
+        produce(running.bootstrap_servers, "orders", len(VALUES))
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka_python() -> Path:
+    """A Python interpreter that has kafka-python 2.0.2."""
+
+    def install(folder: Path) -> None:
+        run(sys.executable, "-m", "venv", str(folder))
+        run(str(folder / "bin" / "pip"), "install", "--quiet", "kafka-python==2.0.2")
+
+    return installed("kafka-python-2.0.2", install) / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def kafkajs() -> Path:
+    """The program that reads with kafkajs, beside its package."""
+
+    def install(folder: Path) -> None:
+        shutil.copytree(PEERS / "kafkajs", folder)
+        run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder))
+
+    return installed("kafkajs-2.2.4", install) / "read.js"
+
+
+@pytest.fixture(scope="session")
+def kafka_go() -> Path:
+    """The program that reads with kafka-go, built."""
+
+    def install(folder: Path) -> None:
+        shutil.copytree(PEERS / "kafka_go", folder)
+        run("go", "build", "-o", "reader", ".", cwd=folder)
+
+    return installed("kafka-go-0.4.47", install) / "reader"
+
+
+def installed(name: str, install: Callable[[Path], None]) -> Path:
+    """The folder *name* of the cache, made by *install* if it is not there; one test process at a time."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder, done = CACHE / name, CACHE / f"{name}.done"
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            install(folder)
+            done.touch()
+    return folder
+
+
+def run(*command: str, cwd: Path | None = None, timeout_s: float = INSTALL_TIMEOUT_S) -> list[str]:
+    """Run a program and return the lines that it printed; one that fails shows what it said."""
+    if shutil.which(command[0]) is None:
+        pytest.fail(f"{command[0]} is not installed; this test needs it")
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=cwd, check=False)
+    assert ended.returncode == 0, f"{' '.join(command)}: {ended.stdout}\n{ended.stderr}"
+    return ended.stdout.split()
+
+
+def test_aiokafka_reads_by_manual_assignment(broker: EmbeddedBroker) -> None:
+    """It asks ListOffsets version 1 for the beginning; without an answer getmany() returns nothing for ever."""
+
+    async def read() -> list[str]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            partition = TopicPartition("orders", 0)
+            consumer.assign([partition])
+            found: list[str] = []
+            while len(found) < len(VALUES):
+                batches = await consumer.getmany(timeout_ms=1_000)
+                found += [record.value.decode() for record in batches.get(partition, ())]
+            return found
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(asyncio.wait_for(read(), READ_TIMEOUT_S)) == VALUES
+
+
+@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
+def test_kafka_python_2_0_reads_by_manual_assignment(broker: EmbeddedBroker, kafka_python: Path) -> None:
+    """The version that most programs pinned for years asks ListOffsets version 1."""
+    program = str(PEERS / "read_with_kafka_python.py")
+    read = run(
+        str(kafka_python), program, broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S
+    )
+    assert read == VALUES
+
+
+@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
+def test_kafkajs_reads_in_a_group(broker: EmbeddedBroker, kafkajs: Path) -> None:
+    """The client of Node.js joins by the classic protocol, and asks ListOffsets version 3."""
+    read = run("node", str(kafkajs), broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S)
+    assert read == VALUES
+
+
+@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
+def test_kafka_go_reads_a_partition(broker: EmbeddedBroker, kafka_go: Path) -> None:
+    """Its Reader without a group asks ListOffsets version 1 for the first offset and the last one."""
+    read = run(str(kafka_go), broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S)
+    assert read == VALUES
