@@ -10,13 +10,18 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from tests.mutants.generated import mutate
 from tests.mutants.plays import judge, plays
 from tests.mutants.sources import ROOT, ChangedModules
 
-UNIT_TESTS: Final = ("tests/spec", "tests/member", "tests/coordinator")
+UNIT_TESTS: Final = {
+    "member": ("tests/transcripts", "tests/member", "tests/spec"),
+    "coordinator": ("tests/transcripts", "tests/coordinator", "tests/spec"),
+}
+"""The tests of each core, the likelier ones first; neither core imports the other."""
 CPU_S: Final = 300
 """Processor time of one process; it is killed then."""
 _MEMORY_BYTES: Final = 3 * 2**30
@@ -41,7 +46,7 @@ def verdict(module: str, name: str, *, play_count: int) -> dict[str, object]:
         found = ("import", repr(error))
     else:
         noticed = ((number, heard) for number, one in enumerate(plays(play_count), 1) if (heard := judge(one)))
-        play, found = next(noticed, None) or (0, _unit_tests())
+        play, found = next(noticed, None) or (0, _unit_tests(UNIT_TESTS[module.split(".")[1]]))
     return {
         "caught_by": found[0],
         "message": found[1][:300],
@@ -50,7 +55,7 @@ def verdict(module: str, name: str, *, play_count: int) -> dict[str, object]:
     }
 
 
-def _unit_tests() -> tuple[str, str]:
+def _unit_tests(folders: Iterable[str]) -> tuple[str, str]:
     """The first unit test that fails, and why; two empty texts if all pass."""
     import pytest
 
@@ -67,7 +72,7 @@ def _unit_tests() -> tuple[str, str]:
 
     options = ["-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--assert=plain", "--timeout=60"]
     # Plain assertions: the hook that rewrites them would load the modules itself, and without the mutant.
-    status = pytest.main([*options, "--rootdir", str(ROOT), *(str(ROOT / path) for path in UNIT_TESTS)], [Listener()])
+    status = pytest.main([*options, "--rootdir", str(ROOT), *(str(ROOT / path) for path in folders)], [Listener()])
     if failed:
         return failed[0]
     return ("", "") if status == pytest.ExitCode.OK else ("exception", f"pytest ended with {status}")
