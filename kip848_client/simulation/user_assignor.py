@@ -119,6 +119,8 @@ class UserAssignor:
         names = [assignor.name for assignor in consumer.config.client_assignors]
         self._offers_spare = self._spare.name in names
         self._spare_rank = 1 if offers is None else offers.randint(0, 1)
+        if self._offers_spare:
+            self._spare_rank = names.index(self._spare.name)  # the first description is what was offered
         self.asks = False
         """Its application wants another target, and the coordinator has not heard of it."""
 

@@ -33,6 +33,7 @@ class RoundBench:
         self._config = config
         self._group_id = group_id
         self._now_ms = now_ms
+        self._image = cluster.topics.image
         self._coordinator = coordinator_reading(cluster.log, config, image=cluster.topics.image)
         self._coordinator.loaded(now_ms=now_ms)
         self._computed_ms: int | None = None
@@ -43,8 +44,8 @@ class RoundBench:
         self._result = CoordinatorResult()
         """Of the last step."""
 
-    @staticmethod
     def _compare_parts(
+        self,
         group: ConsumerGroup,
         before: Mapping[str, Partitions],
         prepared: PreparedGroup,
@@ -53,10 +54,17 @@ class RoundBench:
         """Everybody has the part that was handed in, a static member under another id that of its former self.
 
         Args:
-            members: what was handed in; None for an error, after which the target stays.
+            members: what was handed in; None for an error: the target stays, without topics that are gone or dropped.
         """
         if members is None:
-            wanted = {member_id: dict(before.get(member_id, {})) for member_id in group.members}
+            wanted = {
+                member_id: {
+                    topic_id: partitions
+                    for topic_id, partitions in before.get(member_id, {}).items()
+                    if topic_id in self._image.ids_of(group.topics_of(member.metadata))
+                }
+                for member_id, member in group.members.items()
+            }
         else:
             parts = {one.member_id: {part.topic_id: part.partitions for part in one.partitions} for one in members}
             wanted = {member_id: parts.get(member_id, {}) for member_id in group.members}
