@@ -8,6 +8,7 @@ import queue
 import select
 import socket
 import struct
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kip848_client.broker import server as server_module
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.loop_thread import LoopThread
@@ -41,6 +43,7 @@ class ServerUnderTest:
     def __init__(self, config: BrokerConfig | None = None) -> None:
         self.parked: queue.SimpleQueue[tuple[bytes, RequestContext]] = queue.SimpleQueue()
         self.opened = 0
+        self.frames: list[bytes] = []
         self.refusals: list[str] = []
         self.thread = LoopThread("server-under-test")
         self.server = Server(
@@ -75,6 +78,7 @@ class ServerUnderTest:
         if frame.startswith(b"garbage"):
             raise ProtocolError("not a request")
         self.opened += 1
+        self.frames.append(frame)
         context = RequestContext(
             connection.answered,
             api_key=0,
@@ -439,3 +443,29 @@ def test_many_refusals_are_told_in_a_few_lines(make_server: Callable[..., Server
     server.thread.run(server.server.stop())
     assert len(server.refusals) == 11
     assert server.refusals[-1].startswith("20 more connections")
+
+
+def test_a_peer_with_many_requests_leaves_others_their_turn(
+    make_server: Callable[..., ServerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred large requests at once, each of which is allowed, would hold up every heartbeat for seconds."""
+    monkeypatch.setattr(server_module, "_TURN_S", 0.0)
+    server = make_server()
+    held, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        released.wait(TIMEOUT_S)
+
+    with closing(server.connect()) as many, closing(server.connect()) as one:
+        for connection in (many, one):
+            connection.sendall(framed(b"echo first"))
+            assert read_frame(connection) == b"echo first"
+        server.thread.loop.call_soon_threadsafe(hold)
+        assert held.wait(TIMEOUT_S)
+        many.sendall(framed(b"echo many") * 20)
+        one.sendall(framed(b"echo one"))
+        released.set()
+        assert read_frame(one) == b"echo one"
+        assert [read_frame(many) for _ in range(20)] == [b"echo many"] * 20
+    assert server.frames[2:].index(b"echo one") < 3

@@ -1,0 +1,105 @@
+"""DeleteRecords, AlterConfigs and DescribeLogDirs, and a Fetch whose past is not the log's."""
+
+from __future__ import annotations
+
+from kip848_client.broker.apis import alter_configs, delete_records, describe_log_dirs, fetch, list_offsets
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kip848_client.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kip848_client.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.broker.storage.harness import QuietBroker, a_batch, a_broker, answer_of
+
+TOPIC = 2
+EARLIEST = -2
+
+
+def with_records(count: int) -> QuietBroker:
+    """A broker whose topic `t` has *count* batches of one record, and one partition more."""
+    broker = a_broker({"t": 2})
+    topic = broker.topics.get("t")
+    assert topic is not None
+    for number in range(count):
+        broker.topics.append(topic, 0, a_batch(str(number).encode()))
+    return broker
+
+
+def fetched(broker: QuietBroker, *asked: FetchPartition, session_epoch: int = -1) -> tuple[int, list[PartitionData]]:
+    request = FetchRequest(session_epoch=session_epoch, topics=(FetchTopic(topic="t", partitions=asked),))
+    answer = answer_of(broker, fetch, request, version=12)
+    return answer.error_code, [item for topic in answer.responses for item in topic.partitions]
+
+
+def test_deleted_records_are_gone_for_readers_and_the_beginning_moves() -> None:
+    """Broken: tests of auto.offset.reset, which delete the records that a consumer stood at, test nothing."""
+    broker = with_records(5)
+    partitions = (DeleteRecordsPartition(offset=3), DeleteRecordsPartition(partition_index=7, offset=1))
+    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=partitions),))
+    done, missing = answer_of(broker, delete_records, request).topics[0].partitions
+    assert (done.low_watermark, done.error_code) == (3, ErrorCode.NONE)
+    assert (missing.low_watermark, missing.error_code) == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    _, (refused,) = fetched(broker, FetchPartition(fetch_offset=2, partition_max_bytes=1000))
+    assert refused.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    asked = ListOffsetsTopic(name="t", partitions=(ListOffsetsPartition(timestamp=EARLIEST),))
+    answer = answer_of(broker, list_offsets, ListOffsetsRequest(topics=(asked,)))
+    assert answer.topics[0].partitions[0].offset == 3
+
+
+def test_what_a_replaced_configuration_does_not_name_is_a_default_again() -> None:
+    """Broken: tools of the older way leave settings behind that they mean to take back."""
+    broker = with_records(0)
+    broker.topics.set_configs("t", {"retention.ms": "1", "cleanup.policy": "compact"})
+    configs = (AlterableConfig(name="retention.ms", value="2"),)
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+    answer = answer_of(broker, alter_configs, AlterConfigsRequest(resources=(resource,)))
+    topic = broker.topics.get("t")
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    assert topic is not None
+    assert topic.configs == {"retention.ms": "2"}
+
+
+def test_a_folder_is_described_with_the_bytes_of_the_partitions_that_were_asked_for() -> None:
+    """Broken: administrators see no sizes, or those of partitions that they did not ask for."""
+    broker = with_records(3)
+    asked = DescribableLogDirTopic(topic="t", partitions=(0, 9))
+    (folder,) = answer_of(broker, describe_log_dirs, DescribeLogDirsRequest(topics=(asked,))).results
+    (partition,) = folder.topics[0].partitions
+    assert (partition.partition_index, partition.partition_size) == (0, 3 * len(a_batch(b"0")))
+    (everything,) = answer_of(broker, describe_log_dirs, DescribeLogDirsRequest(topics=None)).results
+    assert [item.partition_index for item in everything.topics[0].partitions] == [0, 1]
+
+
+def test_a_reader_of_an_epoch_that_never_was_is_out_of_range() -> None:
+    """Broken: a reader that followed another log goes on here as if nothing had happened."""
+    _, (answer,) = fetched(with_records(2), FetchPartition(last_fetched_epoch=5, partition_max_bytes=1000))
+    assert (answer.error_code, answer.records) == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+
+
+def test_a_reader_beyond_the_end_of_its_epoch_is_told_where_it_ended() -> None:
+    """Broken: a reader of records that were truncated reads on behind the new ones."""
+    broker = with_records(2)
+    topic = broker.topics.get("t")
+    assert topic is not None
+    topic.partitions[0].set_leader_epoch(4)
+    broker.topics.append(topic, 0, a_batch(b"new"))
+    _, (answer,) = fetched(broker, FetchPartition(fetch_offset=3, last_fetched_epoch=0, partition_max_bytes=1000))
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 2)
+    assert (answer.error_code, answer.records) == (ErrorCode.NONE, b"")
+
+
+def test_a_partition_that_is_named_twice_is_answered_once_as_named_last() -> None:
+    """Broken: a client that counts the partitions of an answer is out of step."""
+    twice = (FetchPartition(fetch_offset=99), FetchPartition(fetch_offset=2, partition_max_bytes=1000))
+    _, answers = fetched(with_records(2), *twice)
+    assert [answer.error_code for answer in answers] == [ErrorCode.NONE]
+
+
+def test_a_fetch_that_continues_no_session_is_told_so() -> None:
+    """Broken: a client of fetch sessions takes an empty answer for its whole session, and waits for ever."""
+    code, answers = fetched(with_records(2), FetchPartition(partition_max_bytes=1000), session_epoch=5)
+    assert (code, answers) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
