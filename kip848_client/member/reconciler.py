@@ -17,7 +17,7 @@ Does not own: acknowledging (`heartbeat`), entering and leaving the group (`memb
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``; KAFKA-16185, KAFKA-16460,
 KAFKA-18641, KAFKA-20145.
-Rules: R64 to R88 in docs/protocol.md.
+Rules: R64 to R88 and R196 in docs/protocol.md.
 """
 
 from __future__ import annotations
