@@ -171,6 +171,72 @@ def test_a_java_member_survives_a_broker_that_crashes_and_comes_back(broker: Emb
     assert [fact for fact in member.facts if fact.startswith(("assigned", "revoked", "lost"))] == ["assigned [0, 1]"]
 
 
+CLASSIC: Final = ("group.protocol=classic", "session.timeout.ms=3000", "heartbeat.interval.ms=200")
+ASSIGNORS: Final = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
+
+
+@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_classic_java_members_share_a_group_and_take_over_from_one_that_dies(
+    broker: EmbeddedBroker, join: Join, assignor: str
+) -> None:
+    """Java's default protocol is what most consumers in the world speak."""
+    one = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=one")
+    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
+    two = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=two")
+    shared = broker.wait_for(
+        "g",
+        lambda group: group.state == "Stable" and [len(member.assigned) for member in group.members] == [1, 1],
+        timeout_s=TIMEOUT_S,
+    )
+    assert (shared.type, len(shared.assigned)) == ("classic", 2)
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    everything = all_keys("orders", 40, partitions=2)
+    wait_until(lambda: one.records() | two.records() == everything, TIMEOUT_S, "40 records")
+    two.kill()
+    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.members) == 1, timeout_s=TIMEOUT_S)
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    everything = all_keys("orders", 80, partitions=2)
+    wait_until(lambda: one.records() | two.records() == everything, TIMEOUT_S, "80 records")
+
+
+def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker, join: Join) -> None:
+    """It leads the group, and is told not to assign again (KIP-814)."""
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    static = (*CLASSIC, "group.instance.id=i", "session.timeout.ms=60000")  # a Java process takes seconds to start
+    first = join("orders", *static)
+    wait_until(lambda: first.records() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
+    before = broker.wait_for_group("g", state="Stable", members=1)
+    first.kill()
+    second = join("orders", *static)
+    after = broker.wait_for(
+        "g", lambda group: group.members != before.members and group.state == "Stable", timeout_s=TIMEOUT_S
+    )
+    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+    everything = all_keys("orders", 80, partitions=2)
+    wait_until(lambda: first.records() | second.records() == everything, TIMEOUT_S, "80 records")
+    assert (after.group_epoch, after.assigned) == (before.group_epoch, before.assigned)
+
+
+def test_a_classic_java_member_shares_a_group_with_a_librdkafka_member(broker: EmbeddedBroker, join: Join) -> None:
+    """Each may lead, and reads what the other one wants."""
+    join("orders", *CLASSIC, "client.id=java")
+    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
+    with MemberThread(
+        broker.bootstrap_servers,
+        ["orders"],
+        client_id="librdkafka",
+        group_protocol="classic",
+        partition_assignment_strategy="range",
+        heartbeat_interval_ms=200,
+    ):
+        broker.wait_for(
+            "g",
+            lambda group: group.state == "Stable" and [len(member.assigned) for member in group.members] == [1, 1],
+            timeout_s=TIMEOUT_S,
+        )
+    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.members) == 1, timeout_s=TIMEOUT_S)
+
+
 def test_the_administrator_does_its_daily_work(broker: EmbeddedBroker, run: Run) -> None:
     """Topics, cluster, offsets, group settings, groups: through the newest version of each API."""
     produce(broker.bootstrap_servers, "orders", 20, partitions=2)
