@@ -257,6 +257,8 @@ COORDINATOR_METRICS: Final[Mapping[str, str]] = {
     "kafka.group_coordinator.consumer.group.count": "by state: empty, assigning, reconciling, stable, dead",
     "kafka.group_coordinator.consumer.group.rebalance.count": "group epochs that began since the start",
     "kafka.group_coordinator.consumer.group.rebalance.rate": "group epochs that began, each second, in the last 30 s",
+    "kafka.group_coordinator.group.completed.rebalance.count": "rebalances of classic groups that ended stable",
+    "kafka.group_coordinator.group.completed.rebalance.rate": "the same, each second, in the last 30 s",
     "kafka.group_coordinator.partition.count": "partitions of the coordinator's log by state: loading, active, failed",
     "kafka.group_coordinator.partition.load.time.max": "ms that the longest load of the log took",
     "kafka.group_coordinator.partition.load.time.avg": "ms that a load of the log took",
@@ -298,7 +300,7 @@ def publish_coordinator(
         if not _instruments:  # one set for all coordinators: a meter has each name once
             meter = metrics.get_meter(_INSTRUMENTATION)
             for name, text in COORDINATOR_METRICS.items():
-                grows = name == "kafka.group_coordinator.consumer.group.rebalance.count"
+                grows = name.endswith(".rebalance.count")
                 make = meter.create_observable_counter if grows else meter.create_observable_gauge
                 unit = "ms" if ".time." in name else "1"
                 _instruments.append(make(name, callbacks=[partial(_observe, name)], unit=unit, description=text))

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kip848_client.coordinator.classic.group import ClassicState
 from kip848_client.coordinator.consumer_group import GroupState
 from kip848_client.coordinator.events import GroupEvent
 
@@ -33,6 +34,7 @@ class _Sample(NamedTuple):
     at_s: float
     busy_s: float
     rebalances: int
+    completed: int
 
 
 class GroupMetrics:
@@ -45,6 +47,7 @@ class GroupMetrics:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self._rebalances = 0
+        self._completed = 0
         self._load_ms: list[float] = []
         self._load_begun_s: float | None = None
         self._log_failed = False
@@ -73,6 +76,8 @@ class GroupMetrics:
         for event in events:
             if event.event == "group_epoch_bumped":
                 self._rebalances += 1
+            elif event.event == "group_state_changed" and event.fields["old"] == ClassicState.COMPLETING:
+                self._completed += event.fields["new"] == ClassicState.STABLE
 
     def not_kept(self) -> None:
         """The records of a batch could not be written."""
@@ -94,7 +99,7 @@ class GroupMetrics:
             if group.group_type.lower() == "consumer":
                 states[group.group_state.lower()] += 1
         partition = "loading" if self._load_begun_s is not None else "failed" if self._log_failed else "active"
-        rate, idle = self._rebalance_rate(), self._idle_ratios()
+        (rate, completed_rate), idle = self._rebalance_rates(), self._idle_ratios()
         values: list[tuple[str, float, dict[str, str]]] = [
             *[("group.count", count, {"protocol": protocol}) for protocol, count in protocols.items()],
             *[("consumer.group.count", count, {"state": state}) for state, count in states.items()],
@@ -105,6 +110,8 @@ class GroupMetrics:
             ("event.queue.size", waiting, {}),
             ("consumer.group.rebalance.count", self._rebalances, {}),
             ("consumer.group.rebalance.rate", rate, {}),
+            ("group.completed.rebalance.count", self._completed, {}),
+            ("group.completed.rebalance.rate", completed_rate, {}),
             ("partition.load.time.max", max(self._load_ms, default=0.0), {}),
             ("partition.load.time.avg", sum(self._load_ms) / max(len(self._load_ms), 1), {}),
             ("thread.idle.ratio.min", min(idle), {}),
@@ -117,12 +124,13 @@ class GroupMetrics:
         self._timer = self._loop.call_later(SAMPLE_S, self._take_sample)
 
     def _now(self) -> _Sample:
-        return _Sample(self._loop.time(), time.thread_time(), self._rebalances)
+        return _Sample(self._loop.time(), time.thread_time(), self._rebalances, self._completed)
 
-    def _rebalance_rate(self) -> float:
+    def _rebalance_rates(self) -> tuple[float, float]:
         now = self._now()
         first = self._samples[0] if self._samples else now
-        return (now.rebalances - first.rebalances) / max(now.at_s - first.at_s, 1.0)
+        passed_s = max(now.at_s - first.at_s, 1.0)
+        return (now.rebalances - first.rebalances) / passed_s, (now.completed - first.completed) / passed_s
 
     def _idle_ratios(self) -> list[float]:
         """The part of the time in which the thread did nothing, of each interval between two samples and to now."""

@@ -360,13 +360,13 @@ class GroupCoordinator:
     def _handle_api(self, request: ApiRequest, *, now_ms: int) -> CoordinatorResult:
         message, state = request.message, self._state
         match message:
-            case HeartbeatRequest():
-                return classic_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
             case ConsumerGroupHeartbeatRequest():
                 try:
                     return heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
                 except Refused as refused:
                     return _refuse_heartbeat(state, request, message, refused)
+            case HeartbeatRequest():
+                return classic_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
             case ConsumerGroupPrepareAssignmentRequest():
                 return install_assignment.handle_prepare(state, request, message, now_ms=now_ms)
             case ConsumerGroupInstallAssignmentRequest():

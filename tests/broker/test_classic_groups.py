@@ -119,6 +119,7 @@ def test_a_classic_group_is_seen_with_what_its_members_read(
     assert (group.type, group.leader, member.classic) == ("classic", a.member_id, True)
     assert (member.client_id, member.rack_id, member.subscribed_topics) == ("a", "r", frozenset({"orders"}))
     assert group.assigned == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
+    assert broker.metrics()["kafka.group_coordinator.group.completed.rebalance.count"] == 1
     assert str(group) == "classic group 'g' is Stable at generation 1: a@1 [orders-0, orders-1]"
 
 
