@@ -136,6 +136,11 @@ def decode_body(
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes ends before its last field") from failure
     except UnicodeDecodeError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} has a string that is not UTF-8: {failure}") from failure
+    except primitives.TooManyElementsError as failure:
+        raise ProtocolError(
+            f"{cls.__name__} v{version} of {end} bytes has more than {elements_max} entries in all its lists together; "
+            "an embedded broker takes more with kip848.request.max.elements"
+        ) from failure
     except ProtocolError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes: {failure}") from failure
     if position != end and not allow_trailing:

@@ -18,6 +18,7 @@ __all__ = [
     "rest_of_uvarint",
     "rest_of_string_length",
     "skip_tags",
+    "TooManyElementsError",
     "too_many_elements",
     "uuid_of",
     "KNOWN_UUIDS",
@@ -148,9 +149,13 @@ def bad_array_length(position: int, count: int) -> NoReturn:
     raise ProtocolError(f"the array at byte {position} claims {count} elements, which it cannot have")
 
 
+class TooManyElementsError(ProtocolError):
+    """Raised by `too_many_elements`; the compiler, which knows the limit, makes a ProtocolError of it."""
+
+
 def too_many_elements() -> NoReturn:
     """All arrays and structs together have more elements and tagged fields than the caller allows."""
-    raise ProtocolError("its lists have more entries together than is allowed")
+    raise TooManyElementsError("its lists have more entries together than is allowed")
 
 
 def bad_tag_size(position: int) -> NoReturn:

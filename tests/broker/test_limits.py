@@ -163,12 +163,12 @@ def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them()
         OffsetCommitRequest(group_id="g", topics=topics), api_version=9, correlation_id=1, client_id=None
     )
     assert decode_request(commit_of_36, elements_max=36)
-    with pytest.raises(ProtocolError, match="more entries"):
+    with pytest.raises(ProtocolError, match="more than 35 entries in all its lists"):
         decode_request(commit_of_36, elements_max=35)
     plain = encode_request(ListGroupsRequest(), api_version=5, correlation_id=1, client_id=None)
     tagged = plain[:-1] + b"\x28" + b"\x01\x00" * 40
     assert decode_request(tagged, elements_max=40)
-    with pytest.raises(ProtocolError, match="more entries"):
+    with pytest.raises(ProtocolError, match="more than 39 entries in all its lists"):
         decode_request(tagged, elements_max=39)
 
 
