@@ -20,7 +20,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "own.reads(theirs.written, theirs.written) => return None": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._ask_a_member: is_same or planner.suits(updated) => "
     "is_same and planner.suits(updated)": _SHORT_CUT,
-    "coordinator/client_assignment member_gone: return => nothing": _SHORT_CUT,
+    "coordinator/client_assignment members_gone: return => nothing": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._move_group: return => nothing": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._check_versions: metadata.client_assignors and self._offers is not None => "
     "metadata.client_assignors or self._offers is not None": _SHORT_CUT,
@@ -34,7 +34,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     ),
     "coordinator/state CoordinatorState.__init__: 0 => 1 #2": "the first topics set it, before a pattern is matched",
     "coordinator/timers Timers._queue: 1 => 2": "a number that has to grow, by whatever",
-    "coordinator/client_assignors can_be_common: 1 + max(counts, default=0) => 2 + max(counts, default=0)": _SHORT_CUT,
+    "coordinator/client_assignors can_be_common: max(1, gone) => max(2, gone)": _SHORT_CUT,
     "coordinator/client_assignors asks_for_a_target: zip(old, new, strict=True) => zip(old, new, strict=False)": (
         "they have the same length by then"
     ),
@@ -131,16 +131,18 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "self._group_epoch >= group.group_epoch": "anybody who reads as much may be asked",
     "coordinator/client_assignment RoundPlanner.suits: flying is None => flying is not None": _SHORT_CUT,
     "coordinator/client_assignment RoundPlanner.suits: own is not None => own is None": _SHORT_CUT,
-    "coordinator/client_assignment client_assignor: not state.config.client_assignors or not can_be_common(group) => "
-    "not state.config.client_assignors and (not can_be_common(group))": _SHORT_CUT,
+    "coordinator/client_assignment client_assignor: not state.config.client_assignors or not "
+    "can_be_common(group, gone=len(gone)) => not state.config.client_assignors and (not can_be_common(group, "
+    "gone=len(gone)))": _SHORT_CUT,
     "coordinator/client_assignment RoundPlanner.renew: flying is None or choice is None => "
     "flying is None and choice is None": "a round is over with the heartbeat that takes away what all had in common",
-    "coordinator/client_assignment member_gone: planner.round is None or (planner.round.member_id != member_id and "
-    "planner.is_for_all()) => planner.round is None and (planner.round.member_id != member_id and "
-    "planner.is_for_all())": _SHORT_CUT,
-    "coordinator/client_assignment member_gone: return => nothing #2": _SHORT_CUT,
-    "coordinator/client_assignment member_gone: planner.move_on(choice, failed=member_id, leaves=True, "
-    "reason='member_left') => planner.move_on(choice, failed=member_id, leaves=False, reason='member_left')": (
+    "coordinator/client_assignment members_gone: planner.round is None or (planner.round.member_id not in "
+    "member_ids and planner.is_for_all()) => planner.round is None and (planner.round.member_id not in "
+    "member_ids and planner.is_for_all())": _SHORT_CUT,
+    "coordinator/client_assignment members_gone: return => nothing #2": _SHORT_CUT,
+    "coordinator/client_assignment members_gone: planner.move_on(choice, failed=planner.round.member_id, "
+    "leaves=True, reason='member_left') => planner.move_on(choice, failed=planner.round.member_id, "
+    "leaves=False, reason='member_left')": (
         "what it offered does not count any more, so it is none of those to choose from"
     ),
     "coordinator/client_assignment _versions: return next(offered, None) => return None": _SHORT_CUT,
@@ -164,15 +166,14 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/coordinator GroupCoordinator._topics_changed: if not changed.isdisjoint(group.subscribed_topics) => "
     "every one": "more groups look whether something changed for them",
     "coordinator/current_assignment _find_free: continue => nothing": _SHORT_CUT,
-    "coordinator/departure remove_member: derive_state(member_count=len(group.members) - 1, reconciled_count=0, "
-    "group_epoch=epoch, target_epoch=epoch i… => derive_state(member_count=len(group.members) - 1, "
-    "reconciled_count=1, group_epoch=epoch, target_epoch=epoch i…": (
+    "coordinator/departure _remove: derive_state(member_count=left, reconciled_count=0, group_epoch=epoch, "
+    "target_epoch=group.target_epoch if lef… => derive_state(member_count=left, reconciled_count=1, "
+    "group_epoch=epoch, target_epoch=group.target_epoch if lef…": (
         "the group epoch is ahead of the target: who has come how far does not matter"
     ),
     "coordinator/heartbeat _Heartbeat.__init__: self._target_metadata = NO_METADATA => nothing": (
         "it is set again before it is read"
     ),
-    "coordinator/heartbeat _Heartbeat._find_group: is_simple => not (is_simple)": "a text for people",
     "coordinator/heartbeat _Heartbeat._updated_metadata: -1 => -2": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._updated_metadata: message.instance_id in (None, before.instance_id) => "
     "message.instance_id not in (None, before.instance_id)": (
@@ -204,8 +205,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "the first topics set it, before it is read"
     ),
     "coordinator/refusal Refused.__init__: super().__init__(message) => nothing": "what a traceback shows",
-    "coordinator/state CoordinatorState.existing_group: self.offsets.has_group(group_id) => "
-    "not (self.offsets.has_group(group_id))": "a text for people",
     "coordinator/state CoordinatorState.topic_ids: remembered[0] => remembered[1]": _FORGETFUL,
     "coordinator/state CoordinatorState.topic_ids: remembered[1] => remembered[2]": _FORGETFUL,
     "coordinator/state CoordinatorState.topic_ids: remembered[1] is resolved => remembered[1] is not resolved": (
