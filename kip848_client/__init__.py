@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         MessageValueError,
         NoOffsetForPartitionError,
         ProtocolError,
+        RefusedRecordsError,
         RequestTimeoutError,
         RetriableCommitFailedError,
         StaleMemberEpochError,
@@ -133,6 +134,7 @@ __all__ = [
     "MessageValueError",
     "NoOffsetForPartitionError",
     "ProtocolError",
+    "RefusedRecordsError",
     "RequestTimeoutError",
     "RetriableCommitFailedError",
     "StaleMemberEpochError",
@@ -185,7 +187,8 @@ _HOMES = {
         DataDirForeignError DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError
         ForkedProcessError GroupAuthorizationError GroupIdNotFoundError GroupMaxSizeReachedError IllegalStateError
         InvalidAssignmentError InvalidGroupRequestError InvalidRegularExpressionError Kip848Error ListenerError
-        MaxPollExceededError MessageValueError NoOffsetForPartitionError ProtocolError RequestTimeoutError
+        MaxPollExceededError MessageValueError NoOffsetForPartitionError ProtocolError RefusedRecordsError
+        RequestTimeoutError
         RetriableCommitFailedError StaleMemberEpochError TopicAuthorizationError UnknownMemberIdError
         UnreleasedInstanceIdError UnsupportedAssignorError UnsupportedGroupProtocolError UnsupportedVersionError
         DeserializationError KeyDeserializationError ValueDeserializationError
