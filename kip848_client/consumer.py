@@ -36,7 +36,7 @@ from kip848_client.client.questions import ClusterQuestions
 from kip848_client.client.translation import public_callback, record_count, wait_s
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
-from kip848_client.config_security import check_data_plane
+from kip848_client.config.security import check_data_plane
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback

@@ -1,6 +1,6 @@
 """From what ``group.local.assignors`` may hold to assignor objects: instances, classes, and import paths.
 
-Does not own: the configuration around it (`kip848_client.config_assignors`).
+Does not own: the configuration around it (`kip848_client.config.assignors`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import anyio.abc
 
 from kip848_client.client.request_sender import Connection
 from kip848_client.config import ConsumerConfig
-from kip848_client.config_security import ALLOW_UNENCRYPTED, is_loopback
+from kip848_client.config.security import ALLOW_UNENCRYPTED, is_loopback
 from kip848_client.errors import AuthenticationError, IllegalStateError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import TlsSettings

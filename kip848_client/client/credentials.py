@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from kip848_client.config_security import check_user
+from kip848_client.config.security import check_user
 from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import OAuthToken, SaslSettings

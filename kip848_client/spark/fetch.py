@@ -13,7 +13,7 @@ from kip848_client.client.data_plane import Message
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.client.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
 from kip848_client.config import ConfigValue, parse_consumer_config
-from kip848_client.config_security import check_data_plane
+from kip848_client.config.security import check_data_plane
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions

@@ -18,10 +18,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from kip848_client.config_assignors import OWN_ASSIGNOR_KEYS, LocalAssignors, read_local_assignors
-from kip848_client.config_keys import DATA_PLANE_KEYS
-from kip848_client.config_reader import ConfigReader, ConfigValue
-from kip848_client.config_security import OWN_SECURITY_KEYS, read_security, security_protocol
+from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS, LocalAssignors, read_local_assignors
+from kip848_client.config.keys import DATA_PLANE_KEYS
+from kip848_client.config.reader import ConfigReader, ConfigValue
+from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, SecuritySettings
 

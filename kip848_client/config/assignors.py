@@ -8,7 +8,7 @@ import msgspec
 
 from kip848_client.assignors.interface import PartitionAssignor
 from kip848_client.assignors.loading import load_assignors
-from kip848_client.config_reader import ConfigReader
+from kip848_client.config.reader import ConfigReader
 from kip848_client.errors import ConfigError
 
 __all__ = ["OWN_ASSIGNOR_KEYS", "LocalAssignors", "read_local_assignors"]

@@ -11,7 +11,7 @@ from kip848_client.config import ConfigValue, ConsumerConfig, parse_consumer_con
 from kip848_client.errors import ConfigError
 
 BASE: dict[str, ConfigValue] = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
-HERE = "tests.test_config_assignors"
+HERE = "tests.config.test_assignors"
 
 
 class Even(PartitionAssignor):
@@ -101,8 +101,8 @@ def test_without_the_key_the_coordinator_assigns() -> None:
         (dict, "dict is not a subclass of kip848_client.PartitionAssignor"),
         ("Even", "'Even' is no import path; write \"package.module:Name\""),
         ("no.such.module:Even", "importing 'no.such.module' raised ModuleNotFoundError"),
-        (f"{HERE}:Evne", "'tests.test_config_assignors' has no 'Evne'"),
-        (f"{HERE}:HERE", "'tests.test_config_assignors' is str"),
+        (f"{HERE}:Evne", "'tests.config.test_assignors' has no 'Evne'"),
+        (f"{HERE}:HERE", "'tests.config.test_assignors' is str"),
         (NeedsArguments, "NeedsArguments() raised TypeError"),
         (NoAssign, "NoAssign() raised TypeError"),
         (Nameless, "Nameless has no name; set name to a text"),

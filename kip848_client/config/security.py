@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kip848_client.config_reader import ConfigReader, ConfigValue
+from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
 from kip848_client.model import SaslSettings, SecuritySettings, TlsSettings
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
-from kip848_client.config_keys import is_secret
+from kip848_client.config.keys import is_secret
 from kip848_client.errors import ConfigError
 
 ConfigValue: TypeAlias = str | int | float | bool | Callable[..., object] | object

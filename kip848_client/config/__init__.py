@@ -1,0 +1,25 @@
+"""Configuration: property names in, checked values out. `consumer.py` has the keys and defaults.
+
+`security.py` reads TLS and SASL, `assignors.py` client-side assignors, `keys.py` knows librdkafka's names, `reader.py`
+checks single values.
+"""
+
+from kip848_client.config.consumer import (
+    CLASSIC_KEYS,
+    BootstrapServer,
+    ConfigValue,
+    ConsumerConfig,
+    merge_settings,
+    nearest_key,
+    parse_consumer_config,
+)
+
+__all__ = [
+    "CLASSIC_KEYS",
+    "BootstrapServer",
+    "ConfigValue",
+    "ConsumerConfig",
+    "merge_settings",
+    "nearest_key",
+    "parse_consumer_config",
+]
