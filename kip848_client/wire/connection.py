@@ -1,28 +1,28 @@
-"""One connection to one broker: dial, agree on versions, send requests, match answers. The only anyio in `wire`.
+"""One connection to one broker: dial, agree on versions, send requests, match answers. The only asyncio in `wire`.
 
 Owns correlation ids, time-outs and the end of the connection. Does not retry, does not choose brokers, knows no
 protocol rule beyond frames and ApiVersions: a request that was written is never written again (its failure goes up).
 
-Requests may overlap; the broker answers each connection in order. Whoever sends while another task is writing only adds
-its frame to what that task writes next, so there is one writer and no lock. One task reads. A request costs two
-wake-ups: the reader's, and that of the task that waits for the answer. Another task sleeps until a request is late.
+Requests may overlap; the broker answers each connection in order. No task reads or writes: asyncio calls this object
+when bytes arrive, and each request says what to call with its answer. One timer serves the deadlines of all requests.
 """
 
 from __future__ import annotations
 
-import math
+import asyncio
 import ssl
 import struct
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
-from typing import Final, NoReturn, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.abc
 
 from kip848_client.errors import (
     AuthenticationError,
+    Kip848Error,
     MessageValueError,
     ProtocolError,
     RequestTimeoutError,
@@ -36,9 +36,12 @@ from kip848_client.wire.sasl import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_alert
 
-__all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
+__all__ = ["Answer", "Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
+
+Answer: TypeAlias = Response | Kip848Error
+"""What a request ends with: the answer, whatever error codes are in it, or why there is none."""
 
 RESPONSE_SIZE_MAX_DEFAULT: Final = 64 * 1024 * 1024
 """Bytes; a larger claim is taken for damage or for another protocol, not for an answer."""
@@ -49,30 +52,31 @@ _CORRELATION_ID_MAX: Final = 2**31 - 1
 _INT32: Final = struct.Struct(">i")
 
 
-class Connection:
+class Connection(asyncio.BufferedProtocol):
     """A connection that is up. Made by `connect` or `open_connection`; any number of tasks may send on it."""
 
-    def __init__(
-        self, stream: anyio.abc.ByteStream, *, peer: str, client_id: str | None, response_size_max: int
-    ) -> None:
+    def __init__(self, *, peer: str, client_id: str | None, response_size_max: int) -> None:
         self.peer: Final = peer
         """``host:port``, for messages."""
         self.api_versions: Mapping[int, tuple[int, int]] = MappingProxyType({})
         """What the broker speaks: API key to (lowest version, highest version)."""
-        self._stream: Final = stream
+        self._loop: Final = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
         self._client_id: Final = client_id
         self._response_size_max: Final = response_size_max
+        self._received: Final = memoryview(bytearray(_RECEIVE_SIZE))
+        """Where bytes arrive. asyncio makes a buffer of 256 KiB for each call of an ordinary protocol."""
+        self._incomplete: Final = bytearray()
+        """The beginning of a frame whose end has not arrived."""
         self._pending: Final[dict[int, _Pending]] = {}
         self._next_correlation_id = 0
-        self._outgoing: list[bytes] = []
-        self._writing = False
         self._heard = False
         self._end: ConnectionEnd | None = None
-        self._ended: Final = anyio.Event()
-        self._reader_scope: Final = anyio.CancelScope()
-        self._watch_scope = anyio.CancelScope()
+        self._ended: Final = asyncio.Event()
+        self._transport_gone: Final = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
         self._versions: Final[dict[tuple[type, int | None], int]] = {}
-        self._logging_in: anyio.Event | None = None
+        self._logging_in: asyncio.Event | None = None
         """While this connection authenticates again: requests wait, because the broker takes none in between."""
         self._last_of_opening = 0
         """Correlation id after the last request that agreeing on versions sent."""
@@ -145,16 +149,8 @@ class Connection:
     async def aclose(self) -> None:
         """Close at once. Requests that wait fail with ConnectionLostError. May be called again."""
         self._finish(ConnectionEnd(f"the connection to {self.peer} was closed here"))
-        self._reader_scope.cancel()
-        self._watch_scope.cancel()
         with anyio.CancelScope(shield=True):
-            await anyio.aclose_forcefully(self._stream)
-
-    async def run(self) -> None:
-        """Read answers and watch time-outs until the connection ends. Raises nothing but cancellation."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_deadlines)
-            await self._read_until_end()
+            await self._transport_gone.wait()
 
     def agreed(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """ApiVersions was answered with *versions*."""
@@ -178,12 +174,11 @@ class Connection:
         if failure is not None:
             refused = isinstance(failure, AuthenticationError)
             self._finish(ConnectionEnd(f"authenticating again failed: {failure}", refused=refused, cause=failure))
-            await self.aclose()
 
     @contextmanager
     def only_login(self) -> Iterator[None]:
         """Hold requests of `send` back during the block, because the broker takes none while it authenticates."""
-        self._logging_in = anyio.Event()
+        self._logging_in = asyncio.Event()
         try:
             yield
         finally:
@@ -204,76 +199,85 @@ class Connection:
 
     async def exchange(self, request: Request[ResponseT], version: int, timeout_ms: int) -> ResponseT:
         """As `send`, in this very version, and also while the connection is being opened or authenticates again."""
+        answered: asyncio.Future[Response] = self._loop.create_future()
+
+        def on_end(answer: Answer) -> None:
+            if answered.done():
+                return  # cancelled: nobody wants the answer any more
+            if isinstance(answer, Kip848Error):
+                answered.set_exception(answer)
+            else:
+                answered.set_result(answer)
+
+        pending = self._begin(request, version, timeout_ms, on_end)
+        try:
+            return cast("ResponseT", await answered)
+        except asyncio.CancelledError:
+            pending.abandoned = True
+            raise
+
+    def start(
+        self,
+        request: Request[Response],
+        *,
+        timeout_ms: int,
+        max_version: int | None = None,
+        on_end: Callable[[Answer], None],
+    ) -> None:
+        """As `send`, without a task that waits: *on_end* is called with what `send` would return or raise.
+
+        It is called once, and not before this has returned. While the connection authenticates again, use `send`.
+
+        Raises:
+            UnsupportedVersionError, MessageValueError, ConnectionLostError: nothing was sent, nothing will be called.
+        """
+        assert self._logging_in is None
+        version = self.version_for(type(request), max_version=max_version)
+        self._begin(request, version, timeout_ms, on_end)
+
+    @property
+    def logging_in(self) -> bool:
+        """Whether the connection authenticates again, so that requests have to wait."""
+        return self._logging_in is not None
+
+    def _begin(
+        self, request: Request[Response], version: int, timeout_ms: int, on_end: Callable[[Answer], None]
+    ) -> _Pending:
         self._raise_if_ended()
+        assert self._transport is not None
         correlation_id = self._next_correlation_id
         payload = encode_request(request, api_version=version, correlation_id=correlation_id, client_id=self._client_id)
         self._next_correlation_id = correlation_id + 1 if correlation_id < _CORRELATION_ID_MAX else 0
-        deadline = anyio.current_time() + timeout_ms / 1000
-        if deadline < self._watch_scope.deadline:
-            self._watch_scope.deadline = deadline
-        pending = _Pending(deadline)
+        deadline = self._loop.time() + timeout_ms / 1000
+        pending = _Pending(request, version, deadline, timeout_ms, on_end)
         self._pending[correlation_id] = pending
-        try:
-            await self._write(frame(payload))
-            await pending.answered.wait()
-        except BaseException:
-            pending.abandoned = True  # cancelled from outside: nobody wants the answer any more
-            raise
-        if pending.payload is None:
-            name = f"{type(request).__name__} (version {version})"
-            if pending.timed_out:
-                raise RequestTimeoutError(f"no answer to {name} from {self.peer} in {timeout_ms} ms")
-            self._raise_if_ended()
-            raise AssertionError(f"{name} was woken without an answer")
-        try:
-            # Nobody's client looks behind the last field, and librdkafka's mock cluster has a byte there in Metadata.
-            _, response = decode_response(
-                request.WIRE.api_key, pending.payload, api_version=version, allow_trailing=True
-            )
-        except ProtocolError as failure:
-            await self._violated(f"{self.peer} sent a damaged answer: {failure}", failure)
-        return cast("ResponseT", response)
-
-    async def _write(self, data: bytes) -> None:
-        """Write *data*, and whatever other tasks add meanwhile; or leave it to the task that is writing now.
-
-        Not to be cancelled: half a frame would make all that follows unreadable, and other tasks' frames may be in it.
-        A peer that does not read holds it no longer than the time-out of the oldest request.
-        """
-        self._outgoing.append(data)
-        if self._writing:
-            return
-        self._writing = True
-        try:
-            with anyio.CancelScope(shield=True):
-                while self._outgoing:
-                    batch, self._outgoing = self._outgoing, []
-                    await self._stream.send(batch[0] if len(batch) == 1 else b"".join(batch))
-        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(self._broken(failure))
-            self._reader_scope.cancel()
-        finally:
-            self._writing = False
+        if self._alarm is None or deadline < self._alarm.when():
+            self._set_alarm(deadline)
+        self._transport.write(frame(payload))
+        return pending
 
     # The end
 
     def _raise_if_ended(self) -> None:
         if self._end is not None:
-            self._end.throw()
+            raise self._end.failure()
 
     def _finish(self, end: ConnectionEnd) -> None:
-        """Nothing is sent or received from here on; all who wait are woken and told why. Only the first call counts."""
+        """Nothing is sent or received from here on; all who wait are told why. Only the first call counts."""
         if self._end is not None:
             return
         self._end = end
         self._ended.set()
-        self._outgoing.clear()
-        for pending in self._pending.values():
-            pending.answered.set()
+        self._set_alarm(None)
+        if self._transport is not None:
+            self._transport.abort()
+        waiting = list(self._pending.values())
         self._pending.clear()
+        for pending in waiting:
+            pending.end(end.failure())
 
     def _broken(self, failure: BaseException) -> ConnectionEnd:
-        refusal = explain_alert(failure, peer=self.peer) or explain_alert(failure.__cause__, peer=self.peer)
+        refusal = explain_alert(failure, peer=self.peer)
         if refusal is not None:  # TLS 1.3 says only after the handshake what it thinks of our certificate
             return ConnectionEnd(str(refusal), refused=True, cause=failure)
         return ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}{self._hint()}", cause=failure)
@@ -281,9 +285,7 @@ class Connection:
     def _hint(self) -> str:
         """What an end without a reason may mean, by how far the conversation came."""
         if not self._heard:
-            from anyio.streams.tls import TLSStream  # here: only a connection with TLS has loaded it
-
-            if isinstance(self._stream, TLSStream):
+            if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
                 return " without a word; it may demand a certificate from us (ssl.certificate.location)"
             return " without a word; it may expect TLS, or not be a Kafka broker"
         if self._login_begun:
@@ -293,70 +295,87 @@ class Connection:
             return " instead of answering the first request; it may demand SASL (security.protocol, sasl.mechanism)"
         return ""
 
-    async def _violated(self, reason: str, cause: BaseException | None = None) -> NoReturn:
-        end = ConnectionEnd(reason, violation=True, cause=cause)
-        self._finish(end)
-        await self.aclose()
-        end.throw()
+    def _violated(self, reason: str, cause: ProtocolError) -> None:
+        self._finish(ConnectionEnd(reason, violation=True, cause=cause))
 
-    async def _watch_deadlines(self) -> None:
-        """End the connection when a request is not answered in time.
+    # Deadlines
 
-        One sleeping task per connection, whose alarm a request only moves when it is due earlier, costs far less than
-        a time-out scope for each request.
-        """
-        while self._end is None:
-            now = anyio.current_time()
-            late = [pending for pending in self._pending.values() if pending.deadline <= now and not pending.abandoned]
-            if late:
-                for pending in late:
-                    pending.timed_out = True
-                self._finish(
-                    ConnectionEnd(f"the connection to {self.peer} was closed: a request was not answered in time")
-                )
-                await self.aclose()
-                return
-            alarm = min((p.deadline for p in self._pending.values() if not p.abandoned), default=math.inf)
-            self._watch_scope = anyio.CancelScope(deadline=alarm)
-            with self._watch_scope:
-                await self._ended.wait()
+    def _set_alarm(self, deadline: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None if deadline is None else self._loop.call_at(deadline, self._on_alarm)
 
-    # Reading
+    def _on_alarm(self) -> None:
+        """End the connection if a request is late; else wait for the next one that may be."""
+        assert self._alarm is not None
+        now, self._alarm = self._alarm.when(), None
+        expected = [pending for pending in self._pending.values() if not pending.abandoned]
+        late = [pending for pending in expected if pending.deadline <= now]
+        for pending in late:
+            pending.timed_out_at = self.peer
+        if late:
+            reason = f"the connection to {self.peer} was closed: a request was not answered in time"
+            self._finish(ConnectionEnd(reason))
+        elif expected:
+            self._set_alarm(min(pending.deadline for pending in expected))
 
-    async def _read_until_end(self) -> None:
-        """Hand answers out until the connection ends."""
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The broker is connected."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put the next bytes."""
+        del sizehint
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes arrived: hand out the answers that are complete."""
+        self._heard = True
+        incomplete = self._incomplete
         try:
-            with self._reader_scope:
-                await self._read_frames()
+            if incomplete:
+                incomplete += self._received[:nbytes]
+                taken = self._hand_out_frames(incomplete, len(incomplete))
+                del incomplete[:taken]
+            else:
+                taken = self._hand_out_frames(self._received, nbytes)
+                incomplete += self._received[taken:nbytes]
         except ProtocolError as failure:
-            self._finish(ConnectionEnd(str(failure), violation=True, cause=failure))
-        except anyio.EndOfStream as failure:
-            self._finish(ConnectionEnd(f"{self.peer} closed the connection{self._hint()}", cause=failure))
-        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
-            self._finish(self._broken(failure))
-        finally:
-            self._finish(ConnectionEnd(f"the connection to {self.peer} was closed here"))
-            with anyio.CancelScope(shield=True):
-                await anyio.aclose_forcefully(self._stream)
+            self._violated(str(failure), failure)
 
-    async def _read_frames(self) -> None:
-        buffer = bytearray()
-        receive = self._stream.receive
-        while True:
-            buffer += await receive(_RECEIVE_SIZE)
-            self._heard = True
-            position, end = 0, len(buffer)
-            while end - position >= 4:
-                (size,) = _INT32.unpack_from(buffer, position)
-                if not 4 <= size <= self._response_size_max:
-                    start = bytes(buffer[position : position + 4])
-                    raise refused_size(start, peer=self.peer, size_max=self._response_size_max)
-                stop = position + 4 + size
-                if stop > end:
-                    break
-                self._hand_out(bytes(buffer[position + 4 : stop]))
-                position = stop
-            del buffer[:position]
+    def eof_received(self) -> bool:
+        """The broker will send nothing more, so nothing that waits will be answered."""
+        self._closed_by_peer()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; the first who said why is right."""
+        self._transport_gone.set()
+        if exc is None:
+            self._closed_by_peer()
+        else:
+            self._finish(self._broken(exc))
+
+    def _closed_by_peer(self) -> None:
+        if self._end is None:
+            self._finish(ConnectionEnd(f"{self.peer} closed the connection{self._hint()}"))
+
+    def _hand_out_frames(self, data: bytearray | memoryview, end: int) -> int:
+        """Hand out the complete frames of *data*; returns how many bytes they took."""
+        position = 0
+        while end - position >= 4 and self._end is None:
+            (size,) = _INT32.unpack_from(data, position)
+            if not 4 <= size <= self._response_size_max:
+                start = bytes(data[position : position + 4])
+                raise refused_size(start, peer=self.peer, size_max=self._response_size_max)
+            stop = position + 4 + size
+            if stop > end:
+                break
+            self._hand_out(bytes(data[position + 4 : stop]))
+            position = stop
+        return position
 
     def _hand_out(self, payload: bytes) -> None:
         correlation_id = peek_correlation_id(payload)
@@ -365,24 +384,55 @@ class Connection:
             if not 0 <= correlation_id < self._next_correlation_id:
                 raise ProtocolError(f"{self.peer} answered request {correlation_id}, which was never sent")
             return  # a second answer to the same request: the first one counted
-        if not pending.abandoned:
-            pending.payload = payload
-            pending.answered.set()
+        if not self._pending:
+            self._set_alarm(None)
+        if pending.abandoned:
+            return
+        try:
+            # Nobody's client looks behind the last field, and librdkafka's mock cluster has a byte there in Metadata.
+            _, response = decode_response(
+                pending.request.WIRE.api_key, payload, api_version=pending.version, allow_trailing=True
+            )
+        except ProtocolError as failure:
+            self._violated(f"{self.peer} sent a damaged answer: {failure}", failure)
+            assert self._end is not None
+            pending.end(self._end.failure())
+            return
+        pending.on_end(response)
 
 
 class _Pending:
     """A request whose answer has not come."""
 
-    __slots__ = ("abandoned", "answered", "deadline", "payload", "timed_out")
+    __slots__ = ("abandoned", "deadline", "on_end", "request", "timed_out_at", "timeout_ms", "version")
 
-    def __init__(self, deadline: float) -> None:
-        self.answered = anyio.Event()
+    def __init__(
+        self,
+        request: Request[Response],
+        version: int,
+        deadline: float,
+        timeout_ms: int,
+        on_end: Callable[[Answer], None],
+    ) -> None:
+        self.request = request
+        self.version = version
         self.deadline = deadline
-        """On anyio's clock, in seconds."""
-        self.timed_out = False
-        self.payload: bytes | None = None
+        """On the loop's clock, in seconds."""
+        self.timeout_ms = timeout_ms
+        self.on_end = on_end
+        self.timed_out_at: str | None = None
+        """The broker that did not answer in time."""
         self.abandoned = False
         """Its sender was cancelled: the answer is dropped."""
+
+    def end(self, failure: Kip848Error) -> None:
+        """There will be no answer, because of *failure* or because the request itself was late."""
+        if self.abandoned:
+            return
+        if self.timed_out_at is not None:
+            name = f"{type(self.request).__name__} (version {self.version})"
+            failure = RequestTimeoutError(f"no answer to {name} from {self.timed_out_at} in {self.timeout_ms} ms")
+        self.on_end(failure)
 
 
 async def connect(
@@ -396,15 +446,13 @@ async def connect(
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
     response_size_max: int = RESPONSE_SIZE_MAX_DEFAULT,
 ) -> Connection:
-    """Dial a broker and agree on versions; its tasks run in *task_group* until the connection ends.
-
-    They never fail the task group. Close the connection with `Connection.aclose`.
+    """Dial a broker and agree on versions. On asyncio only. Close the connection with `Connection.aclose`.
 
     Args:
         host: name or address; also the name that a TLS certificate must bear.
         port: TCP port.
         client_id: sent with every request; brokers log it and count quotas by it.
-        task_group: where the connection's tasks run.
+        task_group: where a login is renewed until the connection ends; that never fails the task group.
         ssl_context: given, the connection is TLS.
         sasl_client: given, the connection is authenticated, and again before each session ends.
         connect_timeout_ms: for dialling, TLS, ApiVersions and SASL together.
@@ -419,9 +467,8 @@ async def connect(
     """
     peer = f"{host}:{port}"
     with anyio.move_on_after(connect_timeout_ms / 1000) as scope:
-        stream = await dial(host, port, peer=peer, context=ssl_context)
-        connection = Connection(stream, peer=peer, client_id=client_id, response_size_max=response_size_max)
-        task_group.start_soon(connection.run, name=f"connection to {peer}")
+        connection = Connection(peer=peer, client_id=client_id, response_size_max=response_size_max)
+        await dial(host, port, peer=peer, context=ssl_context, protocol=connection)
         try:
             connection.agreed(await agree_on_versions(connection, timeout_ms=connect_timeout_ms))
             if sasl_client is not None:

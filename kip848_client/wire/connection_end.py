@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NoReturn
+import re
+import socket
+import ssl
+from typing import Final
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError, ProtocolError
 
@@ -25,19 +28,24 @@ class ConnectionEnd:
         """The peer broke the protocol, as against the network or us closing."""
         self.cause = cause
 
-    def throw(self) -> NoReturn:
-        """Raise what the end means to a caller, new each time: several tasks may catch it."""
-        if self.refused:
-            raise AuthenticationError(self.reason) from self.cause
-        raise (ProtocolError if self.violation else ConnectionLostError)(self.reason) from self.cause
+    def failure(self) -> AuthenticationError | ProtocolError | ConnectionLostError:
+        """What the end means to a caller; new each time, because several tasks may catch it."""
+        kind = AuthenticationError if self.refused else ProtocolError if self.violation else ConnectionLostError
+        failure = kind(self.reason)
+        failure.__cause__ = self.cause
+        return failure
+
+
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 
 def told(failure: BaseException) -> str:
-    """What *failure* says; anyio hides the reason of a refused connection in its cause."""
-    cause: Any = failure.__cause__
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    told: BaseException = cause or failure
-    if type(told).__module__ == "builtins" and isinstance(told, OSError) and told.errno:
-        return os.strerror(told.errno)  # asyncio's own text hides "Connection refused" behind "Connect call failed"
-    return str(told) or type(told).__name__
+    """What *failure* says; asyncio hides "Connection refused" behind "Connect call failed"."""
+    text = str(failure)
+    if isinstance(failure, OSError) and not isinstance(failure, (ssl.SSLError, socket.gaierror)):
+        errno = failure.errno
+        if errno is None and (found := _ERRNO.findall(text)):  # every address of a name failed: all are in the text
+            errno = int(found[-1])
+        if errno:
+            return os.strerror(errno)
+    return text or type(failure).__name__

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import ssl
-from typing import Protocol, TypeVar
-
-import anyio
-import anyio.abc
+from typing import Final, Protocol, TypeVar
 
 from kip848_client.errors import ConnectionLostError, ErrorCode, ProtocolError, UnsupportedVersionError, error_name
 from kip848_client.wire.api_keys import ApiKey
@@ -19,6 +17,9 @@ from kip848_client.wire.tls_failures import explain_handshake, hung_up
 __all__ = ["agree_on_versions", "dial"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
+
+_NEXT_ADDRESS_S: Final = 0.25
+"""How long one address of a name is tried before the next one is tried as well (RFC 8305)."""
 
 
 class Asker(Protocol):
@@ -34,8 +35,10 @@ class Asker(Protocol):
         ...
 
 
-async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | None) -> anyio.abc.ByteStream:
-    """Open a stream, with TLS if there is a *context*.
+async def dial(
+    host: str, port: int, *, peer: str, context: ssl.SSLContext | None, protocol: asyncio.BaseProtocol
+) -> None:
+    """Connect *protocol*, with TLS if there is a *context*.
 
     Raises:
         ConnectionLostError: nobody there, or they hung up.
@@ -44,12 +47,19 @@ async def dial(host: str, port: int, *, peer: str, context: ssl.SSLContext | Non
     if not 0 < port < 65_536:  # brokers name brokers, and may be configured wrongly
         raise ConnectionLostError(f"no connection to {peer}: {port} is no port")
     try:
-        if context is None:
-            return await anyio.connect_tcp(host, port)
-        return await anyio.connect_tcp(host, port, ssl_context=context, tls_standard_compatible=False)
+        await asyncio.get_running_loop().create_connection(
+            lambda: protocol,
+            host,
+            port,
+            ssl=context,
+            server_hostname=None if context is None else host,
+            happy_eyeballs_delay=_NEXT_ADDRESS_S,
+        )
     except ssl.SSLError as failure:
         raise explain_handshake(failure, peer=peer) from failure
-    except (anyio.BrokenResourceError, anyio.EndOfStream) as failure:
+    except ConnectionResetError as failure:
+        if context is None:
+            raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
         raise ConnectionLostError(hung_up(peer)) from failure
     except RuntimeError as failure:
         # Names are looked up in a thread of a pool, and there are none while the interpreter ends.

@@ -25,7 +25,7 @@ from kip848_client.wire.sasl_plain import PlainClient
 from kip848_client.wire.sasl_scram import ScramClient
 from tests.wire.fake_server import VERSIONS, Peer, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 PASSWORD = "canary"
 HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)

@@ -26,6 +26,11 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
 def broker(server_identity: Identity) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tls=BrokerTls(server_identity.certificate, server_identity.key)) as running:
         yield running

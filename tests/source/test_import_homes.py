@@ -28,7 +28,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
     "transitions": ("member/states.py",),
     "re2": ("coordinator/subscriptions.py",),
-    "anyio": ("wire/connection.py", "wire/dialling.py", "wire/session.py", "aio/", "client/"),
+    "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/"),
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),
     "pytest": ("pytest_plugin.py",),

@@ -29,7 +29,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from tests.wire.fake_server import Peer, agree, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 LONG_MS = 10_000
 """More than any of these tests takes."""

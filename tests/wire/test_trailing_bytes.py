@@ -11,6 +11,7 @@ from tests.wire.fake_server import Peer, agree, serving
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_byte_behind_the_last_field_does_not_end_the_connection() -> None:
     """librdkafka's mock cluster sends one with Metadata; no other client looks there, so ours must not fail on it."""
 
