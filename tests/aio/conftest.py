@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,19 +10,15 @@ import anyio.from_thread
 import pytest
 
 from tests.aio.blocking import BlockingConsumer
-from tests.interop.client.conftest import broker, make_consumer, produce, scripted, watch
+from tests.interop.client.conftest import broker, make_consumer, member, produce, scripted, watch
 
 LOOPS = ["asyncio", "trio"]
-BORROWED = ("test_wire_", "test_same_as_consumer")
-"""Files whose tests are those of `Consumer`."""
 
-__all__ = ["broker", "make_consumer", "produce", "scripted", "watch"]
+__all__ = ["broker", "make_consumer", "member", "produce", "scripted", "watch"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each borrowed test runs on one of the loops, half of them on either. KIP848_BOTH_LOOPS=1 runs all on both."""
-    if os.environ.get("KIP848_BOTH_LOOPS"):
-        return
+    """Each test that is `Consumer`'s runs on one of the loops, half of them on either."""
     left_out = [item for item in items if _is_for_the_other_loop(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -31,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_for_the_other_loop(item: pytest.Item) -> bool:
-    if not isinstance(item, pytest.Function) or not item.path.name.startswith(BORROWED):
+    if not isinstance(item, pytest.Function) or item.path.name != "test_same_as_consumer.py":
         return False
     callspec = getattr(item, "callspec", None)
     loop = callspec.params.get("backend") if callspec is not None else None

@@ -16,6 +16,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio import AsyncConsumer
+from kip848_client.faults.actions import delay
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group
 from tests.interop.client.drive import Key, Produce, key, keys_of
 
@@ -216,6 +217,7 @@ async def test_ctrl_c_while_a_time_limit_ends_a_call_is_not_taken_for_that_limit
 ) -> None:
     """The call ends late, as it does in order; what comes meanwhile is for the whole task, and not for the scope."""
     produce("orders", 1)
+    broker.faults.on("OffsetCommit", delay(200), times=None)  # so that a commit is still under way when it is awaited
     task = asyncio.current_task()
     assert task is not None
     notes = Notes()

@@ -132,3 +132,10 @@ def watch(scripted: ScriptedCoordinator, consumer_class: Callable[..., Consumer]
         watched.hooks.clear()
         with contextlib.suppress(Kip848Error):
             watched.consumer.close(timeout_s=0.2)  # a script that holds answers back holds that of the leave as well
+
+
+@pytest.fixture
+def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
+    """A member before `scripted` that owns ``orders-0`` and has acknowledged it."""
+    scripted.start_with({"orders": [0]})
+    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")

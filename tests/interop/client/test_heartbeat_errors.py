@@ -1,6 +1,6 @@
 """What our consumer does with each error code that a heartbeat can bring: one test per code, on the embedded broker.
 
-`tests/member/test_error_codes.py` proves the same of the core for every code there is. Here the whole consumer is
+`tests/spec/test_heartbeat_errors.py` proves the same of the core for every code there is. Here the whole consumer is
 asked, over TCP, by fault rules.
 """
 

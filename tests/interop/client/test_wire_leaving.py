@@ -22,13 +22,6 @@ from tests.support.waiting import SOON_S, assert_stays, outlast, wait_until
 pytestmark = pytest.mark.interop
 
 
-@pytest.fixture
-def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
-    """A member that owns ``orders-0``."""
-    scripted.start_with({"orders": [0]})
-    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")
-
-
 def seconds(call: Callable[[], object]) -> float:
     began_s = time.monotonic()
     call()

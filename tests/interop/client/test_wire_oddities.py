@@ -40,13 +40,6 @@ pytestmark = pytest.mark.interop
 FENCED = int(ErrorCode.FENCED_MEMBER_EPOCH)
 
 
-@pytest.fixture
-def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
-    """A member that owns ``orders-0``."""
-    scripted.start_with({"orders": [0]})
-    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")
-
-
 def hold_one(scripted: ScriptedCoordinator, member: Watched) -> Heard:
     """The next heartbeat, unanswered."""
     scripted.always(HEARTBEAT, HOLD)

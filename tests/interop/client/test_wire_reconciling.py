@@ -21,13 +21,6 @@ NOBODY = str(uuid.UUID(int=404))
 """A topic id that the cluster does not know."""
 
 
-@pytest.fixture
-def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
-    """A member that owns ``orders-0``."""
-    scripted.start_with({"orders": [0]})
-    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")
-
-
 def chapter(scripted: ScriptedCoordinator, since: int) -> list[str]:
     """The story from there on, without quiet heartbeats."""
     return without_heartbeats(scripted.story[since:])

@@ -1,6 +1,6 @@
 """When heartbeats come and what is in them, seen from the coordinator: intervals, failures, repetitions.
 
-How soon one comes, to the millisecond, is in `tests/member/test_heartbeat_timing.py`, where the clock is the test's.
+How soon one comes, to the millisecond, is in `tests/spec/test_heartbeat_timing.py`, where the clock is the test's.
 """
 
 from __future__ import annotations
@@ -19,13 +19,6 @@ from tests.interop.client.watched import Watched
 from tests.support.waiting import assert_stays, wait_until
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
-    """A member that owns ``orders-0`` and has acknowledged it."""
-    scripted.start_with({"orders": [0]})
-    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")
 
 
 def is_full(request: Any) -> bool:
