@@ -26,9 +26,6 @@ from kip848_client.member.states import (
     Transition,
 )
 
-TRIGGERS = sorted({row.trigger for row in PHASE_ROWS})
-ILLEGAL = [(trigger, phase) for trigger in TRIGGERS for phase in Phase if (trigger, phase) not in PHASE_TABLE]
-
 
 def context_in(phase: Phase) -> Context:
     context = Context(MemberConfig(group_id="g", member_id="m"), random.Random(0))
@@ -48,16 +45,6 @@ def test_a_declared_move_leads_where_its_row_says(row: PhaseRow) -> None:
         assert not changed
     else:
         assert [(effect.old, effect.new) for effect in changed] == [(row.source.state, row.dest.state)]
-
-
-@pytest.mark.parametrize(("trigger", "phase"), ILLEGAL, ids=lambda item: getattr(item, "name", item))
-def test_any_other_move_raises_and_changes_nothing(trigger: str, phase: Phase) -> None:
-    """A silent illegal move would let a removed member go on as if it were one."""
-    context = context_in(phase)
-    with pytest.raises(IllegalStateError, match=phase.name):
-        context.move(trigger)
-    assert context.phase is phase
-    assert not context.effects
 
 
 def test_the_first_state_is_unjoined() -> None:
@@ -84,11 +71,6 @@ def test_every_phase_but_the_fatal_end_can_be_left() -> None:
     """A phase without a way out is a consumer that hangs for ever."""
     left = {row.source for row in PHASE_ROWS}
     assert set(Phase) - left == {Phase.FATAL_DONE}
-
-
-def test_nothing_leads_out_of_fatal() -> None:
-    """FATAL promises the application that nothing is sent any more."""
-    assert not [row for row in PHASE_ROWS if row.source in FATAL and row.dest not in FATAL]
 
 
 def test_the_public_moves_are_those_of_the_protocol() -> None:

@@ -2,62 +2,8 @@
 
 from __future__ import annotations
 
-from kip848_client.error_codes import ErrorCode
-from kip848_client.member.events import MetadataUpdated, RequestMetadata, Tick
+from kip848_client.member.events import Tick
 from tests.support.member_harness import INTERVAL_MS, MemberHarness
-
-
-def test_one_run_is_one_rebalance_and_takes_until_its_acknowledgement() -> None:
-    """Rebalance time is what operators alert on."""
-    member = MemberHarness()
-    member.join({"t": [0]})
-    member.advance(30)
-    member.poll()
-    member.advance(20)
-    member.finish_call("assigned", "t-0")
-    snapshot = member.member.snapshot()
-    assert (snapshot.rebalances, snapshot.last_rebalance_latency_ms) == (1, 50)
-    assert (snapshot.rebalance_latency_total_ms, snapshot.rebalance_latency_max_ms) == (50, 50)
-    assert snapshot.last_rebalance_ended_ms == member.now_ms
-
-
-def test_a_partial_acknowledgement_and_its_second_run_are_two() -> None:
-    """The group saw two."""
-    member = MemberHarness(metadata_answered=False)
-    member.join({"t": [0], "u": [0]})
-    request = member.take_waiting(RequestMetadata)
-    member.step(MetadataUpdated({member.topic_ids["t"]: "t"}, request.request_id))
-    member.reconcile()
-    member.answer_heartbeat()
-    member.step(MetadataUpdated({member.topic_ids["u"]: "u"}))
-    member.reconcile()
-    assert member.member.snapshot().rebalances == 2
-
-
-def test_a_removal_during_a_rebalance_is_a_failed_one() -> None:
-    """One that interrupts nothing is not."""
-    member = MemberHarness()
-    member.become_stable({"t": [0]})
-    member.advance(INTERVAL_MS)
-    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
-    assert member.member.snapshot().failed_rebalances == 0
-    member.finish_call("lost", "t-0")
-    member.answer_heartbeat(epoch=3, assignment={"t": [0]})
-    member.poll()
-    member.advance(INTERVAL_MS)
-    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
-    assert member.member.snapshot().failed_rebalances == 1
-
-
-def test_the_last_heartbeat_is_unknown_before_the_first() -> None:
-    """Zero would look like "just now"."""
-    member = MemberHarness()
-    assert member.member.snapshot().last_heartbeat_ms is None
-    member.advance(40)
-    member.subscribe("t")
-    member.poll()
-    snapshot = member.member.snapshot()
-    assert (snapshot.last_heartbeat_ms, snapshot.heartbeats) == (40, 1)
 
 
 def test_the_view_is_the_same_object_while_nothing_changes() -> None:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_file_is_one_share_and_so_is_the_whole_folder_of_spark() -> None:
     """A second process with tests on Spark starts a second Java machine, and both take twice as long."""
     assert share_of("tests/spark/test_stream.py::test_a[x@y]") == share_of("tests/spark/test_batch.py::test_b")
-    assert share_of("tests/member/test_leaving.py::Class::test_a[b::c]") == "tests/member/test_leaving.py"
+    assert share_of("tests/member/test_membership.py::Class::test_a[b::c]") == "tests/member/test_membership.py"
 
 
 def test_what_is_begun_first_is_there() -> None:

@@ -93,6 +93,7 @@ def test_r105_a_synchronous_commit_is_retried_until_its_deadline(code: ErrorCode
     error = member.commit_error(call)
     assert isinstance(error, RequestTimeoutError)
     assert code.name in str(error)
+    assert error.__cause__ is not None
 
 
 def test_r105_one_attempt_is_made_even_without_time() -> None:

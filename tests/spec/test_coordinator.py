@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError, GroupAuthorizationError
+from kip848_client.errors import (
+    AuthenticationError,
+    GroupAuthorizationError,
+    Kip848Error,
+    UnsupportedGroupProtocolError,
+)
 from kip848_client.member.events import (
     ConnectCoordinator,
     Destination,
@@ -20,7 +25,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import stable
-from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
+from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, positions
 
 
 def looking(**settings: object) -> MemberHarness:
@@ -38,6 +43,8 @@ def test_r20_nobody_looks_before_the_coordinator_is_needed() -> None:
     member.advance(10_000)
     assert not member.sent
     member.poll()
+    (lookup,) = member.requests(FindCoordinatorRequest)
+    assert lookup.coordinator_keys == (GROUP,)
     assert member.take(FindCoordinatorRequest).destination is Destination.ANY_BROKER
 
 
@@ -154,13 +161,20 @@ def test_r24_a_late_answer_does_not_lose_the_new_coordinator() -> None:
     assert coordinator.node_id == 2
 
 
-@pytest.mark.parametrize("kind", [FailureKind.AUTHENTICATION_FAILED, FailureKind.UNSUPPORTED_VERSION])
-def test_r25_a_refused_connection_stops_a_member(kind: FailureKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "error_type"),
+    [
+        (FailureKind.AUTHENTICATION_FAILED, AuthenticationError),
+        (FailureKind.UNSUPPORTED_VERSION, UnsupportedGroupProtocolError),
+    ],
+)
+def test_r25_a_refused_connection_stops_a_member(kind: FailureKind, error_type: type[Kip848Error]) -> None:
     """Heartbeats go over that connection: no retry makes it work."""
     member = looking()
     member.answer(FindCoordinatorRequest, member.coordinator_answer())
     member.step(RequestFailed(member.take_waiting(ConnectCoordinator).request_id, kind, "refused"))
-    assert len(member.emitted(Fail)) == 1
+    assert [type(failure.error) for failure in member.emitted(Fail)] == [error_type]
+    assert not member.emitted(SurfaceError)
     assert member.state() is MemberState.FATAL
 
 
@@ -168,8 +182,10 @@ def test_r25_refused_credentials_stop_a_member_at_the_first_broker() -> None:
     """Trying a wrong password for ever locks accounts, and the coordinator would take no other."""
     member = looking()
     member.fail(FindCoordinatorRequest, FailureKind.AUTHENTICATION_FAILED)
-    assert len(member.emitted(Fail)) == 1
+    assert [type(failure.error) for failure in member.emitted(Fail)] == [AuthenticationError]
     assert member.state() is MemberState.FATAL
+    member.advance(10_000)
+    assert not member.sent
 
 
 def test_r25_a_refused_connection_fails_only_the_calls_of_others() -> None:

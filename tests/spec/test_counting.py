@@ -20,6 +20,8 @@ def test_r150_a_rebalance_lasts_until_its_acknowledgement() -> None:
     member.finish_call("assigned", "t-0")
     snapshot = member.member.snapshot()
     assert (snapshot.rebalances, snapshot.last_rebalance_latency_ms) == (1, 50)
+    assert (snapshot.rebalance_latency_total_ms, snapshot.rebalance_latency_max_ms) == (50, 50)
+    assert snapshot.last_rebalance_ended_ms == member.now_ms
 
 
 def test_r150_a_partial_acknowledgement_and_its_second_run_are_two() -> None:

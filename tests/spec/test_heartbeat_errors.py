@@ -53,6 +53,7 @@ def test_r49_missing_permission_is_told_and_survived() -> None:
     fence(member, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, TopicAuthorizationError)
+    assert surfaced.error.topics == ("t",)
     assert member.owned == ["t-0"]
     member.advance(100)
     member.answer_heartbeat(epoch=1)
@@ -85,6 +86,7 @@ def test_r50_one_error_and_then_silence(code: ErrorCode) -> None:
     member.leave(closing=True)
     member.advance(10 * INTERVAL_MS)
     assert len(member.emitted(Fail)) == 1
+    assert len(member.emitted(LeaveDone)) == 1
     assert not member.emitted(SurfaceError)
     assert not member.calls
     assert not member.sent

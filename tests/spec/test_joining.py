@@ -57,6 +57,7 @@ def test_r12_a_version_0_coordinator_makes_the_member_id() -> None:
     member.answer_heartbeat(assignment={}, member_id="m1")
     member.reconcile()
     assert member.expect_heartbeat(epoch=1).member_id == "m1"
+    assert member.member.view().member_id == "m1"
 
 
 def test_r12_an_id_in_an_answer_is_taken_over() -> None:

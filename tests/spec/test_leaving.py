@@ -235,6 +235,10 @@ def test_r141_unsubscribe_inside_revoked_revokes_the_rest() -> None:
     member = revoking()
     member.leave()
     assert calls(member) == ["revoked(t-1)", "revoked(t-0)"]
+    member.calls.reverse()  # the inner call returns first
+    member.finish_call("revoked", "t-0")
+    member.finish_call("revoked", "t-1")
+    assert heartbeat_epochs(member) == [-1]
 
 
 def test_r141_unsubscribe_inside_assigned_revokes_everything() -> None:

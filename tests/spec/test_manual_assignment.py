@@ -15,6 +15,7 @@ def test_r147_a_manual_assignment_makes_no_member() -> None:
     """It must not take partitions from members, and still use the group's offsets."""
     member = MemberHarness()
     member.assign({T0: OffsetAndMetadata(5), T1: None})
+    assert "fetch(t-0@5)" in member.history
     assert fetches(member) == [["t-1"]]
     member.commit(positions(t_0=6))
     assert commits(member) == [(-1, {"t-0": 6})]
@@ -23,6 +24,8 @@ def test_r147_a_manual_assignment_makes_no_member() -> None:
     assert not member.requests(ConsumerGroupHeartbeatRequest)
     assert member.state() is MemberState.UNJOINED
     assert member.readable == ["t-0", "t-1"]
+    member.answer_fetch({"t-1": 8})
+    assert member.history[-1] == "fetch(t-1@8)"
 
 
 def test_r147_a_manual_assignment_commits_on_the_interval() -> None:

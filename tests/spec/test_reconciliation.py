@@ -418,6 +418,29 @@ def test_r82_a_run_that_adds_nothing_is_not_contradicted() -> None:
     assert member.reported(member.expect_heartbeat()) == ONE
 
 
+def test_r82_a_heartbeat_that_failed_settles_nothing() -> None:
+    """It may have arrived: whose the partition is, only the answer to a later one tells."""
+    member = contradicted(assigning())
+    member.finish_call("assigned", "t-1")
+    member.fail_heartbeat()
+    assert member.readable == ["t-0"]
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=2, assignment=TWO)
+    assert member.readable == ["t-0", "t-1"]
+
+
+def test_r82_a_second_call_of_the_listener_waits_too() -> None:
+    """The first on_partitions_assigned raised; a full heartbeat without the partition left in between."""
+    member = contradicted(assigning())
+    member.finish_call("assigned", "t-1", error=RuntimeError("no"))
+    member.poll()
+    assert not member.calls
+    member.answer_heartbeat(epoch=2, assignment=TWO)
+    member.poll()
+    member.finish_call("assigned", "t-1")
+    assert member.readable == ["t-0", "t-1"]
+
+
 @pytest.mark.parametrize("callback_returns_first", [True, False])
 def test_r82_what_the_answer_leaves_out_is_not_read(callback_returns_first: bool) -> None:
     """It was given to somebody else while the callback was running, or the answer on its way."""

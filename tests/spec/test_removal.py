@@ -18,8 +18,10 @@ def test_r57_everything_is_lost_and_then_the_member_joins_again(code: int) -> No
     assert member.readable == []
     member.advance(5 * INTERVAL_MS)
     member.expect_no_heartbeat()
+    assert member.member.view().member_epoch == -1
     member.finish_call("lost", "t-0", "t-1")
-    assert member.expect_heartbeat(epoch=0, full=True).member_id == MEMBER_ID
+    join = member.expect_heartbeat(epoch=0, full=True)
+    assert (join.member_id, join.topic_partitions) == (MEMBER_ID, ())
 
 
 @pytest.mark.parametrize("code", FENCING, ids=lambda code: code.name)

@@ -34,6 +34,7 @@ def test_r2_only_the_moves_of_the_table_are_possible(phase: Phase) -> None:
         with pytest.raises(IllegalStateError, match=phase.name):
             context.move(trigger)
         assert context.phase is phase
+        assert not context.effects
 
 
 def test_r3_joining_begins_inside_poll() -> None:

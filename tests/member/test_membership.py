@@ -1,0 +1,223 @@
+"""Joining, being removed and leaving: cases that no rule of docs/protocol.md names."""
+
+from __future__ import annotations
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import CommitFailedError
+from kip848_client.member.events import CallAbandoned, CommitKind, CoordinatorConnected, LeaveDone
+from kip848_client.member.states import MemberState, Phase
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from tests.spec.arrange import TWO, auto_committing, fenced, pass_time, revoking, stable
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness, positions
+
+
+def test_a_late_connection_is_ignored() -> None:
+    """A number that nobody waits for must not replace the coordinator."""
+    member = MemberHarness(coordinator_found=False)
+    member.subscribe("t")
+    member.poll()
+    member.step(CoordinatorConnected(999, member.versions))
+    assert not member.requests(ConsumerGroupHeartbeatRequest)
+
+
+def test_a_slot_of_somebody_else_is_final_after_one_attempt() -> None:
+    """The coordinator refused our leave, because another process holds the slot."""
+    member = MemberHarness(settings={"instance_id": "host-1"})
+    member.subscribe("t")
+    member.poll()
+    member.fail_heartbeat()
+    member.advance(200)
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    member.answer_heartbeat(error=ErrorCode.FENCED_INSTANCE_ID)
+    assert member.state() is MemberState.UNJOINED
+    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
+    assert member.state() is MemberState.FATAL
+
+
+def test_a_member_of_version_0_fenced_before_its_leave_has_left() -> None:
+    """It waited to hear its own name; now there is nobody to leave."""
+    member = MemberHarness(heartbeat_version=0)
+    member.subscribe("t")
+    member.poll()
+    member.leave()
+    assert member.phase() is Phase.LEAVE_DUE
+    member.answer_heartbeat(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert member.phase() is Phase.IDLE
+    assert member.history[-1] == "left"
+    member.expect_no_heartbeat()
+
+
+def test_a_fenced_member_keeps_its_new_subscription() -> None:
+    """subscribe() in on_partitions_lost is what the rejoin carries."""
+    member = fenced(TWO)
+    member.subscribe("u")
+    member.finish_call("lost", "t-0", "t-1")
+    assert member.expect_heartbeat(epoch=0).subscribed_topic_names == ("u",)
+
+
+def test_a_poll_during_the_release_starts_nothing() -> None:
+    """The member owns nothing that could be reconciled."""
+    member = fenced(TWO)
+    before = member.member.snapshot()
+    member.poll()
+    assert member.member.snapshot() == before
+
+
+def test_unsubscribe_inside_the_listener_that_revokes_the_rest_loses_nothing() -> None:
+    """Everything was being revoked already: there is no second callback."""
+    member = MemberHarness()
+    member.become_stable({"t": [0]})
+    member.assign_more({})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
+    member.leave()
+    assert member.history[-1] == "left"
+    assert [call.kind for call in member.calls] == ["revoked"]
+    assert member.phase() is Phase.IDLE
+    member.finish_call("revoked", "t-0")
+    assert member.phase() is Phase.IDLE
+
+
+def test_an_acknowledgement_that_cannot_be_sent_does_not_stop_the_timer() -> None:
+    """The heartbeat before it is unanswered, and the application hangs."""
+    member = stable()
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.advance(INTERVAL_MS)
+    member.finish_call("assigned", "t-1")
+    assert member.phase() is Phase.ACK_DUE
+    member.advance(MAX_POLL_MS)
+    assert member.phase() is Phase.STALE_RELEASE
+    assert not member.member.snapshot().ack_due
+
+
+def test_commits_of_a_late_member_fail() -> None:
+    """Its partitions may have a new owner already."""
+    member = stable()
+    pass_time(member, MAX_POLL_MS + 1)
+    call = member.commit(positions(t_0=3))
+    assert isinstance(member.commit_error(call), CommitFailedError)
+
+
+def test_a_commit_of_a_run_that_ended_is_not_retried() -> None:
+    """close() interrupted the run: it commits by itself, and a late retry would overwrite that."""
+    member = auto_committing({"t": [0]})
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=5))
+    member.answer_commit(14)
+    member.leave()
+    member.advance(500)
+    assert not member.requests(OffsetCommitRequest)
+
+
+def test_a_lost_callback_of_a_former_life_takes_nothing_from_the_next() -> None:
+    """The application unsubscribed inside it, and is a member again by the time that its end is reported."""
+    member = stable({"t": [0]})
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=110)
+    (lost,) = member.calls
+    member.leave()
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=4, assignment={"t": [1]})
+    member.calls.clear()
+    member.reconcile()
+    member.calls.append(lost)
+    member.finish_call("lost", "t-0")
+    assert member.owned == ["t-1"]
+    assert member.state() is MemberState.STABLE
+
+
+def test_the_end_of_an_unknown_call_is_ignored() -> None:
+    """The application's thread may report twice when it is interrupted."""
+    member = revoking()
+    call = member.calls[0]
+    member.finish_call("revoked", "t-1")
+    member.calls.insert(0, call)
+    member.finish_call("revoked", "t-1")
+    assert [item.kind for item in member.calls] == ["assigned"]
+
+
+def test_a_second_unsubscribe_returns_at_once() -> None:
+    """There is no membership any more."""
+    member = stable()
+    member.leave()
+    member.finish_call("revoked", "t-0")
+    member.answer_heartbeat(epoch=-1)
+    member.leave()
+    assert member.history[-2:] == ["left", "left"]
+    member.expect_no_heartbeat()
+
+
+def test_quick_changes_of_mind_end_in_the_last_wish() -> None:
+    """subscribe, unsubscribe, subscribe, unsubscribe, with and without a poll between them."""
+    for polled in (False, True):
+        member = MemberHarness()
+        for _ in range(2):
+            member.subscribe("t")
+            if polled:
+                member.poll()
+            member.leave()
+            while member.requests(ConsumerGroupHeartbeatRequest):
+                member.answer_heartbeat(epoch=-1)
+        assert member.phase() is Phase.IDLE
+        assert len(member.emitted(LeaveDone)) == 2
+
+
+def test_close_commits_then_revokes_then_leaves() -> None:
+    """Any other order loses the position or the permission to commit it."""
+    member = stable(auto_commit_interval_ms=5000)
+    member.commit(positions(t_0=30), kind=CommitKind.AUTO_CLOSE)
+    member.answer_commit()
+    member.leave(closing=True)
+    member.finish_call("revoked", "t-0")
+    assert member.history == ["commit(1)", "pause(t-0)", "revoked(t-0)", "heartbeat(-1)"]
+    member.subscribe("t")
+    member.answer_heartbeat(epoch=-1)
+    member.poll()
+    assert member.phase() is Phase.IDLE
+
+
+def test_close_inside_an_assigned_callback_gives_nothing_up_before_the_revoked_one() -> None:
+    """A heartbeat without the new partitions would hand them over while the application still lets go of them."""
+    member = MemberHarness()
+    member.become_stable({"t": [0]})
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.leave()
+    member.advance(INTERVAL_MS)
+    assert member.reported(member.expect_heartbeat(epoch=2)) == {"t": [0, 1]}
+
+
+def test_a_caller_that_stopped_waiting_is_not_told() -> None:
+    """Its number may belong to somebody else by then."""
+    member = stable()
+    member.leave()
+    member.step(CallAbandoned(member._call_number))
+    member.finish_call("revoked", "t-0")
+    member.answer_heartbeat(epoch=-1)
+    assert not member.emitted(LeaveDone)
+    assert member.phase() is Phase.IDLE
+
+
+def test_a_member_of_version_0_that_is_refused_gives_up_too() -> None:
+    """The coordinator is loading: it will not tell us our name in time."""
+    member = MemberHarness(heartbeat_version=0)
+    member.subscribe("t")
+    member.poll()
+    member.leave()
+    member.answer_heartbeat(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert member.history[-1] == "left"
+    assert member.phase() is Phase.IDLE
+
+
+def test_a_member_that_leaves_starts_no_partition() -> None:
+    """The committed offset arrives while the revoked callback runs."""
+    member = MemberHarness()
+    member.join({"t": [0]})
+    member.reconcile()
+    member.leave()
+    member.answer_fetch({"t-0": 5})
+    assert "fetch(t-0@5)" not in member.history

@@ -1,0 +1,199 @@
+"""Committed offsets and starting positions: cases that no rule of docs/protocol.md names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import (
+    AuthenticationError,
+    TopicAuthorizationError,
+)
+from kip848_client.member.events import (
+    FailureKind,
+    ListOffsets,
+    PositionSet,
+    RequestFailed,
+    SurfaceError,
+)
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.spec.arrange import fetches, looking_up
+from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, partition
+
+T0 = TopicPartition("t", 0)
+
+
+def test_a_lookup_of_a_former_life_is_not_reused() -> None:
+    """Since then another owner may have gone further."""
+    member = looking_up()
+    late = member.take(OffsetFetchRequest)
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=4, assignment={"t": [0]})
+    member.reconcile()
+    assert fetches(member) == [["t-0"]]
+    member.sent.insert(0, late)
+    member.answer_fetch({"t-0": 5})
+    assert "fetch(t-0@5)" not in member.history
+    member.answer_fetch({"t-0": 500})
+    assert member.history[-1] == "fetch(t-0@500)"
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2])
+def test_a_seek_to_the_beginning_or_the_end_is_looked_up(timestamp: int) -> None:
+    """The fetcher is only ever given offsets that exist."""
+    member = looking_up()
+    member.step(PositionSet(T0, OffsetAndMetadata(timestamp)))
+    assert member.take_waiting(ListOffsets).timestamps == {T0: timestamp}
+
+
+def test_a_seek_on_a_partition_of_somebody_else_is_ignored() -> None:
+    """It was revoked while the call was on its way."""
+    member = looking_up()
+    member.step(PositionSet(TopicPartition("t", 7), OffsetAndMetadata(5)))
+    assert member.history == []
+
+
+def test_missing_permission_is_told_and_retried() -> None:
+    """An ACL that is added later starts the partition without a restart."""
+    member = looking_up()
+    member.answer_fetch(errors={"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, TopicAuthorizationError)
+    assert surfaced.error.topics == ("t",)
+    member.advance(100)
+    member.answer_fetch({"t-0": 1})
+    assert member.history[-1] == "fetch(t-0@1)"
+
+
+@pytest.mark.parametrize("kind", [FailureKind.DISCONNECTED, FailureKind.AUTHENTICATION_FAILED])
+def test_a_failed_listing_is_repeated(kind: FailureKind) -> None:
+    """Only what the user can cure is raised."""
+    member = looking_up()
+    member.answer_fetch()
+    listing = member.take_waiting(ListOffsets)
+    member.step(RequestFailed(listing.request_id, kind, "scripted"))
+    assert bool(member.emitted(SurfaceError)) is (kind is FailureKind.AUTHENTICATION_FAILED)
+    member.advance(100)
+    member.answer_list_offsets(7)
+    assert member.history[-1] == "fetch(t-0@7)"
+
+
+def test_partitions_without_a_commit_are_left_out() -> None:
+    """Absent is not zero."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 1})
+    call = member.committed("t-0", "t-1")
+    member.answer_fetch({"t-1": 4})
+    assert member.fetch_result(call).offsets == {partition("t-1"): OffsetAndMetadata(4)}
+
+
+def test_committed_of_nothing_needs_no_request() -> None:
+    """And no coordinator."""
+    member = MemberHarness(coordinator_found=False)
+    call = member.committed()
+    assert member.fetch_result(call).offsets == {}
+    assert not member.sent
+
+
+def test_authentication_that_fails_ends_committed() -> None:
+    """A wrong password does not get better by waiting."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 1})
+    call = member.committed("t-0")
+    member.fail(OffsetFetchRequest, FailureKind.AUTHENTICATION_FAILED)
+    assert isinstance(member.fetch_result(call).error, AuthenticationError)
+
+
+def test_a_consumer_without_a_group_fetches_without_an_epoch() -> None:
+    """committed() works before the first poll()."""
+    member = MemberHarness()
+    member.committed("t-0")
+    (request,) = member.requests(OffsetFetchRequest)
+    assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
+    assert member.take(OffsetFetchRequest).max_version == 9
+
+
+def test_a_broken_connection_is_retried_by_committed() -> None:
+    """The coordinator moved in the middle of the call."""
+    member = looking_up()
+    member.answer_fetch({"t-0": 1})
+    member.advance(500)
+    call = member.committed("t-0")
+    member.fail(OffsetFetchRequest)
+    member.advance(100)
+    member.answer_fetch({"t-0": 2})
+    assert member.fetch_result(call).error is None
+
+
+def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
+    """Absent from a coordinator's answer is not "no offset": the reset policy would skip records."""
+    member = looking_up()
+    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup("another", ()),)))
+    assert not member.waiting
+    member.advance(100)
+    member.answer_fetch({"t-0": 6})
+    assert member.history[-1] == "fetch(t-0@6)"
+
+
+def test_an_answer_by_topic_id_is_understood() -> None:
+    """Version 10 names topics by id only."""
+    member = looking_up()
+    partitions = (OffsetFetchResponsePartitions(0, 15), OffsetFetchResponsePartitions(9, 99))
+    topic = OffsetFetchResponseTopics("", member.topic_ids["t"], partitions)
+    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(GROUP, (topic,)),)))
+    assert member.history[-1] == "fetch(t-0@15)"
+
+
+def test_a_lookup_that_nobody_wants_any_more_is_not_retried() -> None:
+    """A seek answered the question."""
+    member = looking_up()
+    member.step(PositionSet(T0, OffsetAndMetadata(99)))
+    member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(500)
+    assert not member.requests(OffsetFetchRequest)
+
+
+T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
+
+
+def test_a_kept_partition_with_a_new_position_starts_there() -> None:
+    """assign() with offsets means those offsets."""
+    member = MemberHarness()
+    member.assign({T0: OffsetAndMetadata(5)})
+    member.forget_history()
+    member.assign({T0: OffsetAndMetadata(50)})
+    assert member.history == ["stop(t-0)", "fetch(t-0@50)"]
+
+
+def test_unassign_and_unsubscribe_stop_everything() -> None:
+    """Nothing is fetched for nobody."""
+    for end in ("unassign", "unsubscribe"):
+        member = MemberHarness()
+        member.assign({T0: OffsetAndMetadata(5), T1: None})
+        if end == "unassign":
+            member.assign({})
+        else:
+            member.leave()
+            assert member.history[-1] == "left"
+        assert "stop(t-0,t-1)" in member.history
+        assert member.owned == []
+        if member.requests(OffsetFetchRequest):
+            member.answer_fetch({"t-1": 5})
+        assert "fetch(t-1@5)" not in member.history
+
+
+def test_a_seek_after_assign_is_the_position() -> None:
+    """assign(), then seek(), before the committed offset is known."""
+    member = MemberHarness()
+    member.assign({T0: None})
+    member.step(PositionSet(T0, OffsetAndMetadata(33)))
+    assert member.history[-1] == "fetch(t-0@33)"
