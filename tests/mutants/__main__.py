@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from tests.mutants.generated import Mutation, every_mutation
 from tests.mutants.plays import PLAYS
 from tests.mutants.runner import Outcome, Targets, targets, try_all
@@ -75,7 +73,7 @@ def result(tried: Sequence[Outcome], drawn: Targets, *, seed: int, seconds: floa
                 "seconds": round(seconds),
                 "by_invariant": dict(sorted(Counter(outcome.caught_by for outcome in by_play).items())),
                 "missed": [outcome.name for outcome in tried if not outcome.caught],
-                "mutants": msgspec.to_builtins(list(tried)),
+                "mutants": {outcome.name: outcome.caught_by for outcome in tried},
             },
             indent=1,
         )

@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def by_simulation(self) -> bool:
         """Whether a play noticed it, and not a unit test."""
-        return self.play > 0
+        return self.caught and not self.caught_by.startswith("tests/")
 
 
 class Targets(msgspec.Struct, frozen=True):
