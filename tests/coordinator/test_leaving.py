@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec
 from kip848_client.coordinator import GroupState, MemberState
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import Harness
@@ -114,6 +115,29 @@ def test_a_static_member_that_comes_back_keeps_its_partitions_through_a_new_targ
     response = h.join("0", ["foo", "absent"], instance="i")
     assert (response.member_epoch, h.received(response)) == (3, {"foo": [3, 4, 5]})
     assert h.heartbeat("a", 2).assignment is None
+
+
+def test_the_assignor_is_told_the_old_target_of_a_static_member_that_comes_back() -> None:
+    """Without it a sticky assignor gives the partitions to others, wherever it has a choice."""
+    specs: list[GroupSpec] = []
+
+    class Watched:
+        name = "uniform"
+
+        def assign(self, spec: GroupSpec) -> GroupAssignment:
+            specs.append(spec)
+            return SERVER_ASSIGNORS["uniform"].assign(spec)
+
+    h = _group()
+    h.assignors = {**SERVER_ASSIGNORS, "uniform": Watched()}
+    h.restart()
+    h.heartbeat("b", -2, instance="i")
+    h.join("c", ["foo", "absent"], instance="i")
+    foo = h.topic_id("foo")
+    assert {member: list(topics[foo]) for member, topics in specs[-1].target.items()} == {
+        "a": [0, 1, 2],
+        "c": [3, 4, 5],
+    }
 
 
 def test_a_static_member_may_come_back_under_its_own_id() -> None:

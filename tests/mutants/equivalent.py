@@ -16,6 +16,11 @@ _SHORT_CUT: Final = "a short cut: the long way comes to the same"
 _FORGETFUL: Final = "less is remembered, or nothing: it is made again"
 
 EQUIVALENT: Final[Mapping[str, str]] = {
+    "coordinator/state CoordinatorState.subscriptions: known.read = len(changes) => nothing": (
+        "changes that were read are read again, and say the same"
+    ),
+    "member/reconciler Reconciler._prune_names: self._names = {topic_id: name for topic_id, name in "
+    "self._names.items() if topic_id in used} => nothing": "a cache is never emptied: an id never gets another name",
     "coordinator/client_assignment RoundPlanner.suits: return theirs is not None and own is not None and "
     "own.reads(theirs.written, theirs.written) => return None": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._ask_a_member: is_same or planner.suits(updated) => "
