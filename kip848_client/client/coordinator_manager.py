@@ -5,6 +5,7 @@ Runs on the background thread only.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -14,6 +15,7 @@ import anyio.abc
 from kip848_client.client.request_sender import Connection, RequestSender
 from kip848_client.errors import ConnectionLostError
 from kip848_client.model import BrokerNode
+from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.schema import Request, Response
 
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -79,15 +81,40 @@ class CoordinatorManager:
         if connection is None or connection.closed:
             raise ConnectionLostError("the connection to the coordinator is gone")
         response = await connection.send(request, timeout_ms=timeout_ms, max_version=max_version)
+        self.answered(response)
+        return response
+
+    def start(
+        self,
+        request: Request[Response],
+        *,
+        timeout_ms: int,
+        max_version: int | None,
+        on_end: Callable[[Answer], None],
+    ) -> bool:
+        """As `send`, if nothing has to be waited for first; whoever is called with the answer calls `answered`.
+
+        Returns:
+            False if it has to be sent by `send`: there is a pause, or no connection.
+
+        Raises:
+            ConnectionLostError, UnsupportedVersionError: as the connection raises them.
+        """
+        connection = self._connection
+        if connection is None or self._pause_ends_s > time.monotonic():
+            return False
+        return connection.start(request, timeout_ms=timeout_ms, max_version=max_version, on_end=on_end)
+
+    def answered(self, response: Response) -> None:
+        """Begin the pause that *response* asks for, if it does."""
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            ends_s = anyio.current_time() + min(throttle_ms, THROTTLE_MS_MAX) / 1_000
+            ends_s = time.monotonic() + min(throttle_ms, THROTTLE_MS_MAX) / 1_000
             self._pause_ends_s = max(self._pause_ends_s, ends_s)
-        return response
 
     async def _pause(self, connection: Connection) -> None:
         """A broker that throttles us reads nothing meanwhile: what is written would only time out (KIP-219)."""
-        while (left_s := self._pause_ends_s - anyio.current_time()) > 0 and not connection.closed:
+        while (left_s := self._pause_ends_s - time.monotonic()) > 0 and not connection.closed:
             with anyio.move_on_after(left_s):
                 await connection.wait_closed()
 

@@ -15,6 +15,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, TypeAlias, assert_never
 
 import anyio
@@ -183,7 +184,7 @@ class HeartbeatRequestManager:
         self._armed_ms: int | None = None
         self._ticked_ms = -1
         self._detached: LeaveRequested | None = None
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Future[None]] = set()
 
         # Read by the application's thread, written by this one.
         self.view: MemberView = member.view()
@@ -437,15 +438,32 @@ class HeartbeatRequestManager:
         return True
 
     def _start_request(self, effect: MemberRequest) -> None:
-        # asyncio's own task, not the task group's: steps run in callbacks of the loop, where anyio cannot start one.
         assert self._loop is not None
+        assert self._performer is not None
+        end: asyncio.Future[None] = self._loop.create_future()
+        if self._performer.start(effect, partial(self._started_ended, end, effect)):
+            self._requests.add(end)
+            return
+        # asyncio's own task, not the task group's: steps run in callbacks of the loop, where anyio cannot start one.
         task = self._loop.create_task(self._answer(effect), name=type(effect).__name__)
         self._requests.add(task)
         task.add_done_callback(self._request_ended)
 
     async def _answer(self, effect: MemberRequest) -> None:
         assert self._performer is not None
-        event = await self._performer.perform(effect)
+        self._answered(effect, await self._performer.perform(effect))
+
+    def _started_ended(self, end: asyncio.Future[None], effect: MemberRequest, event: MemberEvent | None) -> None:
+        """A request that needed no task has ended with *event*."""
+        self._requests.discard(end)
+        end.cancel()
+        try:
+            self._answered(effect, event)
+        except Exception as error:  # noqa: BLE001  a bug, wherever it is
+            self._crash(error)
+            self._stop_soon()
+
+    def _answered(self, effect: MemberRequest, event: MemberEvent | None) -> None:
         if isinstance(event, RequestFailed) and _looks_for_coordinator(effect):
             self.failed_lookups += 1
             self._app_queue.wake()

@@ -17,6 +17,7 @@ import anyio.abc
 from kip848_client.clock import Clock
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
 from kip848_client.model import BrokerNode
+from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ class Connection(Protocol):
 
     async def send(self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None = None) -> ResponseT:
         """Write one request and wait for its answer; closes itself on time-out, so that no late answer can arrive."""
+        ...
+
+    def start(
+        self,
+        request: Request[Response],
+        *,
+        timeout_ms: int,
+        max_version: int | None = None,
+        on_end: Callable[[Answer], None],
+    ) -> bool:
+        """As `send`, if nothing has to be waited for first; *on_end* is called later with the answer or the failure."""
         ...
 
     async def wait_closed(self) -> None:

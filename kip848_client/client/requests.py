@@ -38,14 +38,23 @@ from kip848_client.member.events import (
     ResponseReceived,
     SendRequest,
 )
+from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.schema import Response
+from kip848_client.wire.schema import Request, Response
 
 MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets
 
 
 class RequestPerformer(Protocol):
     """What the heartbeat thread needs; tests put a scripted one in its place."""
+
+    def start(self, effect: MemberRequest, on_end: Callable[[MemberEvent | None], None]) -> bool:
+        """Perform one effect without a task, if nothing has to be waited for first, and call *on_end* with the result.
+
+        Returns:
+            False if `perform` has to; nothing was done.
+        """
+        ...
 
     async def perform(self, effect: MemberRequest) -> MemberEvent | None:
         """Perform one effect; return the event to step, or None if no answer is expected. Raises only for bugs."""
@@ -83,6 +92,28 @@ class NetworkPerformer:
         self._report = report
         self._coordinator = CoordinatorManager(sender, on_disconnected=self._coordinator_lost)
 
+    def start(self, effect: MemberRequest, on_end: Callable[[MemberEvent | None], None]) -> bool:
+        """Send what goes to the coordinator at once; see `RequestPerformer`. A task would take three turns of the loop."""
+        if not isinstance(effect, SendRequest) or effect.destination is not Destination.COORDINATOR:
+            return False
+        request = spoken(effect.request, self._coordinator.api_versions)
+        began_s = time.perf_counter()
+
+        def ended(answer: Answer) -> None:
+            if isinstance(answer, Kip848Error):
+                on_end(self._failed(effect, answer))
+                return
+            self._coordinator.answered(answer)
+            response = self._heard(request, answer, began_s)
+            on_end(ResponseReceived(effect.request_id, response) if effect.expect_answer else None)
+
+        try:
+            return self._coordinator.start(
+                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version, on_end=ended
+            )
+        except Kip848Error:
+            return False  # `perform` will meet it again, when the member has finished its step
+
     async def perform(self, effect: MemberRequest) -> MemberEvent | None:
         """Perform *effect*; see `RequestPerformer`."""
         try:
@@ -103,12 +134,7 @@ class NetworkPerformer:
                 case _:
                     assert_never(effect)
         except Kip848Error as error:
-            kind = failure_kind(error)
-            what = effect.request if isinstance(effect, SendRequest) else effect
-            self._observer.request_failed(what, kind=kind.value, error=error)
-            if isinstance(effect, SendRequest) and not effect.expect_answer:
-                return None
-            return RequestFailed(effect.request_id, kind, str(error))
+            return self._failed(effect, error)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -127,9 +153,20 @@ class NetworkPerformer:
             request = spoken(effect.request, connection.api_versions)
             left_ms = max(1, effect.timeout_ms - int((time.perf_counter() - began) * 1_000))
             response = await connection.send(request, timeout_ms=left_ms, max_version=effect.max_version)
+        return self._heard(request, response, began)
+
+    def _heard(self, request: Request[Response], response: Response, began_s: float) -> Response:
         response = heard(request, response)
-        self._observer.answered(response, ms=(time.perf_counter() - began) * 1_000)
+        self._observer.answered(response, ms=(time.perf_counter() - began_s) * 1_000)
         return response
+
+    def _failed(self, effect: MemberRequest, error: Kip848Error) -> RequestFailed | None:
+        kind = failure_kind(error)
+        what = effect.request if isinstance(effect, SendRequest) else effect
+        self._observer.request_failed(what, kind=kind.value, error=error)
+        if isinstance(effect, SendRequest) and not effect.expect_answer:
+            return None
+        return RequestFailed(effect.request_id, kind, str(error))
 
     def _coordinator_lost(self, node_id: int) -> None:
         self._observer.coordinator_lost(f"the connection to node {node_id} broke")

@@ -15,7 +15,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -30,18 +30,15 @@ from kip848_client.errors import (
 )
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
-from kip848_client.wire.connection_end import ConnectionEnd, told
+from kip848_client.wire.connection_end import Answer, ConnectionEnd, told
 from kip848_client.wire.dialling import agree_on_versions, dial
 from kip848_client.wire.sasl import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_alert
 
-__all__ = ["Answer", "Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
+__all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
-
-Answer: TypeAlias = Response | Kip848Error
-"""What a request ends with: the answer, whatever error codes are in it, or why there is none."""
 
 RESPONSE_SIZE_MAX_DEFAULT: Final = 64 * 1024 * 1024
 """Bytes; a larger claim is taken for damage or for another protocol, not for an answer."""
@@ -223,22 +220,22 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int,
         max_version: int | None = None,
         on_end: Callable[[Answer], None],
-    ) -> None:
+    ) -> bool:
         """As `send`, without a task that waits: *on_end* is called with what `send` would return or raise.
 
-        It is called once, and not before this has returned. While the connection authenticates again, use `send`.
+        It is called once, and not before this has returned.
+
+        Returns:
+            False if the request has to wait because the connection authenticates again: nothing was sent.
 
         Raises:
             UnsupportedVersionError, MessageValueError, ConnectionLostError: nothing was sent, nothing will be called.
         """
-        assert self._logging_in is None
+        if self._logging_in is not None:
+            return False
         version = self.version_for(type(request), max_version=max_version)
         self._begin(request, version, timeout_ms, on_end)
-
-    @property
-    def logging_in(self) -> bool:
-        """Whether the connection authenticates again, so that requests have to wait."""
-        return self._logging_in is not None
+        return True
 
     def _begin(
         self, request: Request[Response], version: int, timeout_ms: int, on_end: Callable[[Answer], None]

@@ -1,4 +1,4 @@
-"""Why a connection ended, and what the network said about it. Used by `connection` only."""
+"""What a request ends with, why a connection ended, and what the network said about it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import re
 import socket
 import ssl
-from typing import Final
+from typing import Final, TypeAlias
 
-from kip848_client.errors import AuthenticationError, ConnectionLostError, ProtocolError
+from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError
+from kip848_client.wire.schema import Response
 
-__all__ = ["ConnectionEnd", "told"]
+__all__ = ["Answer", "ConnectionEnd", "told"]
+
+Answer: TypeAlias = Response | Kip848Error
+"""What a request ends with: the answer, whatever error codes are in it, or why there is none."""
 
 
 class ConnectionEnd:

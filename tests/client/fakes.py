@@ -53,6 +53,9 @@ class FakeConnection:
             raise answer
         return cast("ResponseT", answer)
 
+    def start(self, request: Request[Any], **_: object) -> bool:
+        return False
+
     async def wait_closed(self) -> None:
         await self._ended.wait()
 

@@ -94,6 +94,9 @@ class ScriptedCoordinator:
         self.gone = False
         self.closed = False
 
+    def start(self, effect: MemberRequest, on_end: Callable[[MemberEvent | None], None]) -> bool:
+        return False
+
     async def perform(self, effect: MemberRequest) -> MemberEvent | None:
         await anyio.lowlevel.checkpoint()
         if self.gone:
