@@ -93,7 +93,7 @@ class NetworkPerformer:
         self._coordinator = CoordinatorManager(sender, on_disconnected=self._coordinator_lost)
 
     def start(self, effect: MemberRequest, on_end: Callable[[MemberEvent | None], None]) -> bool:
-        """Send what goes to the coordinator at once; see `RequestPerformer`. A task would take three turns of the loop."""
+        """Send at once what goes to the coordinator; a task for it would take three turns of the loop."""
         if not isinstance(effect, SendRequest) or effect.destination is not Destination.COORDINATOR:
             return False
         request = spoken(effect.request, self._coordinator.api_versions)
