@@ -17,7 +17,8 @@ import msgspec
 from kip848_client.assignors.interface import ConsumerGroupMetadata
 from kip848_client.member.assignor_events import CallOnAssignment
 from kip848_client.member.context import Context
-from kip848_client.member.events import MetadataUpdated, RequestFailed, RequestMetadata
+from kip848_client.member.events import MetadataUpdated
+from kip848_client.member.topic_names import TopicNames
 from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
@@ -55,11 +56,7 @@ class AssignorNotices:
         self._notice: _Notice | None = None
         self._giving: _Notice | None = None
         """The one that the call under way, or the last one, gives."""
-        self._names: dict[UUID, str] = {}
-        self._request: int | None = None
-        self._requested: frozenset[UUID] = frozenset()
-        self._asked: frozenset[UUID] = frozenset()
-        self._backoff = context.new_backoff()
+        self._names = TopicNames(context, failure_counts=False)
 
     @property
     def holds_back(self) -> bool:
@@ -84,20 +81,21 @@ class AssignorNotices:
         self._told = (context.incarnation, context.epoch)
         until_ms = context.now_ms + context.config.assignor_timeout_ms
         self._notice = _Notice(context.incarnation, context.epoch, self._target, until_ms)
-        self._asked = frozenset()
-        self._backoff.reset()
+        self._want_names()
+        self._names.ask_anew()
 
     def drop_stale(self, *, member: bool) -> None:
         """What belongs to an earlier life of the member, or to one that is over, is not told any more."""
         if self._notice is not None and (self._notice.incarnation != self._context.incarnation or not member):
             self._notice = None
+            self._want_names()
 
     # --------------------------------------------------------------------------------------------------------- call
 
     @property
     def ready(self) -> bool:
         """Whether a notice can be given now."""
-        return self._notice is not None and not self._awaiting_names
+        return self._notice is not None and not self._names.not_asked
 
     def call(self, call_id: int) -> CallOnAssignment:
         """The call that gives the notice."""
@@ -126,42 +124,23 @@ class AssignorNotices:
         """The call returned, or was abandoned. What came meanwhile, also for the same epoch of a new life, is due."""
         if self._notice is self._giving:
             self._notice = None
+            self._want_names()
 
     # -------------------------------------------------------------------------------------------------------- names
 
-    @property
-    def _unnamed(self) -> frozenset[UUID]:
-        if self._notice is None:
-            return frozenset()
-        return frozenset(topic_id for topic_id, _ in self._notice.target.partitions if topic_id not in self._names)
-
-    @property
-    def _awaiting_names(self) -> bool:
-        return not self._unnamed <= self._asked
+    def _want_names(self) -> None:
+        self._names.want(_topic_ids(self._notice.target) if self._notice is not None else ())
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names of topics."""
-        self._names.update(event.topic_names)
-        if event.request_id is not None and event.request_id == self._request:
-            self._request = None
-            self._asked |= self._requested
+        useful = _topic_ids(self._target)
+        self._names.update(event, useful=useful if self._notice is None else useful | _topic_ids(self._notice.target))
 
     def ask_for_names(self) -> None:
-        """Ask the cluster for names that are missing, unless that is under way."""
-        if self._request is not None or not self._awaiting_names or self._context.now_ms < self._backoff.ready_ms:
-            return
-        assert self._notice is not None
-        used = {topic_id for topic_id, _ in self._notice.target.partitions}
-        self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in used}
-        self._requested = self._unnamed
-        self._request = self._context.expect(None, self._failed)
-        timeout_ms = self._context.lookup_timeout_ms(self._backoff.failures)
-        self._context.emit(RequestMetadata(self._request, self._requested, timeout_ms))
-
-    def _failed(self, failure: RequestFailed) -> None:
-        if failure.request_id == self._request:
-            self._request = None
-            self._backoff.failed(self._context.now_ms)
+        """Ask the cluster, once for each notice, for names that are missing."""
+        if self._notice is not None and self._names.not_asked:
+            self._names.keep(_topic_ids(self._notice.target) | _topic_ids(self._target))
+            self._names.ask()
 
     # --------------------------------------------------------------------------------------------------------- time
 
@@ -170,9 +149,14 @@ class AssignorNotices:
         times = []
         if self._notice is not None and self.holds_back:
             times.append(self._notice.until_ms)
-        if self._request is None and self._awaiting_names:
-            times.append(self._backoff.ready_ms)
+        ask_ms = self._names.deadline_ms()
+        if ask_ms is not None and self._names.not_asked:
+            times.append(ask_ms)
         return min(times, default=None)
+
+
+def _topic_ids(target: _Target) -> frozenset[UUID]:
+    return frozenset(topic_id for topic_id, _ in target.partitions)
 
 
 def _partitions(topics: Iterable[TopicPartitions]) -> frozenset[tuple[UUID, int]]:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.errors import Kip848Error
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.events import (
     AssignPartitions,
@@ -25,7 +25,7 @@ from kip848_client.member.events import (
     SurfaceError,
 )
 from kip848_client.member.settings import MemberConfig
-from kip848_client.member.states import PHASE_TABLE, WITH_EPOCH, MemberStateMachine, Phase
+from kip848_client.member.states import WITH_EPOCH, Phase, move
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
@@ -64,7 +64,6 @@ class Context:
         self.statistics: Final = Statistics()
 
         self.phase = Phase.IDLE
-        self._machine: Final = MemberStateMachine()
         self.member_id = config.member_id
         self.member_id_confirmed = False
         """An answer came back for it; only then does a version 0 coordinator know it."""
@@ -101,14 +100,10 @@ class Context:
             IllegalStateError: `PHASE_ROWS` has no such move from this phase; nothing changed.
         """
         old = self.phase
-        new = PHASE_TABLE.get((trigger, old))
-        if new is None:
-            raise IllegalStateError(f"a member in phase {old.name} cannot take the move {trigger!r}")
-        self.phase = new
+        move(self, trigger)
+        new = self.phase
         self.statistics.moved(old, new, now_ms=self.now_ms)
         if new.state is not old.state:
-            public = self._machine.fire(trigger)
-            assert public is new.state, f"the public machine went to {public} and not to {new.state}"
             self.emit(StateChanged(old.state, new.state, trigger, self.epoch))
 
     @property

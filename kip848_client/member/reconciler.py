@@ -22,7 +22,6 @@ Rules: R64 to R88 and R196 in docs/protocol.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from uuid import UUID
 
 import msgspec
@@ -35,13 +34,12 @@ from kip848_client.member.events import (
     AssignPartitions,
     MetadataUpdated,
     PausePartitions,
-    RequestFailed,
-    RequestMetadata,
     RevokePartitions,
 )
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.positions import Positions
 from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.member.topic_names import TopicNames
 from kip848_client.model import TopicIdPartition
 
 __all__ = ["Reconciler", "Run"]
@@ -88,17 +86,10 @@ class Reconciler:
         """Owned, but the coordinator was told that they are not: not to be read before it answered."""
         self.hold_back_runs = False
         """The member hands over: it keeps what it has until the others are ready."""
-        self._names: dict[UUID, str] = {}
-        self._unknown: frozenset[UUID] = frozenset()
-        """Ids of the target without a name."""
+        self._names = TopicNames(context, failure_counts=True)
         self._resolved = NO_ASSIGNMENT
         """The part of the target whose names are known."""
-        self._asked: frozenset[UUID] = frozenset()
-        """Ids that the cluster was asked for, and answered about."""
-        self._requested: frozenset[UUID] = frozenset()
         self._hold_until_ms = 0
-        self._metadata_request: int | None = None
-        self._metadata_backoff = context.new_backoff()
         self._listener_backoff = context.new_backoff()
         self._listener_failed = False
         """The last run ended because a listener raised."""
@@ -111,9 +102,9 @@ class Reconciler:
             return False
         self.target = LocalAssignment(partitions, self.target.local_epoch + 1)
         self._resolve()
-        if self._unknown - self._asked:
+        if self._names.not_asked:
             self._hold_until_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_max_ms)
-            self._metadata_backoff.reset()
+            self._names.ask_soon()
         return True
 
     def reset(self) -> None:
@@ -124,58 +115,26 @@ class Reconciler:
         self.unconfirmed = frozenset()
         self.in_doubt = frozenset()
         self._forget_failures()
-        self._names.clear()
-        self._asked = frozenset()
+        self._names.forget()
         self._resolve()
-        self._context.orphan(self._metadata_request)
-        self._metadata_request = None
 
     # ------------------------------------------------------------------------------------------------------- names
 
     def _resolve(self) -> None:
+        self._names.want(topic_id for topic_id, _ in self.target.partitions)
         known = frozenset(item for item in self.target.partitions if item[0] in self._names)
         self._resolved = LocalAssignment(known, self.target.local_epoch)
-        self._unknown = frozenset(topic_id for topic_id, _ in self.target.partitions - known)
+
+    def _used(self) -> frozenset[UUID]:
+        """Topics of the target, and of what is owned."""
+        return frozenset(
+            {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}
+        )
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
-        """Learn names. A name that now belongs to another id is taken from the old one."""
-        self._learn(event.topic_names)
+        """Learn names."""
+        self._names.update(event, useful=self._used())
         self._resolve()
-        if event.request_id is not None and event.request_id == self._metadata_request:
-            self._metadata_ended()
-        if not self._unknown:
-            self._metadata_backoff.reset()
-
-    def _learn(self, topic_names: Mapping[UUID, str]) -> None:
-        wanted = {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}
-        for topic_id, name in topic_names.items():
-            if topic_id not in wanted or self._names.get(topic_id) == name:
-                continue
-            for other in [known for known, its_name in self._names.items() if its_name == name]:
-                del self._names[other]
-            self._names[topic_id] = name
-
-    def _metadata_ended(self) -> None:
-        self._metadata_request = None
-        self._asked |= self._requested
-        if self._unknown - self._asked:
-            self._metadata_backoff.reset()
-        else:
-            self._metadata_backoff.failed(self._context.now_ms)
-
-    def _metadata_failed(self, failure: RequestFailed) -> None:
-        if failure.request_id == self._metadata_request:
-            self._metadata_ended()
-
-    def _ask_for_names(self) -> None:
-        if not self._unknown or self._metadata_request is not None:
-            return
-        if self._context.now_ms < self._metadata_backoff.ready_ms:
-            return
-        self._requested = self._unknown
-        self._metadata_request = self._context.expect(None, self._metadata_failed)
-        timeout_ms = self._context.lookup_timeout_ms(self._metadata_backoff.failures)
-        self._context.emit(RequestMetadata(self._metadata_request, self._requested, timeout_ms))
 
     def _named(self, partitions: frozenset[IdPartition]) -> frozenset[TopicIdPartition]:
         return frozenset(TopicIdPartition(self._names[topic_id], index, topic_id) for topic_id, index in partitions)
@@ -184,7 +143,7 @@ class Reconciler:
 
     @property
     def _holding(self) -> bool:
-        return self._context.now_ms < self._hold_until_ms and bool(self._unknown - self._asked)
+        return self._context.now_ms < self._hold_until_ms and bool(self._names.not_asked)
 
     @property
     def poll_wanted(self) -> bool:
@@ -220,7 +179,7 @@ class Reconciler:
             # What the answer left out was given away meanwhile: the next run revokes it, and it is not read until then.
             self.held_back |= {tip for tip in doubted if (tip.topic_id, tip.partition) not in self.target.partitions}
             self._positions.release(doubted - self.held_back)
-        self._ask_for_names()
+        self._names.ask()
         if phase is not Phase.PENDING or self._holding or self.held_back or self.unconfirmed:
             return
         resolved = self._resolved
@@ -238,11 +197,11 @@ class Reconciler:
         times = []
         if self._context.phase is Phase.PENDING and self._listener_backoff.ready_ms > self._context.now_ms:
             times.append(self._listener_backoff.ready_ms)
-        if self._unknown:
-            if self._metadata_request is None:
-                times.append(self._metadata_backoff.ready_ms)
-            if self._context.phase is Phase.PENDING and self._holding:
-                times.append(self._hold_until_ms)
+        ask_ms = self._names.deadline_ms()
+        if ask_ms is not None:
+            times.append(ask_ms)
+        if self._context.phase is Phase.PENDING and self._holding:
+            times.append(self._hold_until_ms)
         return min(times, default=None)
 
     # --------------------------------------------------------------------------------------------------------- run
@@ -347,9 +306,7 @@ class Reconciler:
         self._listener_backoff.reset()
 
     def _prune_names(self) -> None:
-        used = {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}
-        self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in used}
-        self._asked &= used
+        self._names.keep(self._used())
         self._resolve()
 
     # ------------------------------------------------------------------------------------------------- interruption

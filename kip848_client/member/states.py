@@ -1,8 +1,9 @@
 """Every move a member can make: phases, rows, public states. The only file where the state of a member changes.
 
 A member is in one `Phase`. Each phase belongs to one public `MemberState`, which is what logs, metrics and
-applications see. `PHASE_ROWS` lists the legal moves; `TRANSITIONS`, the rows of the public machine, is derived from it,
-and so are the tests and the diagram in the documentation. A move that has no row raises.
+applications see. `PHASE_ROWS` lists the legal moves: a machine of the ``transitions`` library makes them, the tests and
+the diagrams of the documentation are derived from them, and so are `TRANSITIONS`, the moves between public states. A
+move that has no row raises.
 
 ::
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 import enum
 import functools
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kip848_client.errors import IllegalStateError
 
@@ -37,13 +38,12 @@ __all__ = [
     "HEARTBEATING",
     "IN_GROUP",
     "PHASE_ROWS",
-    "PHASE_TABLE",
     "TRANSITIONS",
     "MemberState",
-    "MemberStateMachine",
     "Phase",
     "PhaseRow",
     "Transition",
+    "move",
 ]
 
 
@@ -209,9 +209,6 @@ def _rows() -> tuple[PhaseRow, ...]:
 PHASE_ROWS: Final = _rows()
 """Every legal move."""
 
-PHASE_TABLE: Final[dict[tuple[str, Phase], Phase]] = {(row.trigger, row.source): row.dest for row in PHASE_ROWS}
-"""The same rows, by trigger and source."""
-
 
 class Transition(NamedTuple):
     """One row of the public machine."""
@@ -233,34 +230,27 @@ TRANSITIONS: Final = _public_rows()
 """Moves between public states, derived from `PHASE_ROWS`; moves inside one state are left out."""
 
 
-class MemberStateMachine:
-    """The public states of one member as a machine of the ``transitions`` library, fed from `TRANSITIONS`.
+class HasPhase(Protocol):
+    """What the machine moves."""
 
-    It is asked only when the public state really changes. All members of a process share one ``Machine``: building one
-    costs half a millisecond, and it keeps nothing about its models but what it writes into their ``state``. Its moves
-    are read out once: the library itself makes a move only where its account of it is wanted (`_wanted`), because it
-    takes thirty times as long.
+    phase: Phase
+
+
+def move(member: HasPhase, trigger: str) -> None:
+    """Make the move *trigger*: the machine of the ``transitions`` library sets ``member.phase``.
+
+    All members of a process share one ``Machine``, because building one costs milliseconds, and it keeps nothing about
+    what it moves.
+
+    Raises:
+        IllegalStateError: no row of `PHASE_ROWS` has this trigger and the present phase; nothing changed.
     """
+    from transitions import MachineError  # here, because this import costs more than the rest of the package
 
-    __slots__ = ("state",)
-
-    def __init__(self) -> None:
-        self.state = MemberState.UNJOINED
-
-    def fire(self, trigger: str) -> MemberState:
-        """Make the move *trigger* and return the new state.
-
-        Raises:
-            IllegalStateError: no row of `TRANSITIONS` has this trigger and the present state; nothing changed.
-        """
-        new = _moves().get((trigger, self.state))
-        if new is None:
-            raise IllegalStateError(f"a member in state {self.state.name} cannot take the move {trigger!r}")
-        if _LOGGER.isEnabledFor(logging.DEBUG):
-            _machine().events[trigger].trigger(self)
-            assert self.state is new, f"the machine went to {self.state} and not to {new}"
-        self.state = new
-        return new
+    try:
+        _machine().events[trigger].trigger(member)
+    except (MachineError, KeyError) as error:
+        raise IllegalStateError(f"a member in phase {member.phase.name} cannot take the move {trigger!r}") from error
 
 
 _MACHINE_NAME: Final = "kip848 member"
@@ -270,7 +260,8 @@ _LOGGER: Final = logging.getLogger("kip848_client.member")
 def _wanted(record: logging.LogRecord) -> bool:
     """Whether a line of the ``transitions`` library is wanted: it tells each step of each move, at INFO.
 
-    Of our machine it may only if ``kip848_client.member`` is logged at DEBUG; other machines are none of our business.
+    The lines about our machine are wanted only if ``kip848_client.member`` is logged at DEBUG. Other machines of the
+    process go on logging as their owners set them up.
     """
     ours = isinstance(record.args, tuple) and record.args[:1] == (f"{_MACHINE_NAME}: ",)
     return not ours or _LOGGER.isEnabledFor(logging.DEBUG)
@@ -278,25 +269,15 @@ def _wanted(record: logging.LogRecord) -> bool:
 
 @functools.cache
 def _machine() -> Machine:
-    from transitions import Machine  # here, because this import costs more than the rest of the package
+    from transitions import Machine
 
     logging.getLogger("transitions.core").addFilter(_wanted)
     return Machine(
         model=None,
         name=_MACHINE_NAME,
-        states=MemberState,
-        initial=MemberState.UNJOINED,
-        transitions=[row._asdict() for row in TRANSITIONS],
+        states=Phase,
+        initial=Phase.IDLE,
+        transitions=[row._asdict() for row in PHASE_ROWS],
         auto_transitions=False,
+        model_attribute="phase",
     )
-
-
-@functools.cache
-def _moves() -> dict[tuple[str, MemberState], MemberState]:
-    """(trigger, source) -> destination, as the machine has them."""
-    states = MemberState.__members__
-    return {
-        (trigger, states[str(move.source)]): states[str(move.dest)]
-        for trigger in _machine().events
-        for move in _machine().get_transitions(trigger)
-    }

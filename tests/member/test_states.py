@@ -1,4 +1,4 @@
-"""The table of moves: every row works, everything else raises, and the public machine is derived from it."""
+"""The table of moves: every row works, everything else raises, and the public moves are derived from it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ from kip848_client.member.states import (
     HEARTBEATING,
     IN_GROUP,
     PHASE_ROWS,
-    PHASE_TABLE,
     TRANSITIONS,
     MemberState,
-    MemberStateMachine,
     Phase,
     PhaseRow,
-    Transition,
 )
+
+PHASE_TABLE = {(row.trigger, row.source): row.dest for row in PHASE_ROWS}
 
 
 def context_in(phase: Phase) -> Context:
     context = Context(MemberConfig(group_id="g", member_id="m"), random.Random(0))
     context.phase = phase
-    context._machine.state = phase.state
     return context
 
 
@@ -49,8 +47,7 @@ def test_a_declared_move_leads_where_its_row_says(row: PhaseRow) -> None:
 
 def test_the_first_state_is_unjoined() -> None:
     """A consumer that was only constructed must not look like a member."""
-    assert MemberStateMachine().state is MemberState.UNJOINED
-    assert Phase.IDLE.state is MemberState.UNJOINED
+    assert Context(MemberConfig(group_id="g", member_id="m"), random.Random(0)).phase.state is MemberState.UNJOINED
 
 
 def test_a_trigger_has_one_destination_per_phase_and_per_public_state() -> None:
@@ -107,34 +104,17 @@ def test_only_members_heartbeat() -> None:
     assert HEARTBEATING.isdisjoint({Phase.FENCED_RELEASE, Phase.STALE_RELEASE})
 
 
-@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row.source.name}-{row.trigger}")
-def test_the_machine_fires_every_public_row(row: Transition) -> None:
-    """The machine and the rows are one table; a difference would raise in the middle of a rebalance."""
-    machine = MemberStateMachine()
-    machine.state = row.source
-    assert machine.fire(row.trigger) is row.dest
-    assert machine.state is row.dest
-
-
-@pytest.mark.parametrize("trigger", sorted({row.trigger for row in TRANSITIONS}))
-@pytest.mark.parametrize("state", MemberState)
-def test_the_machine_refuses_what_has_no_row(trigger: str, state: MemberState) -> None:
-    """An illegal move must be loud, and leave the state as it is."""
-    machine = MemberStateMachine()
-    machine.state = state
-    if any(row.trigger == trigger and row.source is state for row in TRANSITIONS):
-        assert machine.fire(trigger) is not None
-        return
-    with pytest.raises(IllegalStateError, match=state.name):
-        machine.fire(trigger)
-    assert machine.state is state
-
-
-def test_machines_do_not_share_their_state() -> None:
+def test_members_do_not_share_their_phase() -> None:
     """Two consumers in one process must not move each other."""
-    one, other = MemberStateMachine(), MemberStateMachine()
-    one.fire("assignment_received")
-    assert (one.state, other.state) == (MemberState.RECONCILING, MemberState.UNJOINED)
+    one, other = context_in(Phase.IN_SYNC), context_in(Phase.IN_SYNC)
+    one.move("assignment_received")
+    assert (one.phase, other.phase) == (Phase.PENDING, Phase.IN_SYNC)
+
+
+def test_a_move_that_no_row_names_is_refused() -> None:
+    """A misspelt trigger must be as loud as an illegal one."""
+    with pytest.raises(IllegalStateError, match="'jioned'"):
+        context_in(Phase.JOINING).move("jioned")
 
 
 @pytest.mark.parametrize(("level", "told"), [(logging.INFO, False), (logging.DEBUG, True)])
@@ -153,7 +133,7 @@ def test_the_library_underneath_is_silent_unless_asked(
 def test_other_machines_of_that_library_log_as_ever(caplog: pytest.LogCaptureFixture) -> None:
     """The library is not ours: its other users keep their log."""
     caplog.set_level(logging.INFO)
-    MemberStateMachine().fire("joined")
+    context_in(Phase.JOINING).move("joined")
     other = Machine(states=["a", "b"], initial="a", name="other")
     other.add_transition("go", "a", "b")
     other.trigger("go")

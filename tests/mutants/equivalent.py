@@ -65,11 +65,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/consumer_group ConsumerGroup.__init__: self.target_assignor = '' => nothing": (
         "the first records of a group have its target, which sets it before it is read"
     ),
-    "member/assignor_notices AssignorNotices.ask_for_names: if topic_id in used => every one": (
-        "a cache is emptied later: an id never gets another name"
-    ),
-    "member/assignor_notices AssignorNotices.ask_for_names: self._names = {topic_id: name for topic_id, name in "
-    "self._names.items() if topic_id in used} => nothing": "a cache is never emptied: an id never gets another name",
     "member/assignor_values compute: failure.__cause__ = error => nothing": "what a traceback shows",
     "member/context Context.live_epoch: self.phase in WITH_EPOCH and self.epoch > 0 => "
     "self.phase in WITH_EPOCH or self.epoch > 0": "outside of the group the epoch is 0 or less, in it it is more",
@@ -281,7 +276,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "which of several that failed is named"
     ),
     "member/reconciler Reconciler.advance: return => nothing": "outside of a group nothing is unknown, and nothing due",
-    "member/reconciler Reconciler._prune_names: if topic_id in used => every one": (
+    "member/topic_names TopicNames.keep: if topic_id in topic_ids => every one": (
         "a cache is emptied later: names are looked up for what is used, and an id never gets another one"
     ),
     "coordinator/timers Timers.arm: deadline_ms < queued => deadline_ms <= queued": (
@@ -328,6 +323,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/reconciler Reconciler.claim_owned: self.current.local_epoch + 1 => self.current.local_epoch + 2": (
         "a number that has to be another one, whichever"
     ),
+    "member/topic_names TopicNames.keep: self._names = {topic_id: name for topic_id, name in self._names.items() if "
+    "topic_id in topic_ids} => nothing": "a cache is never emptied: an id never gets another name",
     "member/reconciler Reconciler._prune_names: its body => pass": (
         "a cache is never emptied: an id never gets another name"
     ),
@@ -353,8 +350,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/membership Membership.check_poll_timer: context.surface(MaxPollExceededError(f'poll() was not called for "
     "{silent_ms} ms, max.poll.interval.ms is {lim… => context.surface(MaxPollExceededError(f'poll() was not called "
     "for {silent_ms} ms, max.poll.interval.ms is {lim…": "no two of them come within a millisecond",
-    "member/states MemberStateMachine.fire: _LOGGER.isEnabledFor(logging.DEBUG) => not "
-    "(_LOGGER.isEnabledFor(logging.DEBUG))": "the library makes the move, and it comes to the same",
     "coordinator/topics TopicsImage.metadata_hash: topic.partition_count.to_bytes(4, 'big') => "
     "topic.partition_count.to_bytes(5, 'big')": "a digest that is compared with others of its own",
     "member/heartbeat Heartbeats._assignors_changed: told.get(assignor.name, 0) => told.get(assignor.name, 1)": (

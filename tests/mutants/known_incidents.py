@@ -25,6 +25,7 @@ from kip848_client.member.offset_fetches import OffsetFetches
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler, Run
 from kip848_client.member.states import Phase
+from kip848_client.member.topic_names import TopicNames
 from tests.mutants.registry import Patch, mutant
 
 
@@ -131,14 +132,14 @@ def _(patch: Patch) -> None:
 
 @mutant("a topic that was deleted before its name was known ends the member (librdkafka#4634)", "exception")
 def _(patch: Patch) -> None:
-    original = Reconciler._metadata_ended
+    original = TopicNames._ended
 
-    def ended(self: Reconciler) -> None:
+    def ended(self: TopicNames, *, counts: bool) -> None:
         for topic_id in self._requested:
-            self._names[topic_id]
-        original(self)
+            self[topic_id]
+        original(self, counts=counts)
 
-    patch.setattr(Reconciler, "_metadata_ended", ended)
+    patch.setattr(TopicNames, "_ended", ended)
 
 
 @mutant("a member that owns nothing leaves without saying so (librdkafka#4634)", "C4")
@@ -193,7 +194,7 @@ def _(patch: Patch) -> None:
     def advance(self: Reconciler) -> None:
         current = self.current
         if self._resolved.partitions == current.partitions and self._context.phase is Phase.PENDING:
-            self._ask_for_names()
+            self._names.ask()
         else:
             original(self)
 
