@@ -2,7 +2,8 @@
 #
 #   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed)
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
-#   make test     the tests that need nothing but Python
+#   make test     the tests that need nothing but Python, without the slow ones: minutes
+#   make test-slow  the slow ones: Spark's jobs, sweeps, churn, demos, programs of the documents
 #   make check    lint, format, types, import contracts, import circles
 #   make simulate  50,000 simulated groups with faults, or as many as seven minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
@@ -30,7 +31,7 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv simulate mutants demo demo-spark test check format docs transcripts interop soak bench package clean
+.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs transcripts interop soak bench package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -54,7 +55,10 @@ demo-spark: venv
 # Most tests wait for sockets and timers, so there is room for more processes than cores. PARALLEL= runs them in one.
 PARALLEL ?= --numprocesses 3 --dist loadfile
 test: venv
-	@$(PYTHON) -m pytest -m "not kafka" $(PARALLEL)
+	@$(PYTHON) -m pytest -m "not kafka and not slow" $(PARALLEL)
+
+test-slow: venv
+	@$(PYTHON) -m pytest -m "slow and not kafka" $(PARALLEL)
 
 check: venv
 	$(VENV)/bin/ruff check .

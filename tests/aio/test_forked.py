@@ -10,6 +10,7 @@ import pytest
 from kip848_client import EmbeddedBroker
 from tests.aio.world import committed, state_of_group
 from tests.interop.client.drive import Produce
+from tests.support.marks import crossed
 
 pytestmark = pytest.mark.interop
 
@@ -84,8 +85,9 @@ print("closed", flush=True)
 """
 
 
-@pytest.mark.parametrize("moment", ["idle", "buffered", "reading", "listener", "returned"])
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize(
+    ("backend", "moment"), crossed(["asyncio", "trio"], ["idle", "buffered", "reading", "listener", "returned"])
+)
 def test_a_child_of_fork_is_refused_and_its_parent_goes_on(
     broker: EmbeddedBroker, produce: Produce, backend: str, moment: str
 ) -> None:

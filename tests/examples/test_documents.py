@@ -21,6 +21,7 @@ def code_of(document: Path) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md", "security.md"])
 def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     """A reader copies them; one that does not work costs more trust than ten that do earn."""

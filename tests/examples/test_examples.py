@@ -167,6 +167,7 @@ def test_custom_assignor_on_a_broker_without_it() -> None:
     assert "group.local.assignors.fallback=server" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("embedded_broker.py", 3), ("faults.py", 4)])
 def test_examples_that_are_tests(name: str, count: int) -> None:
     """The example is a test file: it must pass as one, in a fresh pytest with nothing but the installed plugin."""

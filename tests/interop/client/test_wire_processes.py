@@ -16,6 +16,7 @@ import pytest
 
 from tests.interop.client.drive import Produce
 from tests.interop.client.scripted import FIND, HEARTBEAT, HOLD, ScriptedCoordinator
+from tests.support.marks import crossed
 from tests.support.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.interop
@@ -139,8 +140,10 @@ def well(_: ScriptedCoordinator) -> None:
     pass
 
 
-@pytest.mark.parametrize("trouble", [well, silent, refused, lost])
-@pytest.mark.parametrize("how", ["end()", "raise SystemExit(0)", "del consumer; gc.collect()"])
+@pytest.mark.parametrize(
+    ("how", "trouble"),
+    crossed(["end()", "raise SystemExit(0)", "del consumer; gc.collect()"], [well, silent, refused, lost]),
+)
 def test_a_program_without_close_ends_soon(
     scripted: ScriptedCoordinator, run: Run, trouble: Callable[[ScriptedCoordinator], None], how: str
 ) -> None:
@@ -220,8 +223,13 @@ def refused():
 """
 
 
-@pytest.mark.parametrize("moment", ["idle", "assigned", "revoked", "thread"])
-@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", "del consumer; gc.collect(); sys.exit(0)"])
+@pytest.mark.parametrize(
+    ("end", "moment"),
+    crossed(
+        ["sys.exit(0)", "os._exit(0)", "del consumer; gc.collect(); sys.exit(0)"],
+        ["idle", "assigned", "revoked", "thread"],
+    ),
+)
 def test_a_child_of_fork_is_refused_and_ends_and_its_parent_goes_on(
     scripted: ScriptedCoordinator, run: Run, produce: Produce, moment: str, end: str
 ) -> None:
