@@ -1,22 +1,27 @@
 """Names of spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
 
-Without an OpenTelemetry SDK in the process every call here is a no-op of the API. Metric names are Kafka's, with dots
-for hyphens. The client's rates, averages and maxima are left to the back end, which has the counters and histograms;
-those of the coordinator are the list of KIP-848, whole. What each name means to an operator: docs/observability.md.
+OpenTelemetry is imported only once the program itself has: its API alone costs a third of what importing a consumer
+does, and nobody can listen before. With the API and without an SDK every call is a no-op.
+
+Metric names are Kafka's, with dots for hyphens. The client's rates, averages and maxima are left to the back end, which
+has the counters and histograms; those of the coordinator are the list of KIP-848, whole. What each name means to an
+operator: docs/observability.md.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from opentelemetry import metrics, trace
-from opentelemetry.context import Context
+if TYPE_CHECKING:
+    from opentelemetry import metrics, trace
 
 __all__ = [
     "COORDINATOR_METRICS",
@@ -83,13 +88,19 @@ class OpenSpan:
     """
 
     def __init__(self, span: trace.Span, began_ns: int) -> None:
-        self._span = span
+        from opentelemetry import trace
+
+        self._span: trace.Span | None = span
         self.began_ns: Final = began_ns
         self.context: Final = trace.set_span_in_context(span)
 
     def end(self, error: BaseException | str | None = None, **attributes: str | int) -> None:
         """End it, as failed if there is an *error*. Ending it again does nothing."""
-        span, self._span = self._span, trace.INVALID_SPAN
+        from opentelemetry import trace
+
+        span, self._span = self._span, None
+        if span is None:
+            return
         for key, value in attributes.items():
             span.set_attribute(key, value)
         if isinstance(error, BaseException):
@@ -110,28 +121,36 @@ class ClientMetrics:
 
     def __init__(self, *, client_id: str, group_id: str) -> None:
         self._attributes: Final = {"client-id": client_id, "group-id": group_id}
-        self._tracer = trace.get_tracer(_INSTRUMENTATION)
+        self._open_tracer: trace.Tracer | None = None
         self.tracing = False
         """Whether spans go anywhere."""
         self._look_again_s = 0.0
         self._figures: Mapping[str, Callable[[], float]] = {}
-        self._instruments: Final = _instruments_of_clients()
+        self._instruments: _Instruments | None = None
         self.look()
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to the counter *name* of `METRICS`."""
-        self._instruments.counters[name].add(amount, self._attributes)
+        if _metrics_imported():
+            self._own_instruments().counters[name].add(amount, self._attributes)
 
     def measure(self, name: str, ms: float) -> None:
         """Record a duration in the histogram *name* of `METRICS`."""
-        self._instruments.histograms[name].record(ms, self._attributes)
+        if _metrics_imported():
+            self._own_instruments().histograms[name].record(ms, self._attributes)
+
+    def _own_instruments(self) -> _Instruments:
+        if self._instruments is None:
+            self._instruments = _instruments_of_clients()
+        return self._instruments
 
     def offer(self, figures: Mapping[str, Callable[[], float]]) -> None:
         """Have *figures*, which tell the values of `GAUGES`, called when metrics are collected, until `withdraw`."""
         with _publishing:
             self._figures = figures
             _clients.add(self)
-            _make_gauges()
+            if _metrics_imported():
+                _make_gauges()
 
     def withdraw(self) -> None:
         """The consumer is closed: there is nothing to be read any more."""
@@ -141,15 +160,32 @@ class ClientMetrics:
 
     def observed(self, name: str) -> metrics.Observation | None:
         """The value of a gauge now."""
+        from opentelemetry import metrics
+
         figure = self._figures.get(name)
         return None if figure is None else metrics.Observation(figure(), self._attributes)
 
     def look(self) -> None:
         """Find out whether there is an SDK by now; cheap enough for every step of a member."""
         now_s = time.monotonic()
-        if not self.tracing and now_s >= self._look_again_s:
-            self._look_again_s = now_s + _LOOK_EVERY_S
+        if now_s < self._look_again_s:
+            return
+        self._look_again_s = now_s + _LOOK_EVERY_S
+        if not self.tracing and _trace_imported():
+            from opentelemetry import trace
+
             self.tracing = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        if self._figures and _metrics_imported():
+            with _publishing:
+                _make_gauges()
+
+    @property
+    def _tracer(self) -> trace.Tracer:
+        if self._open_tracer is None:
+            from opentelemetry import trace
+
+            self._open_tracer = trace.get_tracer(_INSTRUMENTATION)
+        return self._open_tracer
 
     @contextmanager
     def span(self, name: str, *, parent: OpenSpan | None, partitions: str) -> Iterator[None]:
@@ -159,6 +195,11 @@ class ClientMetrics:
             parent: the span of a rebalance; then the one that is current is linked to. Without it that is the parent.
         """
         assert name in SPANS, name
+        if not _trace_imported():
+            yield
+            return
+        from opentelemetry import trace
+
         caller = trace.get_current_span().get_span_context()
         links = [trace.Link(caller)] if parent is not None and caller.is_valid else []
         with self._tracer.start_as_current_span(
@@ -186,12 +227,24 @@ class ClientMetrics:
             began_ns: since 1970; now if None.
         """
         assert name in SPANS, name
+        from opentelemetry.context import Context
+
         began_ns = time.time_ns() if began_ns is None else began_ns
         context = parent.context if parent is not None else Context() if root else None
         span = self._tracer.start_span(
             name, context=context, attributes={**self._attributes, **attributes}, start_time=began_ns
         )
         return OpenSpan(span, began_ns)
+
+
+def _metrics_imported() -> bool:
+    """Whether somebody may listen to metrics; before, no SDK can have been set up."""
+    return "opentelemetry.metrics" in sys.modules or "OTEL_PYTHON_METER_PROVIDER" in os.environ
+
+
+def _trace_imported() -> bool:
+    """The same for spans."""
+    return "opentelemetry.trace" in sys.modules or "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
 
 _clients: Final[weakref.WeakSet[ClientMetrics]] = weakref.WeakSet()
@@ -203,6 +256,8 @@ class _Instruments:
     """The counters and histograms of one meter provider; all consumers of the process share them."""
 
     def __init__(self, provider: metrics.MeterProvider) -> None:
+        from opentelemetry import metrics
+
         self.provider: Final = provider
         meter = metrics.get_meter(_INSTRUMENTATION)
         self.counters: Final = {
@@ -222,6 +277,8 @@ _last_instruments: list[_Instruments] = []
 
 
 def _instruments_of_clients() -> _Instruments:
+    from opentelemetry import metrics
+
     provider = metrics.get_meter_provider()
     with _publishing:
         if not _last_instruments or _last_instruments[0].provider is not provider:
@@ -230,6 +287,8 @@ def _instruments_of_clients() -> _Instruments:
 
 
 def _make_gauges() -> None:
+    from opentelemetry import metrics
+
     provider = metrics.get_meter_provider()
     if any(known is provider for known, _ in _gauges):
         return
@@ -298,6 +357,8 @@ def publish_coordinator(
     """
     with _publishing:
         if not _instruments:  # one set for all coordinators: a meter has each name once
+            from opentelemetry import metrics
+
             meter = metrics.get_meter(_INSTRUMENTATION)
             for name, text in COORDINATOR_METRICS.items():
                 grows = name.endswith(".rebalance.count")
@@ -314,6 +375,8 @@ def publish_coordinator(
 
 
 def _observe(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    from opentelemetry import metrics
+
     for figures, attributes in list(_coordinators.values()):
         for figure in figures():
             if figure.name == name:

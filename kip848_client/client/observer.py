@@ -14,7 +14,7 @@ import msgspec
 
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error
-from kip848_client.journal import Journal, JournalEvent, JsonValue
+from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import ConnectCoordinator, StateChanged
 from kip848_client.member.statistics import Statistics
@@ -107,6 +107,8 @@ class MemberObserver:
 
     def _heartbeat_sent(self, statistics: Statistics) -> None:
         """The member's clock starts anywhere; the event log has the wall clock."""
+        if isinstance(self._journal, NullJournal):
+            return
         to_wall_ms = self._clock.wall_ms() - self._clock.now_ms()
         sent_ms, due_ms = statistics.last_heartbeat_ms, statistics.last_heartbeat_due_ms
         self._write(
@@ -303,6 +305,8 @@ class MemberObserver:
         self._write("hand_over_failed", reason=reason)
 
     def _write(self, event: str, **fields: JsonValue) -> None:
+        if isinstance(self._journal, NullJournal):
+            return
         self._journal.write(
             JournalEvent(
                 ts_ms=self._clock.wall_ms(),
