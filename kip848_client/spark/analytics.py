@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 __all__ = ["Analysis", "analyze", "analyze_lines", "analyze_sweep"]
 
 TABLES: Final[Mapping[str, str]] = {
-    "groups": "one row a group: every figure of it",
-    "members": "one row a member of a group: heartbeats, commits, what it gained, gave and owned",
-    "partitions": "one row a partition of a group: changes of owner, and time without a reader",
-    "rebalances": "one row a rebalance: from when until when, group epochs, reasons",
-    "ownership": "one row a span of time in which a member owned a partition, the next owner, and the gap between",
-    "listener_calls": "one row a callback of a group: how long its calls took",
-    "commit_errors": "one row a member and reason: how often commits were not taken",
-    "marks": "one row a fault, refusal, failure, start or end",
-    "malformed": "one row a line that is no event: file, line, what is wrong with it",
+    "groups": "group: all its figures",
+    "members": "member: heartbeats, commits, what it gained, gave up and owned",
+    "partitions": "partition of a group: changes of owner, time without a reader",
+    "rebalances": "rebalance: start, end, group epochs, reasons",
+    "ownership": "period in which a member owned a partition: the next owner and the gap between",
+    "listener_calls": "callback of a group: durations",
+    "commit_errors": "member and reason: commits that were not accepted",
+    "marks": "fault, refusal, failure, start or end",
+    "malformed": "line that is not an event: file, line, reason",
 }
-"""What `Analysis.write` writes, each a folder of Parquet files."""
+"""Name of each table that `Analysis.write` writes -> what one of its rows is about. Each is a folder of Parquet files."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
