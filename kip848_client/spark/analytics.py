@@ -48,7 +48,7 @@ TABLES: Final[Mapping[str, str]] = {
     "marks": "fault, refusal, failure, start or end",
     "malformed": "line that is not an event: file, line, reason",
 }
-"""Name of each table that `Analysis.write` writes -> what one of its rows is about. Each is a folder of Parquet files."""
+"""Table that `Analysis.write` writes -> what one of its rows is about. Each is a folder of Parquet files."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
