@@ -239,7 +239,7 @@ def draw(plots: dict[str, tuple[Reads, float, float]], path: str) -> None:
         axis.set_title(side, loc="left", fontsize=10)
         axis.set_ylabel("partition")
         axis.set_yticks([0, 8, 16, 23])
-    (axes if len(plots) == 1 else axes[-1]).set_xlabel("seconds; each colour is one member, white is: nobody reads")
+    (axes if len(plots) == 1 else axes[-1]).set_xlabel("seconds; each colour is one member, white: no reader")
     figure.tight_layout()
     figure.savefig(path, dpi=130)
 
