@@ -26,6 +26,7 @@ SETTINGS: Final = {
     "group.consumer.session.timeout.ms": 10_000,
     "group.consumer.min.session.timeout.ms": 100,
     "group.consumer.assignment.interval.ms": 0,
+    "group.initial.rebalance.delay.ms": 0,
     "group.consumer.regex.refresh.interval.ms": 10_000,
     "group.consumer.regex.refresh.min.interval.ms": 10_000,
     "kip848.client.assignors.enable": "true",
