@@ -1,56 +1,28 @@
-"""ConsumerGroupHeartbeat of a member that joins or stays: find it, update it, move the group, move the member, answer.
+"""ConsumerGroupHeartbeat of a member that joins or stays: find it, read what it says, take the three steps, answer.
 
-The three steps are those of KIP-848: (1) what the member says of itself may bump the group epoch; (2) a target older
-than the group epoch is computed anew; (3) the member takes one step towards it. All records of a heartbeat are one
-atomic batch. Leaving is in `departure`, the arithmetic of step 3 in `current_assignment`.
+All records of a heartbeat are one atomic batch. The steps are in `member_steps`, leaving is in `departure`.
 """
 
 from __future__ import annotations
 
-import uuid
-
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator import records, subscriptions
+from kip848_client.coordinator import records
 from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
-from kip848_client.coordinator.client_assignors import Choice, asks_for_a_target, check_versions, read_offers
+from kip848_client.coordinator.client_assignors import read_offers
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.current_assignment import (
-    MustRejoinError,
-    OwnedPartitions,
-    Target,
-    reconcile,
-)
+from kip848_client.coordinator.current_assignment import OwnedPartitions
 from kip848_client.coordinator.departure import leave
-from kip848_client.coordinator.group_member import (
-    JOIN_EPOCH,
-    NO_METADATA,
-    STATIC_LEAVE_EPOCH,
-    ClientAssignor,
-    CurrentAssignment,
-    GroupMember,
-    MemberMetadata,
-    MemberState,
-)
+from kip848_client.coordinator.group_member import JOIN_EPOCH, ClientAssignor, GroupMember, MemberMetadata
 from kip848_client.coordinator.heartbeat_answer import Waiting, extended_assignment, plain_assignment, waiting
-from kip848_client.coordinator.heartbeat_facts import note_heartbeat
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
-from kip848_client.coordinator.membership import FoundMember, fenced, find_member, returned
+from kip848_client.coordinator.member_steps import MemberSteps
+from kip848_client.coordinator.membership import find_member
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import (
-    ArmTimer,
-    CancelTimer,
-    CoordinatorResult,
-    MetadataChecked,
-    Reply,
-    TargetComputed,
-)
+from kip848_client.coordinator.result import CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.steady_heartbeat import answer_steady, steady_member
-from kip848_client.coordinator.target_assignment import choose_assignor, compute_target
-from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -91,7 +63,7 @@ def move_on(
 
 
 class _Heartbeat:
-    """One heartbeat on its way through the three steps."""
+    """One heartbeat: who it is about, what it says, and how it is answered."""
 
     def __init__(
         self, state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
@@ -103,51 +75,29 @@ class _Heartbeat:
         self._batch = Batch(message.group_id)
         self._offers = _offers(message, config=state.config)
         self._group = self._find_group()
-        self._owned = _owned_partitions(message)
-        self._group_epoch = self._group.group_epoch
-        self._target_epoch = self._group.target_epoch
-        self._target_metadata = NO_METADATA
-        self._planner: RoundPlanner | None = None
 
     def run(self) -> CoordinatorResult:
-        group = self._group
-        found = find_member(self._state, group, self._message, owned=self._owned)
-        member = found.member
-        if found.replaced is not None:
-            self._write_replacement(found.replaced, member)
-        metadata = self._updated_metadata(member.metadata)
-        self._check_versions(found, metadata)
-        subscription_changed = not metadata.subscribes_like(member.metadata)
-        updated = member
-        if metadata is not member.metadata or found.is_new:
-            updated = GroupMember(member.member_id, metadata, member.current)
-            self._batch.records.append(
-                records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
-            )
-        self._subscribe(found, metadata)
-        self._move_group(found, updated)
-        target = self._move_target(found, updated)
-        current = self._move_member(updated, target=target, subscription_changed=subscription_changed)
-        if current is not updated.current:
-            updated = GroupMember(updated.member_id, updated.metadata, current)
-        self._arm_timers(updated, changed=current is not member.current)
-        is_join = self._message.member_epoch == JOIN_EPOCH
-        if self._batch.records or is_join:
-            note_heartbeat(
-                self._batch,
-                group,
-                found=found,
-                updated=updated,
-                is_join=is_join,
-                group_epoch=self._group_epoch,
-                target_epoch=self._target_epoch,
-            )
+        group, message = self._group, self._message
+        owned = _owned_partitions(message)
+        found = find_member(self._state, group, message, owned=owned)
+        steps = MemberSteps(
+            self._state,
+            self._request,
+            group,
+            self._batch,
+            owned=owned,
+            now_ms=self._now_ms,
+            offers_assignors=self._offers is not None,
+        )
+        metadata = self._updated_metadata(found.member.metadata)
+        updated = steps.run(found, metadata, is_join=message.member_epoch == JOIN_EPOCH)
+        planner = steps.planner
         response = ConsumerGroupHeartbeatResponse(
-            member_id=member.member_id,
-            member_epoch=current.member_epoch,
+            member_id=updated.member_id,
+            member_epoch=updated.current.member_epoch,
             heartbeat_interval_ms=self._state.group_config(group.group_id).heartbeat_interval_ms,
-            assignment=self._answered_assignment(updated, before=member, target=target),
-            should_compute_assignment=self._planner is not None and self._planner.notify(updated, now_ms=self._now_ms),
+            assignment=self._answered_assignment(updated, before=found.member, target=steps.target),
+            should_compute_assignment=planner is not None and planner.notify(updated, now_ms=self._now_ms),
         )
         return self._batch.result(Reply(self._request.request_id, response))
 
@@ -175,7 +125,7 @@ class _Heartbeat:
             self._batch.records.append(records.classic_group_tombstone(group_id))
         return ConsumerGroup(group_id)
 
-    # Step 1
+    # What it says
 
     def _updated_metadata(self, before: MemberMetadata) -> MemberMetadata:
         """Apply the fields that are given: null, and -1 for the timeout, mean unchanged."""
@@ -208,190 +158,7 @@ class _Heartbeat:
         )
         return before if after == before else after
 
-    def _check_versions(self, found: FoundMember, metadata: MemberMetadata) -> None:
-        if metadata.client_assignors and self._offers is not None:
-            check_versions(self._group, old=found.counted, new=metadata)
-
-    def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
-        """Look after the patterns of the group, with those of this member."""
-        group, batch = self._group, self._batch
-        regex = metadata.subscribed_topic_regex
-        if regex is None and not group.regex_subscribers:
-            return
-        if regex is not None and regex not in group.regex_subscribers:
-            subscriptions.check_regex(regex)
-        for forgotten in subscriptions.forgotten_regexes(group, old=_counted(found), new=metadata):
-            batch.records.append(records.regex_tombstone(group.group_id, regex=forgotten))
-        task = subscriptions.resolution_due(
-            self._state, group, old=found.counted, new=metadata, wall_ms=self._request.wall_ms
-        )
-        if task is not None:
-            subscriptions.started(task, batch)
-
-    def _move_group(self, found: FoundMember, updated: GroupMember) -> None:
-        """Bump the group epoch if what the target depends on has changed."""
-        state, group = self._state, self._group
-        reason = self._reason_to_bump(found, updated.metadata)
-        if reason is None and group.group_id not in state.metadata_check_due:
-            return
-        topics = group.subscribed_topics_after(old=_counted(found), new=updated.metadata)
-        metadata_hash = state.metadata_hash(topics)
-        if reason is None and metadata_hash != group.metadata_hash:
-            reason = "topics_changed"
-        self._batch.soft.append(MetadataChecked(group.group_id))
-        if reason is None:
-            return
-        self._group_epoch = group.group_epoch + 1
-        if not group.group_epoch and self._client_assignor(found, updated.metadata) is not None:
-            self._group_epoch += 1  # epoch 1 is a target in which nobody has anything: a join is not answered with 0
-        self._batch.records.append(
-            records.group_epoch_record(group.group_id, epoch=self._group_epoch, metadata_hash=metadata_hash)
-        )
-        self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
-
-    def _reason_to_bump(self, found: FoundMember, after: MemberMetadata) -> str | None:
-        group, before = self._group, found.member.metadata
-        if not group.group_epoch:
-            return "group_created"  # a join is never answered with epoch 0
-        if after is found.counted:
-            return None
-        if before.subscribed_topic_names != after.subscribed_topic_names:
-            return "subscription_changed"
-        regex = after.subscribed_topic_regex
-        if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
-            return "subscription_changed"  # for a pattern that nobody had before, the bump comes with its topics
-        if self._state.config.client_assignors and self._asks_for_other_client_assignor(found, after):
-            return "client_assignors_changed"
-        assignors = self._state.assignors
-        if choose_assignor(group, assignors=assignors) is not choose_assignor(
-            group, assignors=assignors, old=found.counted, new=after
-        ):
-            return "assignor_changed"
-        return None
-
-    def _asks_for_other_client_assignor(self, found: FoundMember, after: MemberMetadata) -> bool:
-        """Whether the member offers something else, or its coming changes what all have in common."""
-        offered, counted = after.client_assignors, found.counted
-        if asks_for_a_target(old=found.member.metadata.client_assignors, new=offered):
-            return True
-        if counted is not None and counted.client_assignors == offered:
-            return False
-        before, now = client_assignor(self._state, self._group), self._client_assignor(found, after)
-        return (before and before.assignor_name) != (now and now.assignor_name)
-
-    def _client_assignor(self, found: FoundMember, after: MemberMetadata) -> Choice | None:
-        gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
-        return client_assignor(self._state, self._group, gone=gone, joined=found.member.member_id, metadata=after)
-
-    # Step 2
-
-    def _move_target(self, found: FoundMember, updated: GroupMember) -> TopicPartitions:
-        """Compute a new target if the group epoch is ahead of it; the member's own target after that."""
-        group, state = self._group, self._state
-        own_before = group.target_of((found.replaced or updated).member_id)
-        self._target_metadata = group.target_metadata_of((found.replaced or updated).member_id)
-        if self._group_epoch <= group.target_epoch:
-            return own_before
-        if state.config.client_assignors and self._ask_a_member(found, updated):
-            return own_before
-        if not self._may_compute():
-            return own_before
-        computed = compute_target(state, group, member=updated, replaced=found.replaced)
-        batch = self._batch
-        batch.records += [
-            records.target_record(group.group_id, member_id=member_id, target=computed.assignment[member_id])
-            for member_id in computed.changed
-        ]
-        batch.records.append(
-            records.target_epoch_record(group.group_id, epoch=self._group_epoch, timestamp_ms=self._request.wall_ms)
-        )
-        batch.soft.append(TargetComputed(group.group_id, self._now_ms))
-        batch.happened(
-            "target_assignment_computed",
-            group_epoch=self._group_epoch,
-            fields={"assignor": computed.assignor_name, "members": computed.assignment},
-        )
-        self._target_epoch = self._group_epoch
-        self._target_metadata = NO_METADATA
-        return computed.assignment[updated.member_id]
-
-    def _ask_a_member(self, found: FoundMember, updated: GroupMember) -> bool:
-        """Leave the target to a member if all have a client-side assignor in common; False if not."""
-        group, batch = self._group, self._batch
-        planner = RoundPlanner(self._state, group, batch, group_epoch=self._group_epoch, speaker=updated)
-        counted, offered = found.counted, updated.metadata.client_assignors
-        is_same = found.replaced is None and counted is not None and counted.client_assignors == offered
-        if planner.round is None or not (is_same or planner.suits(updated)):
-            choice = self._client_assignor(found, updated.metadata)
-            if choice is None:
-                planner.end()
-                return False
-            moved_the_group = self._group_epoch > group.group_epoch
-            planner.go_on(
-                choice,
-                first=updated.member_id if moved_the_group else None,
-                may_start=self._may_compute(),
-            )
-        self._planner = planner
-        if not self._target_epoch:
-            self._target_epoch = self._group_epoch - 1
-            batch.records += [
-                records.target_record(group.group_id, member_id=updated.member_id, target={}),
-                records.target_epoch_record(
-                    group.group_id, epoch=self._target_epoch, timestamp_ms=self._request.wall_ms
-                ),
-            ]
-        return True
-
-    def _may_compute(self) -> bool:
-        """Whether the assignment interval has passed; the first target of a group never waits."""
-        computed_ms = self._state.target_computed_ms.get(self._group.group_id)
-        if computed_ms is None or not self._group.target_epoch:
-            return True
-        interval_ms = self._state.group_config(self._group.group_id).assignment_interval_ms
-        return self._now_ms - computed_ms >= interval_ms
-
-    # Step 3
-
-    def _move_member(
-        self, updated: GroupMember, *, target: TopicPartitions, subscription_changed: bool
-    ) -> CurrentAssignment:
-        group = self._group
-        start = updated.current
-        if start.member_epoch == STATIC_LEAVE_EPOCH:
-            start = returned(start)
-        if self._planner is not None and not start.assigned.keys() <= self._state.image.by_id.keys():
-            subscription_changed = True  # the new target is still to come, and a topic is gone: as if unsubscribed
-        if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not subscription_changed:
-            return start
-
-        def is_free(topic_id: uuid.UUID, partition: int) -> bool:
-            holder = group.holders(topic_id).get(partition)
-            return holder is None or holder == updated.member_id
-
-        try:
-            current = reconcile(
-                start,
-                Target(
-                    epoch=self._target_epoch,
-                    partitions=target,
-                    subscribed_topic_ids=frozenset(self._state.topic_ids(group, updated.metadata)),
-                    is_free=is_free,
-                    metadata=self._target_metadata,
-                ),
-                owned=self._owned,
-                subscription_changed=subscription_changed,
-            )
-        except MustRejoinError:
-            raise fenced(
-                f"The state of member {updated.member_id} is unknown to this coordinator. The member must abandon all "
-                "its partitions and rejoin."
-            ) from None
-        if current is not start or start is not updated.current:
-            self._batch.records.append(
-                records.current_record(group.group_id, member_id=updated.member_id, current=current)
-            )
-        return current
+    # How it is answered
 
     def _answered_assignment(
         self, member: GroupMember, *, before: GroupMember, target: TopicPartitions
@@ -409,51 +176,6 @@ class _Heartbeat:
     def _waiting(self, member: GroupMember, *, target: TopicPartitions) -> Waiting:
         subscribed = self._state.topic_ids(self._group, member.metadata)
         return waiting(member.current, target=target, subscribed=subscribed)
-
-    # Around it
-
-    def _write_replacement(self, replaced: GroupMember, member: GroupMember) -> None:
-        """Move a static member's place to its new id, before anything of its heartbeat is applied."""
-        group, batch = self._group, self._batch
-        batch.records += [
-            records.current_tombstone(group.group_id, member_id=replaced.member_id),
-            records.target_tombstone(group.group_id, member_id=replaced.member_id),
-            records.member_metadata_tombstone(group.group_id, member_id=replaced.member_id),
-            records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=member.metadata),
-            records.target_record(
-                group.group_id,
-                member_id=member.member_id,
-                target=group.target_of(replaced.member_id),
-                metadata=group.target_metadata_of(replaced.member_id),
-            ),
-            records.current_record(group.group_id, member_id=member.member_id, current=member.current),
-        ]
-        batch.cancel_timers(replaced.member_id)
-        batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
-
-    def _arm_timers(self, member: GroupMember, *, changed: bool) -> None:
-        group_id, member_id, epoch = self._group.group_id, member.member_id, member.current.member_epoch
-        soft = self._batch.soft
-        session_timeout_ms = self._state.group_config(group_id).session_timeout_ms
-        soft.append(
-            ArmTimer(
-                TimerKey(TimerKind.SESSION, group_id, member_id),
-                deadline_ms=self._now_ms + session_timeout_ms,
-                member_epoch=epoch,
-            )
-        )
-        if not changed:
-            return
-        key = TimerKey(TimerKind.REBALANCE, group_id, member_id)
-        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-            deadline_ms = self._now_ms + member.metadata.rebalance_timeout_ms
-            soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
-        else:
-            soft.append(CancelTimer(key))
-
-
-def _counted(found: FoundMember) -> tuple[MemberMetadata, ...]:
-    return () if found.counted is None else (found.counted,)
 
 
 def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:

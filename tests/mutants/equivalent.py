@@ -23,12 +23,12 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "self._names.items() if topic_id in used} => nothing": "a cache is never emptied: an id never gets another name",
     "coordinator/client_assignment RoundPlanner.suits: return theirs is not None and own is not None and "
     "own.reads(theirs.written, theirs.written) => return None": _SHORT_CUT,
-    "coordinator/heartbeat _Heartbeat._ask_a_member: is_same or planner.suits(updated) => "
+    "coordinator/member_steps MemberSteps._ask_a_member: is_same or planner.suits(updated) => "
     "is_same and planner.suits(updated)": _SHORT_CUT,
     "coordinator/client_assignment members_gone: return => nothing": _SHORT_CUT,
-    "coordinator/heartbeat _Heartbeat._move_group: return => nothing": _SHORT_CUT,
-    "coordinator/heartbeat _Heartbeat._check_versions: metadata.client_assignors and self._offers is not None => "
-    "metadata.client_assignors or self._offers is not None": _SHORT_CUT,
+    "coordinator/member_steps MemberSteps._move_group: return => nothing": _SHORT_CUT,
+    "coordinator/member_steps MemberSteps._check_versions: metadata.client_assignors and self._offers_assignors => "
+    "metadata.client_assignors or self._offers_assignors": _SHORT_CUT,
     "coordinator/steady_heartbeat steady_member: message.topic_partitions is None => "
     "message.topic_partitions is not None": _SHORT_CUT,
     "coordinator/consumer_group ConsumerGroup._count_metadata: change > 0 => change > 1": (
@@ -101,7 +101,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     ),
     "coordinator/state CoordinatorState.topic_ids: len(self._topic_ids) >= _REMEMBERED_MAX => "
     "len(self._topic_ids) > _REMEMBERED_MAX": "how many are remembered",
-    "coordinator/heartbeat _Heartbeat._ask_a_member: found.replaced is None => found.replaced is not None": (
+    "coordinator/member_steps MemberSteps._ask_a_member: found.replaced is None => found.replaced is not None": (
         "a short cut: who is away was not the chosen one, and who comes back offering the same changes nothing"
     ),
     "coordinator/coordinator GroupCoordinator.replay: return => nothing #3": (
@@ -127,7 +127,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/consumer_group ConsumerGroup.replay: -1 => -2 #4": (
         "nobody looks at a member between the tombstones of what it had"
     ),
-    "coordinator/heartbeat _Heartbeat._ask_a_member: self._group_epoch > group.group_epoch => "
+    "coordinator/member_steps MemberSteps._ask_a_member: self._group_epoch > group.group_epoch => "
     "self._group_epoch >= group.group_epoch": "anybody who reads as much may be asked",
     "coordinator/client_assignment RoundPlanner.suits: flying is None => flying is not None": _SHORT_CUT,
     "coordinator/client_assignment RoundPlanner.suits: own is not None => own is None": _SHORT_CUT,
@@ -171,7 +171,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "group_epoch=epoch, target_epoch=group.target_epoch if lef…": (
         "the group epoch is ahead of the target: who has come how far does not matter"
     ),
-    "coordinator/heartbeat _Heartbeat.__init__: self._target_metadata = NO_METADATA => nothing": (
+    "coordinator/member_steps MemberSteps.__init__: self._target_metadata = NO_METADATA => nothing": (
         "it is set again before it is read"
     ),
     "coordinator/heartbeat _Heartbeat._updated_metadata: -1 => -2": _SHORT_CUT,
@@ -179,8 +179,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "message.instance_id not in (None, before.instance_id)": (
         "a short cut; whoever says another instance id than before joins, and says more than that"
     ),
-    "coordinator/heartbeat _Heartbeat._subscribe: return => nothing": _SHORT_CUT,
-    "coordinator/heartbeat _Heartbeat._move_member: start.assigned.keys() <= self._state.image.by_id.keys() => "
+    "coordinator/member_steps MemberSteps._subscribe: return => nothing": _SHORT_CUT,
+    "coordinator/member_steps MemberSteps._move_member: start.assigned.keys() <= self._state.image.by_id.keys() => "
     "start.assigned.keys() < self._state.image.by_id.keys()": "nothing is gone then, and nothing is taken away",
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch < 1": "0 is a join, and was looked at",
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch <= 0": "0 is a join, and was looked at",
@@ -285,7 +285,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/timers Timers.__init__: 0 => 1": "a number that has to grow, from whatever",
     "coordinator/topics TopicsImage.changed_since: if self.by_name.get(name) != before.by_name.get(name) => every "
     "one": "more groups look whether something changed for them",
-    "coordinator/heartbeat _Heartbeat._move_group: self._batch.soft.append(MetadataChecked(group.group_id)) => "
+    "coordinator/member_steps MemberSteps._move_group: self._batch.soft.append(MetadataChecked(group.group_id)) => "
     "nothing": "every heartbeat looks again, and finds the same",
     "member/context Context.__init__: 0 => 1": "a clock that begins a millisecond later",
     "member/context Context.__init__: 0 => 1 #3": "a number that has to be another one, whichever",

@@ -85,7 +85,7 @@ def _(patch: Patch) -> None:
         after = original(current, target, **named)
         return replace(after, member_epoch=target.epoch) if after.pending_revocation else after
 
-    patch.setattr("kip848_client.coordinator.heartbeat.reconcile", reconcile)
+    patch.setattr("kip848_client.coordinator.member_steps.reconcile", reconcile)
 
 
 @mutant("the group calls itself stable too early", "S6")

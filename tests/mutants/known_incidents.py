@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator import current_assignment, departure, heartbeat, membership
+from kip848_client.coordinator import current_assignment, departure, member_steps, membership
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.current_assignment import Target
 from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember, MemberState
@@ -54,7 +54,7 @@ def _(patch: Patch) -> None:
 
 @mutant("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
-    original = heartbeat._Heartbeat._arm_timers
+    original = member_steps.MemberSteps._arm_timers
 
     def arm_timers(self: Any, member: GroupMember, *, changed: bool) -> None:
         original(self, member, changed=changed)
@@ -64,7 +64,7 @@ def _(patch: Patch) -> None:
             epoch = member.current.member_epoch
             self._batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
 
-    patch.setattr(heartbeat._Heartbeat, "_arm_timers", arm_timers)
+    patch.setattr(member_steps.MemberSteps, "_arm_timers", arm_timers)
 
 
 @mutant("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")
@@ -91,12 +91,12 @@ def _(patch: Patch) -> None:
                 assigned.setdefault(topic_id, {}).setdefault(partition, after.member_epoch)
         return replace(after, assigned=assigned) if assigned != after.assigned else after
 
-    patch.setattr(heartbeat, "reconcile", reconcile)
+    patch.setattr(member_steps, "reconcile", reconcile)
 
 
 @mutant("a rebalance is the cause of the next one, for ever (librdkafka#4783)", "L1", "L6", "L8", "L2")
 def _(patch: Patch) -> None:
-    original, assign = heartbeat._Heartbeat._reason_to_bump, UniformAssignor.assign
+    original, assign = member_steps.MemberSteps._reason_to_bump, UniformAssignor.assign
     turns = {"count": 0}
 
     def reason(self: Any, found: Any, after: Any) -> str | None:
@@ -113,7 +113,7 @@ def _(patch: Patch) -> None:
             return found
         return {member: found[other] for member, other in zip(members, members[by:] + members[:by], strict=True)}
 
-    patch.setattr(heartbeat._Heartbeat, "_reason_to_bump", reason)
+    patch.setattr(member_steps.MemberSteps, "_reason_to_bump", reason)
     patch.setattr(UniformAssignor, "assign", turned)
 
 
