@@ -10,8 +10,7 @@ TYPE_CHECKING = False
 """Type checkers know this name and take it for true; importing it from ``typing`` would cost more than all the rest."""
 
 if TYPE_CHECKING:
-    from kip848_client.aio.consumer import AsyncConsumer
-    from kip848_client.aio.listener import AsyncConsumerRebalanceListener
+    from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
     from kip848_client.assignors.interface import (
         AssignmentSpec,
         AssignorMetadata,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     )
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
     from kip848_client.client.kafka_errors import ErrorDetails
-    from kip848_client.consumer import Consumer
+    from kip848_client.consumer import Consumer, ConsumerRebalanceListener
     from kip848_client.error_codes import ErrorCode
     from kip848_client.errors import (
         AssignorTimeoutError,
@@ -86,7 +85,6 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         ValueDeserializationError,
     )
-    from kip848_client.listener import ConsumerRebalanceListener
     from kip848_client.member.events import LeaveMode
     from kip848_client.member.states import MemberState
     from kip848_client.model import SubscriptionPattern
@@ -173,8 +171,8 @@ __all__ = [
 _HOMES = {
     "Consumer": ("kip848_client.consumer", "Consumer"),
     "AsyncConsumer": ("kip848_client.aio.consumer", "AsyncConsumer"),
-    "AsyncConsumerRebalanceListener": ("kip848_client.aio.listener", "AsyncConsumerRebalanceListener"),
-    "ConsumerRebalanceListener": ("kip848_client.listener", "ConsumerRebalanceListener"),
+    "AsyncConsumerRebalanceListener": ("kip848_client.aio.consumer", "AsyncConsumerRebalanceListener"),
+    "ConsumerRebalanceListener": ("kip848_client.consumer", "ConsumerRebalanceListener"),
     "SubscriptionPattern": ("kip848_client.model", "SubscriptionPattern"),
     "TopicPartition": ("kip848_client.client.data_plane", "PublicTopicPartition"),
     "Message": ("kip848_client.client.data_plane", "Message"),

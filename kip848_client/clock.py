@@ -50,3 +50,11 @@ class ManualClock:
         if ms < 0:
             raise ValueError(f"time does not go back: advance({ms})")
         self._now_ms += ms
+
+
+class TimerHandle(Protocol):
+    """A pending call that can be taken back."""
+
+    def cancel(self) -> None:
+        """Take the call back; does nothing if it ran already."""
+        ...

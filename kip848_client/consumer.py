@@ -1,7 +1,7 @@
 """`Consumer`: the public, synchronous consumer. A `GroupMember` for the group, a `Fetcher` for the records.
 
-Owns the call signatures (confluent_kafka's, so that programs port by changing an import) and the order inside poll():
-first what the group wants, then records. Rules of the protocol are in `member/`.
+Owns the call signatures (confluent_kafka's, so that programs port by changing an import), what a rebalance listener
+is, and the order inside poll(): first what the group wants, then records. Rules of the protocol are in `member/`.
 """
 
 from __future__ import annotations
@@ -11,40 +11,70 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar, cast
 
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.assembly import build_group_member
-from kip848_client.client.assign_calls import AssignCalls
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.data_plane import (
+    OFFSET_INVALID,
+    KafkaException,
     Message,
+    PublicTopicPartition,
+    check_group_metadata_layout,
     create_record_consumer,
+    group_metadata_bytes,
+    internal,
     is_own_lookup,
+    public,
+    public_commit,
+    translate,
 )
 from kip848_client.client.deserializers import Deserializers, deserializers_of
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
-from kip848_client.client.member_facts import MemberFacts
-from kip848_client.client.offset_calls import OffsetCalls
 from kip848_client.client.ownership import ForkGuard, OneThread
-from kip848_client.client.public_listener import PublicCallbacks, read_subscription
-from kip848_client.client.questions import ClusterQuestions
-from kip848_client.client.translation import public_callback, record_count, wait_s
+from kip848_client.client.translation import (
+    PublicCommitCallback,
+    assign_positions,
+    check_partition,
+    check_partitions,
+    commit_offsets,
+    public_callback,
+    public_offsets,
+    read_subscription,
+    record_count,
+    seek_position,
+    start_position,
+    wait_s,
+)
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
 from kip848_client.config.security import check_data_plane
-from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
+from kip848_client.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    ErrorCode,
+    IllegalStateError,
+    Kip848Error,
+    RequestTimeoutError,
+)
 from kip848_client.journal import Journal
-from kip848_client.listener import CallableListener, ConsumerRebalanceListener, RebalanceCallback
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.member.events import LeaveMode
-from kip848_client.model import SubscriptionPattern
+from kip848_client.member.events import AssignPartitions, LeaveMode
+from kip848_client.member.states import MemberState
+from kip848_client.model import SubscriptionPattern, TopicIdPartition, TopicPartition, describe_partitions
 
-__all__ = ["Consumer"]
+if TYPE_CHECKING:
+    from kip848_client.client.data_plane import ClusterMetadata
+
+__all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
+
+AnswerT = TypeVar("AnswerT")
 
 PREFETCH_RECORDS: Final = 256
 """What one poll() takes from librdkafka at most; all but the first wait in memory for the next calls."""
@@ -56,7 +86,7 @@ ABANDON_TIMEOUT_S: Final = 0.3
 """For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
 
 
-class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
+class Consumer:
     """A member of a consumer group (KIP-848) that reads the records of its partitions.
 
     Used by one thread at a time; heartbeats go on in a thread of their own, whatever that one does. Errors are raised,
@@ -155,13 +185,14 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
         """
         with self._gate:
             self._group.check_usable()
-            subscription = read_subscription(topics, listener=listener, callbacks=(on_assign, on_revoke, on_lost))
+            _check_listener(listener, (on_assign, on_revoke, on_lost))
+            subscription = read_subscription(topics)
             if not subscription:
                 self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
                 return
             if listener is None and (on_assign or on_revoke or on_lost):
                 listener = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
-            self._group.subscribe(subscription, PublicCallbacks(self, listener) if listener is not None else None)
+            self._group.subscribe(subscription, _Callbacks(self, listener) if listener is not None else None)
 
     def request_reassignment(self, reason: int) -> None:
         """Ask the group for a new assignment, by its client-side assignor. Returns at once.
@@ -387,7 +418,377 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
             # librdkafka finds no coordinator: a member looks for it by itself, and tells.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
-    # --------------------------------------------------------------------------------------------------------- state
+    # ---------------------------------------------------------------------------------------------------------- offsets
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[PublicTopicPartition] | None = None,
+        asynchronous: bool = True,
+        *,
+        timeout_s: float | None = None,
+        on_commit: PublicCommitCallback | None = None,
+    ) -> list[PublicTopicPartition] | None:
+        """Commit offsets: of one message, of the given partitions, or of everything handed out so far.
+
+        With enable.auto.offset.store=false the last is: of everything that `store_offsets` was given.
+
+        Args:
+            message: commits the offset after it.
+            offsets: partitions with the next offset to read.
+            asynchronous: return at once. A failure goes to *on_commit*, else to on_commit of the configuration, else it
+                is raised by a later call.
+            timeout_s: of a synchronous commit; default.api.timeout.ms if None.
+            on_commit: ``(error or None, partitions)``, called from a later poll(), consume(), commit() or close().
+
+        Returns:
+            What was committed, or None if asynchronous. Inside on_partitions_revoked, partitions of a topic that was
+            deleted meanwhile are left out, and the log tells of them.
+
+        Raises:
+            CommitFailedError: the partitions may belong to another member now.
+            RequestTimeoutError: no answer in time; whether the commit counts is unknown.
+            BrokerError: the coordinator refused it.
+        """
+        with self._gate:
+            chosen = commit_offsets(message, offsets)
+            if chosen is not None:
+                self._fetcher.positions(chosen)  # what is committed is done: no Ctrl-C from here on may repeat it
+            if asynchronous:
+                self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
+                return None
+            committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
+            return public_offsets(committed)
+
+    def store_offsets(self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None) -> None:
+        """Say what is processed, for automatic commits and commit() without arguments. Sends nothing.
+
+        With enable.auto.offset.store=false, and without it not needed: then everything handed out counts as processed
+        when the next poll() begins.
+
+        Args:
+            message: the offset after it is stored.
+            offsets: partitions with the next offset to read.
+
+        Raises:
+            IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
+        """
+        with self._gate:
+            if self._group.thread.stored is None:
+                raise IllegalStateError("store_offsets() needs enable.auto.offset.store=false; set it")
+            chosen = commit_offsets(message, offsets, call="store_offsets")
+            if chosen is None:
+                raise IllegalStateError("store_offsets() takes a message or offsets")
+            self._check_assigned(chosen, call="store_offsets")
+            self._fetcher.positions(chosen)  # what is stored is done: no Ctrl-C from here on may repeat it
+            self._fetcher.stored.update(chosen)
+
+    def committed(
+        self, partitions: list[PublicTopicPartition], timeout: float | None = None
+    ) -> list[PublicTopicPartition]:
+        """Read the group's committed offsets and their metadata; OFFSET_INVALID where there is none.
+
+        Metadata is None if none was committed, and ends before the NUL with which confluent_kafka commits it.
+
+        Args:
+            timeout: seconds; default.api.timeout.ms if None.
+        """
+        with self._gate:
+            wanted = [internal(partition) for partition in check_partitions(partitions, call="committed")]
+            found = self._group.committed(wanted, timeout_ms=self._timeout_ms(timeout))
+            return [
+                public(partition) if (at := found.get(partition)) is None else public_commit(partition, at)
+                for partition in wanted
+            ]
+
+    def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
+        """The next offset that poll() will hand out; OFFSET_INVALID while it is not known. Without metadata."""
+        with self._gate:
+            wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
+            known = self._fetcher.positions(wanted)
+            return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
+
+    def seek(self, partition: PublicTopicPartition) -> None:
+        """Go on with *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END), in the next poll().
+
+        Raises:
+            IllegalStateError: the partition is not assigned to this consumer, or has no such offset.
+        """
+        with self._gate:
+            name, position = seek_position(partition)
+            self._check_assigned([name], call="seek")
+            if self._group.listener_effect is None:
+                self._group.thread.perform_starts()
+            if position.offset < 0:
+                self._fetcher.detach([name])
+            elif self._fetcher.seek(name, position):
+                return
+            self._group.seek(name, position)
+
+    def pause(self, partitions: list[PublicTopicPartition]) -> None:
+        """Hand out no records of *partitions* until `resume`. The mark goes when the partition goes.
+
+        Partitions that are not assigned to this consumer are left out, and logged: they may have been revoked.
+        """
+        with self._gate:
+            self._fetcher.pause(self._owned(partitions, call="pause"))
+
+    def resume(self, partitions: list[PublicTopicPartition]) -> None:
+        """Hand out records of *partitions* again; those that are not assigned are left out, as in `pause`."""
+        with self._gate:
+            self._fetcher.resume(self._owned(partitions, call="resume"))
+
+    def paused(self) -> list[PublicTopicPartition]:
+        """Partitions that are paused, sorted."""
+        with self._gate:
+            return [public(partition) for partition in sorted(self._fetcher.paused)]
+
+    def _owned(self, partitions: list[PublicTopicPartition], *, call: str) -> list[TopicPartition]:
+        self._group.check_usable()
+        assigned = {tip.topic_partition for tip in self._group.view.assigned}
+        names = [internal(partition) for partition in check_partitions(partitions, call=call)]
+        others = sorted(set(names) - assigned)
+        if others:
+            log_event(logging.INFO, LogEvent.NOT_ASSIGNED, call=f"{call}()", partitions=describe_partitions(others))
+        return [name for name in names if name in assigned]
+
+    def _check_assigned(self, partitions: Iterable[TopicPartition], *, call: str) -> None:
+        self._group.check_usable()
+        assigned = {tip.topic_partition for tip in self._group.view.assigned}
+        for name in partitions:
+            if name not in assigned:
+                raise IllegalStateError(f"{name} is not assigned to this consumer; {call}() takes assigned partitions")
+
+    def _timeout_ms(self, timeout_s: float | None) -> int:
+        waits_s = wait_s(timeout_s)
+        return self._group.default_api_timeout_ms if waits_s < 0 else int(waits_s * 1_000)
+
+    # ----------------------------------------------------------------------------------------------- assignment by hand
+
+    def assign(self, partitions: list[PublicTopicPartition]) -> None:
+        """Read exactly these partitions, without membership.
+
+        Inside on_partitions_assigned it means: start them at their offsets.
+
+        Args:
+            partitions: an offset >= 0, OFFSET_BEGINNING or OFFSET_END is where to start; without one the committed
+                offset is, and then auto.offset.reset.
+
+        Raises:
+            IllegalStateError: topics are subscribed to.
+        """
+        with self._gate:
+            effect = self._group.listener_effect
+            if effect is not None:
+                if isinstance(effect, AssignPartitions):
+                    self._start_at(partitions)
+                return  # in the other callbacks the library lets go of the partitions by itself
+            self._group.assign(assign_positions(partitions))
+
+    def unassign(self) -> None:
+        """End a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
+        with self._gate:
+            if self._group.listener_effect is None:
+                self._group.assign({})
+
+    def incremental_assign(self, partitions: list[PublicTopicPartition]) -> None:
+        """Add to a manual assignment; inside on_partitions_assigned the same as `assign`."""
+        with self._gate:
+            if self._group.listener_effect is not None:
+                self.assign(partitions)
+                return
+            kept = dict.fromkeys(self._group.manual)
+            self._group.assign({**kept, **assign_positions(partitions)})
+
+    def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
+        """Take from a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
+        with self._gate:
+            if self._group.listener_effect is None:
+                gone = {internal(partition) for partition in check_partitions(partitions, call="incremental_unassign")}
+                self._group.assign({p: None for p in self._group.manual if p not in gone})
+
+    def assignment(self) -> list[PublicTopicPartition]:
+        """The partitions that this consumer has now, sorted."""
+        with self._gate:
+            return [public(tip.topic_partition) for tip in sorted(self._group.view.assigned)]
+
+    def _start_at(self, partitions: list[PublicTopicPartition]) -> None:
+        for partition in check_partitions(partitions, call="assign"):
+            position = start_position(partition)
+            if position is not None:
+                self._fetcher.mark(internal(partition), position)
+                self._group.seek(internal(partition), position)
+
+    # ----------------------------------------------------------------------------------------- questions to the cluster
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
+        """Describe the cluster: ``confluent_kafka.admin.ClusterMetadata``.
+
+        Args:
+            topic: only this one; all if None.
+            timeout: seconds; negative waits for ever.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError: no answer.
+        """
+        plane = self._fetcher.plane
+        if topic is None:
+            described = self._ask("list_topics", lambda: plane.list_topics(timeout=timeout))
+        else:
+            described = self._ask("list_topics", lambda: plane.list_topics(topic, timeout=timeout))
+        return cast("ClusterMetadata", described)
+
+    def cluster_id(self, timeout: float = -1.0) -> str | None:
+        """The id of the cluster; None of brokers that have none.
+
+        Args:
+            timeout: seconds; negative waits for ever.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError: no answer.
+        """
+        found: str | None = self.list_topics(timeout=timeout).cluster_id
+        return found
+
+    def get_watermark_offsets(
+        self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False
+    ) -> tuple[int, int]:
+        """The lowest and the next offset of a partition.
+
+        Args:
+            timeout: seconds; negative waits for ever.
+            cached: do not ask: as of the last fetch, OFFSET_INVALID before one.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
+        """
+        check_partition(partition, call="get_watermark_offsets")
+        plane = self._fetcher.plane
+        answer: tuple[int, int] | None = self._ask(
+            f"watermarks of {partition.topic}-{partition.partition}",
+            lambda: plane.get_watermark_offsets(partition, timeout=timeout, cached=cached),
+        )
+        if answer is None:
+            return OFFSET_INVALID, OFFSET_INVALID
+        return answer
+
+    def offsets_for_times(
+        self, partitions: list[PublicTopicPartition], timeout: float = -1.0
+    ) -> list[PublicTopicPartition]:
+        """For each partition, whose offset field holds ms since 1970: the first offset at or after that time.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
+        """
+        check_partitions(partitions, call="offsets_for_times")
+        plane = self._fetcher.plane
+        return self._ask("offsets_for_times", lambda: plane.offsets_for_times(partitions, timeout=timeout))
+
+    def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
+        """How many offsets each assigned partition is behind its end, as of its last fetch.
+
+        A paused partition is not fetched: its leader is asked, and its last fetch counts only if nobody answers.
+
+        Args:
+            timeout_s: for asking about partitions that are paused, or were not fetched yet.
+
+        Returns:
+            Partitions whose position is not known yet are absent.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer about one that was not fetched yet.
+        """
+        with self._gate:
+            deadline_s = time.monotonic() + timeout_s
+            behind = {}
+            paused = self._fetcher.paused
+            for partition, position in sorted(self._fetcher.positions().items()):
+                low, high = self.get_watermark_offsets(public(partition), cached=True)
+                if high < 0 or partition in paused:
+                    left_s = max(0.001, deadline_s - time.monotonic())
+                    try:
+                        low, high = self.get_watermark_offsets(public(partition), timeout=left_s)
+                    except Kip848Error:
+                        if high < 0:
+                            raise
+                behind[public(partition)] = max(0, high - max(low, position.offset))
+            return behind
+
+    def _ask(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
+        with self._gate:
+            self._group.check_usable()
+            try:
+                return ask()
+            except KafkaException as error:
+                failure = translate(error, what=what)
+                if isinstance(failure, (ConnectionLostError, RequestTimeoutError)):
+                    # librdkafka's words name no address.
+                    servers = self._config.data_plane["bootstrap.servers"]
+                    failure = type(failure)(f"{failure}; bootstrap.servers is {servers}")
+                raise failure from error
+
+    # ------------------------------------------------------------------------------------------------------ this member
+
+    @property
+    def state(self) -> MemberState:
+        """What the member is doing: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
+        return MemberState.FATAL if self._group.thread.fatal is not None else self._group.view.state
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member; made by the client, the same as long as the consumer lives."""
+        return self._group.view.member_id
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch of the member; -1 outside the group."""
+        return self._group.view.member_epoch
+
+    def memberid(self) -> str:
+        """`member_id`, as confluent_kafka spells it."""
+        return self.member_id
+
+    def group_metadata(self) -> bytes:
+        """What ``producer.send_offsets_to_transaction(offsets, ...)`` needs.
+
+        Ask for it at the time of sending: the epoch moves. A member that was removed, or left, goes on naming itself by
+        the last epoch that it had: so its transaction is refused. Without an epoch the coordinator would accept its
+        offsets, even of partitions that another member has processed since.
+
+        Raises:
+            Kip848Error: the installed librdkafka lays these bytes out differently.
+        """
+        with self._gate:
+            if not self._layout_checked:
+                check_group_metadata_layout(self._fetcher.plane, group_id=self._config.group_id)
+                self._layout_checked = True
+            joined = self._manager.last_joined
+            member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
+            return group_metadata_bytes(
+                group_id=self._config.group_id,
+                member_epoch=member_epoch,
+                member_id=member_id,
+                instance_id=self._config.group_instance_id,
+            )
+
+    consumer_group_metadata = group_metadata
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in as this user from the next connection on, and whenever a session is renewed; for PLAIN and SCRAM.
+
+        Connections that are open stay as they are. A consumer that brokers refused already (`AuthenticationError`) is
+        not revived: make a new one.
+
+        Raises:
+            IllegalStateError: the consumer does not log in with a user and a password.
+        """
+        with self._gate:
+            self._group.check_usable()
+            self._opener.set_user(username, password)
+            self._fetcher.plane.set_sasl_credentials(username, password)
+            self._data_plane.update({"sasl.username": username, "sasl.password": password})
+
+    # -------------------------------------------------------------------------------------------- handing over, closing
 
     def hand_over(self, timeout_s: float = 10.0) -> None:
         """Leave without a gap: let the other members prepare while this one goes on reading, then give everything up.
@@ -466,6 +867,122 @@ class Consumer(AssignCalls, OffsetCalls, ClusterQuestions, MemberFacts):
             f"<Consumer group={self._config.group_id!r} client={self._config.client_id!r} state={state} "
             f"member_id={view.member_id!r} member_epoch={view.member_epoch}>"
         )
+
+
+RebalanceCallback: TypeAlias = "Callable[[Consumer, list[PublicTopicPartition]], object]"
+"""``callback(consumer, partitions)``, as in confluent-kafka."""
+
+
+class ConsumerRebalanceListener:
+    """Told when partitions come and go. Override what you need; every method does nothing by itself.
+
+    Methods run on the thread that calls ``poll()``, ``consume()``, ``unsubscribe()`` or ``close()``, one at a time,
+    while heartbeats go on in the background. All calls of the consumer but close(), poll() and consume() may be made
+    from inside. What a method raises comes out of that call as `ListenerError`; a later ``poll()`` repeats the step.
+
+    Source:
+        Kafka's ``ConsumerRebalanceListener``.
+    """
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Called after a rebalance with what is new, also if that is nothing. Fetching starts when it returned.
+
+        ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, decides where to start;
+        otherwise the committed offset does, and without one ``auto.offset.reset``.
+        """
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Called before partitions are handed over; they are paused already. The last chance to commit."""
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Called when partitions may belong to somebody else already; a commit fails. Calls revoked by default."""
+        self.on_partitions_revoked(consumer, partitions)
+
+
+class CallableListener(ConsumerRebalanceListener):
+    """A listener made of the callables that ``subscribe()`` accepts.
+
+    Args:
+        on_assign, on_revoke, on_lost: ``callback(consumer, partitions)``; without *on_lost*, *on_revoke* is called.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost if on_lost is not None else on_revoke
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Call *on_assign*."""
+        if self._on_assign is not None:
+            self._on_assign(consumer, partitions)
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Call *on_revoke*."""
+        if self._on_revoke is not None:
+            self._on_revoke(consumer, partitions)
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Call *on_lost*, or *on_revoke* without one."""
+        if self._on_lost is not None:
+            self._on_lost(consumer, partitions)
+
+
+def _check_listener(listener: object, callbacks: Iterable[RebalanceCallback | None]) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        ConfigError: it is no listener, a callback is not callable, or there are both kinds.
+    """
+    given = [callback for callback in callbacks if callback is not None]
+    if listener is not None and given:
+        raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
+    if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+        raise ConfigError(
+            f"listener must be a ConsumerRebalanceListener, got {type(listener).__name__}; a function is given as "
+            "on_assign=..., on_revoke=... or on_lost=..."
+        )
+    if not all(callable(callback) for callback in given):
+        raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
+
+
+class _Callbacks:
+    """A listener as the member's `RebalanceCallbacks`: with the consumer first, and with confluent_kafka's partitions.
+
+    Args:
+        consumer: handed to the listener; referred to weakly, so that a consumer that was dropped can be collected.
+        listener: the user's.
+    """
+
+    def __init__(self, consumer: Consumer, listener: ConsumerRebalanceListener) -> None:
+        self._consumer = weakref.ref(consumer)
+        self._listener = listener
+
+    def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """Call on_partitions_assigned."""
+        self._listener.on_partitions_assigned(self._living(), _named(partitions))
+
+    def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """Call on_partitions_revoked."""
+        self._listener.on_partitions_revoked(self._living(), _named(partitions))
+
+    def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """Call on_partitions_lost."""
+        self._listener.on_partitions_lost(self._living(), _named(partitions))
+
+    def _living(self) -> Consumer:
+        consumer = self._consumer()
+        assert consumer is not None, "listeners run inside a method of the consumer"
+        return consumer
+
+
+def _named(partitions: tuple[TopicIdPartition, ...]) -> list[PublicTopicPartition]:
+    return [public(partition.topic_partition) for partition in partitions]
 
 
 def _abandon(manager: HeartbeatRequestManager, process_id: int, group_id: str, client_id: str) -> None:

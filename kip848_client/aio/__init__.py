@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kip848_client.aio.consumer import AsyncConsumer
-from kip848_client.aio.listener import AsyncConsumerRebalanceListener
+from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
 
 __all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]

@@ -13,20 +13,19 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from kip848_client.aio.calls import AsyncCalls
-from kip848_client.aio.listener import AnyListener, AsyncRebalanceCallback, BridgedListener, methods_of
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.client.app_thread import SLICE_S
-from kip848_client.client.data_plane import Message, PublicTopicPartition
+from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
+from kip848_client.client.translation import PublicCommitCallback
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
-from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer
+from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener
 from kip848_client.errors import ConfigError, IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent, log_event
@@ -34,7 +33,10 @@ from kip848_client.member.events import LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern, TopicPartition
 
-__all__ = ["AsyncConsumer"]
+if TYPE_CHECKING:
+    from kip848_client.client.data_plane import ClusterMetadata
+
+__all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
 
 YIELD_S: Final = 0.001
 """After so long without a turn for other tasks a call gives them one, even if a record is at hand."""
@@ -43,7 +45,7 @@ CLOSE_GRACE_S: Final = 1.0
 """How long a cancelled close() waits; closing goes on behind it."""
 
 
-class AsyncConsumer(AsyncCalls):
+class AsyncConsumer:
     """A member of a consumer group (KIP-848) that reads the records of its partitions, for asyncio and trio.
 
     Every method of `Consumer` is here, under the same name and with the same arguments, and is awaited; every property
@@ -106,7 +108,7 @@ class AsyncConsumer(AsyncCalls):
     async def subscribe(
         self,
         topics: Iterable[str | SubscriptionPattern] | SubscriptionPattern,
-        listener: AnyListener | None = None,
+        listener: _AnyListener | None = None,
         *,
         on_assign: AsyncRebalanceCallback | None = None,
         on_revoke: AsyncRebalanceCallback | None = None,
@@ -125,10 +127,10 @@ class AsyncConsumer(AsyncCalls):
         if listener is not None:
             if given:
                 raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
-            on_assign, on_revoke, on_lost = methods_of(listener)
+            on_assign, on_revoke, on_lost = _methods_of(listener)
         bridged = None
         if listener is not None or given:
-            bridged = BridgedListener(
+            bridged = _BridgedListener(
                 cast("Callable[[], AsyncConsumer]", weakref.ref(self)),  # while it is called, somebody awaits a method
                 self._thread.call_out,
                 on_assign=on_assign,
@@ -266,6 +268,91 @@ class AsyncConsumer(AsyncCalls):
         self._consumer._fetcher.take_back(batch)
         self._consumer._mark = None
 
+    # ------------------------------------------------------------------------------------------------------- offsets
+
+    async def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[PublicTopicPartition] | None = None,
+        asynchronous: bool = True,
+        *,
+        timeout_s: float | None = None,
+        on_commit: AsyncCommitCallback | None = None,
+    ) -> list[PublicTopicPartition] | None:
+        """Commit offsets: of one message, of the given partitions, or of everything handed out so far.
+
+        See `Consumer.commit`. *asynchronous* decides whether the coordinator's answer is waited for, as there; a
+        cancelled commit may have been done.
+
+        Args:
+            on_commit: ``(error or None, partitions)``, ``async`` or not, called in the event loop inside a later call.
+        """
+        callback = self._in_loop(on_commit) if on_commit is not None else None
+        commit = partial(self._consumer.commit, message, offsets, asynchronous, timeout_s=timeout_s, on_commit=callback)
+        known = message is not None or offsets is not None
+        if asynchronous and known and self._thread.idle and not self._group.thread.commits.callbacks_due:
+            return commit()  # it waits for nothing, and librdkafka is not asked for positions
+        return await self._thread.run(commit)
+
+    async def store_offsets(
+        self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None
+    ) -> None:
+        """Say what is processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
+        await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
+
+    async def committed(
+        self, partitions: list[PublicTopicPartition], timeout: float | None = None
+    ) -> list[PublicTopicPartition]:
+        """Read the group's committed offsets; see `Consumer.committed`."""
+        return await self._thread.run(partial(self._consumer.committed, partitions, timeout))
+
+    async def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
+        """The next offset that poll() will hand out; see `Consumer.position`."""
+        return await self._thread.run(partial(self._consumer.position, partitions))
+
+    async def seek(self, partition: PublicTopicPartition) -> None:
+        """Go on with *partition* at its offset in the next poll(); see `Consumer.seek`."""
+        await self._thread.run(partial(self._consumer.seek, partition))
+
+    async def pause(self, partitions: list[PublicTopicPartition]) -> None:
+        """Hand out no records of *partitions* until `resume`; see `Consumer.pause`."""
+        await self._thread.run(partial(self._consumer.pause, partitions))
+
+    async def resume(self, partitions: list[PublicTopicPartition]) -> None:
+        """Hand out records of *partitions* again."""
+        await self._thread.run(partial(self._consumer.resume, partitions))
+
+    async def paused(self) -> list[PublicTopicPartition]:
+        """Partitions that are paused, sorted."""
+        return await self._thread.run(self._consumer.paused)
+
+    # ----------------------------------------------------------------------------------------------------- questions
+
+    async def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
+        """Describe the cluster; see `Consumer.list_topics`. Cancelled, it goes on in the background until *timeout*."""
+        return await self._thread.run(partial(self._consumer.list_topics, topic, timeout), grace_s=0)
+
+    async def cluster_id(self, timeout: float = -1.0) -> str | None:
+        """The id of the cluster; see `Consumer.cluster_id`."""
+        return await self._thread.run(partial(self._consumer.cluster_id, timeout), grace_s=0)
+
+    async def get_watermark_offsets(
+        self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False
+    ) -> tuple[int, int]:
+        """The lowest and the next offset of a partition; see `Consumer.get_watermark_offsets`."""
+        ask = partial(self._consumer.get_watermark_offsets, partition, timeout, cached)
+        return await self._thread.run(ask, grace_s=0)
+
+    async def offsets_for_times(
+        self, partitions: list[PublicTopicPartition], timeout: float = -1.0
+    ) -> list[PublicTopicPartition]:
+        """The first offset of each partition at or after a time; see `Consumer.offsets_for_times`."""
+        return await self._thread.run(partial(self._consumer.offsets_for_times, partitions, timeout), grace_s=0)
+
+    async def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
+        """How many offsets each assigned partition is behind its end; see `Consumer.lag`."""
+        return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
+
     # --------------------------------------------------------------------------------------------------------- state
 
     @property
@@ -354,6 +441,14 @@ class AsyncConsumer(AsyncCalls):
             finally:
                 self._end_if_closed()
 
+    def _in_loop(self, callback: Callable[..., object]) -> PublicCommitCallback:
+        call_out = self._thread.call_out  # and not self, which would keep the consumer from being dropped
+
+        def called_out(error: ErrorDetails | None, partitions: list[PublicTopicPartition]) -> None:
+            call_out(lambda: callback(error, partitions))
+
+        return called_out
+
     def _end_if_closed(self) -> bool:
         if self._group.closed:
             self._finalizer()
@@ -375,6 +470,108 @@ class AsyncConsumer(AsyncCalls):
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("<Consumer", "<AsyncConsumer", 1)
+
+
+AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[PublicTopicPartition]], object]"
+"""``callback(consumer, partitions)``; what it returns is awaited if it can be."""
+
+AsyncCommitCallback: TypeAlias = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
+"""``callback(error or None, partitions)``; what it returns is awaited if it can be."""
+
+_CallOut: TypeAlias = Callable[[Callable[[], object]], None]
+
+
+class AsyncConsumerRebalanceListener:
+    """Told when partitions come and go. Override what you need; every method does nothing by itself.
+
+    Methods run in the event loop, in the task that awaits ``poll()``, ``consume()``, ``unsubscribe()`` or ``close()``,
+    one at a time, while heartbeats go on in the background. All calls of the consumer but close(), poll() and consume()
+    may be awaited from inside. What a method raises comes out of that call as `ListenerError`; a later ``poll()``
+    repeats the step. A method that is cancelled with its task is called again, too.
+
+    Source:
+        Kafka's ``ConsumerRebalanceListener``.
+    """
+
+    async def on_partitions_assigned(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
+        """Called after a rebalance with what is new, also if that is nothing. Fetching starts when it returned.
+
+        ``await consumer.seek(partition)``, or ``await consumer.assign(partitions)`` with offsets, decides where to
+        start; otherwise the committed offset does, and without one ``auto.offset.reset``.
+        """
+
+    async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
+        """Called before partitions are handed over; they are paused already. The last chance to commit."""
+
+    async def on_partitions_lost(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
+        """Called when partitions may belong to somebody else already; a commit fails. Calls revoked by default."""
+        await self.on_partitions_revoked(consumer, partitions)
+
+
+_AnyListener: TypeAlias = AsyncConsumerRebalanceListener | ConsumerRebalanceListener
+
+
+class _BridgedListener(ConsumerRebalanceListener):
+    """A listener of an `AsyncConsumer`, as the synchronous consumer below it calls one.
+
+    Args:
+        living: the AsyncConsumer.
+        call_out: runs a function in the event loop and waits for its end.
+        on_assign, on_revoke, on_lost: the user's; without *on_lost*, *on_revoke* is called.
+    """
+
+    def __init__(
+        self,
+        living: Callable[[], AsyncConsumer],
+        call_out: _CallOut,
+        *,
+        on_assign: AsyncRebalanceCallback | None,
+        on_revoke: AsyncRebalanceCallback | None,
+        on_lost: AsyncRebalanceCallback | None,
+    ) -> None:
+        self._living: Final = living
+        self._call_out: Final = call_out
+        self._on_assign: Final = on_assign
+        self._on_revoke: Final = on_revoke
+        self._on_lost: Final = on_lost if on_lost is not None else on_revoke
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Have *on_assign* called."""
+        self._tell(self._on_assign, partitions)
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Have *on_revoke* called."""
+        self._tell(self._on_revoke, partitions)
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+        """Have *on_lost* called."""
+        self._tell(self._on_lost, partitions)
+
+    def _tell(self, callback: AsyncRebalanceCallback | None, partitions: list[PublicTopicPartition]) -> None:
+        if callback is not None:
+            self._call_out(lambda: callback(self._living(), partitions))
+
+
+def _methods_of(
+    listener: object,
+) -> tuple[AsyncRebalanceCallback, AsyncRebalanceCallback, AsyncRebalanceCallback | None]:
+    """The callables for assigned, revoked and lost of a listener of either kind.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(listener, (AsyncConsumerRebalanceListener, ConsumerRebalanceListener)):
+        raise ConfigError(
+            "listener must be an AsyncConsumerRebalanceListener or a ConsumerRebalanceListener, "
+            f"got {type(listener).__name__}"
+        )
+    # The default of the synchronous class would drop what an overridden on_partitions_revoked returns to be awaited.
+    lost = type(listener).on_partitions_lost is not ConsumerRebalanceListener.on_partitions_lost
+    return (
+        cast("AsyncRebalanceCallback", listener.on_partitions_assigned),
+        cast("AsyncRebalanceCallback", listener.on_partitions_revoked),
+        cast("AsyncRebalanceCallback", listener.on_partitions_lost) if lost else None,
+    )
 
 
 class _Messages:

@@ -22,8 +22,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.security import BrokerSasl
 from kip848_client.broker.server import Connection
-from kip848_client.broker.state import TimerHandle
-from kip848_client.clock import Clock
+from kip848_client.clock import Clock, TimerHandle
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import frame

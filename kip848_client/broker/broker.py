@@ -257,6 +257,7 @@ class EmbeddedBroker(BrokerControls):
             journal=self._journal,
             loop=thread.loop,
         )
+        apis = ApiTable(extension=self.config.client_assignors)
         state = BrokerState(
             node_id=self.node_id,
             cluster_id=cluster_id,
@@ -265,7 +266,7 @@ class EmbeddedBroker(BrokerControls):
             clock=self._clock,
             config=self.config,
             loop=thread.loop,
-            apis=ApiTable(extension=self.config.client_assignors),
+            served=apis.versions,
             topics=topics,
             groups=groups,
             journal=self._journal,
@@ -281,7 +282,7 @@ class EmbeddedBroker(BrokerControls):
                 topics.add_partitions(name, partitions)
         self._topics_at_start = {}
         groups.load()
-        dispatcher = Dispatcher(state, faults=self.faults, requests=self.requests)
+        dispatcher = Dispatcher(state, apis=apis, faults=self.faults, requests=self.requests)
         server = self._make_server(dispatcher, state)
         self.faults.attach(thread.loop)
         await server.start(listening)

@@ -40,9 +40,9 @@ _KEY_AND_VERSION: Final = struct.Struct(">hh")
 class Dispatcher:
     """Opens requests and encodes answers for one broker; a fault rule may come between."""
 
-    def __init__(self, broker: BrokerState, *, faults: Faults, requests: RequestLog) -> None:
+    def __init__(self, broker: BrokerState, *, apis: ApiTable, faults: Faults, requests: RequestLog) -> None:
         self._broker: Final = broker
-        self._apis: Final[ApiTable] = broker.apis
+        self._apis: Final = apis
         self._faults: Final = faults
         self._requests: Final = requests
         self._elements_max: Final = broker.config.request_elements_max

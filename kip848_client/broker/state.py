@@ -6,31 +6,22 @@ The parts are made elsewhere: topics in `topics`, groups in `groups`, configurat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.clock import Clock
+from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
-    from kip848_client.broker.apis import ApiTable
     from kip848_client.broker.authentication import Authentication
     from kip848_client.broker.groups import GroupHost
     from kip848_client.broker.topics import TopicRegistry
     from kip848_client.journal import Journal
 
-__all__ = ["BrokerState", "TimerHandle"]
-
-
-class TimerHandle(Protocol):
-    """A pending call that can be taken back."""
-
-    def cancel(self) -> None:
-        """Take the call back; does nothing if it ran already."""
-        ...
+__all__ = ["BrokerState"]
 
 
 class BrokerState(msgspec.Struct, eq=False):
@@ -40,6 +31,7 @@ class BrokerState(msgspec.Struct, eq=False):
         node_id: this broker's id; it is also the controller and every group's coordinator.
         cluster_id: 22 characters of URL-safe base64, as Kafka's.
         host: the address that clients are told; with `port` it is where they come back to.
+        served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
         authentication: who may use a connection; None lets everybody in.
@@ -52,7 +44,7 @@ class BrokerState(msgspec.Struct, eq=False):
     clock: Clock
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
-    apis: ApiTable
+    served: Mapping[int, tuple[int, int]]
     topics: TopicRegistry
     groups: GroupHost
     journal: Journal

@@ -22,8 +22,8 @@ from kip848_client.client.data_plane import (
     leader_epoch,
     public_commit,
 )
-from kip848_client.errors import IllegalStateError, Kip848Error
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
+from kip848_client.model import OffsetAndMetadata, Subscription, SubscriptionPattern, TopicPartition
 
 EARLIEST: Final = OffsetAndMetadata(-2)
 LATEST: Final = OffsetAndMetadata(-1)
@@ -31,6 +31,34 @@ LATEST: Final = OffsetAndMetadata(-1)
 
 PublicCommitCallback = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
 """``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
+
+
+def read_subscription(topics: object) -> Subscription:
+    """What subscribe() was asked for; empty if nothing.
+
+    Several patterns become one, which matches what any of them matches.
+
+    Raises:
+        ConfigError: not a list of names, or a blank name.
+    """
+    if isinstance(topics, SubscriptionPattern):
+        return Subscription(pattern=topics.pattern)
+    if isinstance(topics, str):
+        raise ConfigError(f"subscribe() takes a list of topics, got {topics!r}; write [{topics!r}]")
+    if not isinstance(topics, Iterable):
+        raise ConfigError(f'subscribe() takes a list of topics such as ["orders"], got {topics!r}')
+    names, patterns = set(), []
+    for topic in topics:
+        if isinstance(topic, SubscriptionPattern):
+            patterns.append(topic.pattern)
+        elif not isinstance(topic, str) or not topic.strip():
+            raise ConfigError(f"subscribe() takes names of topics, got {topic!r}")
+        elif topic.startswith("^"):
+            patterns.append(topic)
+        else:
+            names.add(topic)
+    pattern = "|".join(f"(?:{one})" for one in patterns) if len(patterns) > 1 else "".join(patterns) or None
+    return Subscription(topics=frozenset(names), pattern=pattern)
 
 
 def record_count(num_messages: object) -> int:

@@ -26,15 +26,16 @@ from kip848_client.client.data_plane import (
 )
 from kip848_client.client.ownership import OneThread
 from kip848_client.client.presence import AppPresence
-from kip848_client.client.public_listener import read_subscription
 from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.translation import (
     assign_positions,
     commit_offsets,
     public_callback,
+    read_subscription,
     seek_position,
 )
 from kip848_client.clock import ManualClock
+from kip848_client.consumer import CallableListener, _check_listener
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -44,7 +45,6 @@ from kip848_client.errors import (
     Kip848Error,
     RequestTimeoutError,
 )
-from kip848_client.listener import CallableListener
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from tests.client.fakes import needs_own_messages
@@ -52,7 +52,6 @@ from tests.support.work import undisturbed
 
 P0 = TopicPartition("orders", 0)
 AT_5: Offsets = {P0: OffsetAndMetadata(5)}
-NO_CALLBACKS = (None, None, None)
 
 
 # ------------------------------------------------------------------------------------------------------------ queues
@@ -299,22 +298,22 @@ def interrupts_at(step: int, call: Callable[[], object]) -> bool:
 )
 def test_names_and_patterns_become_one_subscription(topics: list[str], expected: Subscription) -> None:
     """librdkafka's habits hold: a name that starts with ^ is a pattern, and several patterns are alternatives."""
-    assert read_subscription(topics, listener=None, callbacks=NO_CALLBACKS) == expected
+    assert read_subscription(topics) == expected
 
 
 @pytest.mark.parametrize("topics", ["orders", None, [""], ["  "], [7], 7])
 def test_what_is_no_list_of_topics_is_refused_before_anything_happens(topics: object) -> None:
     """subscribe("orders") would otherwise subscribe to six topics of one letter."""
     with pytest.raises(ConfigError, match=r"subscribe\(\)"):
-        read_subscription(topics, listener=None, callbacks=NO_CALLBACKS)
+        read_subscription(topics)
 
 
 def test_a_listener_and_callables_exclude_each_other() -> None:
     """One of them would be ignored silently."""
     with pytest.raises(ConfigError, match="not both"):
-        read_subscription(["a"], listener=ConsumerRebalanceListener(), callbacks=(print, None, None))
+        _check_listener(ConsumerRebalanceListener(), (print, None, None))
     with pytest.raises(ConfigError, match="ConsumerRebalanceListener"):
-        read_subscription(["a"], listener=print, callbacks=NO_CALLBACKS)  # type: ignore[arg-type]
+        _check_listener(print, (None, None, None))
 
 
 def test_offset_fields_mean_places() -> None:

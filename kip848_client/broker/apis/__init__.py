@@ -49,6 +49,11 @@ class ApiTable:
         """The API, or None if it is not served."""
         return self._apis.get(api_key)
 
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> (lowest, highest) version, by ascending key."""
+        return {api.api_key: (api.version_min, api.version_max) for api in self}
+
     def serves(self, api_key: int) -> bool:
         """Whether the API is served."""
         return api_key in self._apis

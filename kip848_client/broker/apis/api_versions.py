@@ -55,5 +55,6 @@ def unsupported_version(broker: BrokerState) -> ApiVersionsResponse:
 
 def _served(broker: BrokerState) -> tuple[ApiVersion, ...]:
     return tuple(
-        ApiVersion(api_key=api.api_key, min_version=api.version_min, max_version=api.version_max) for api in broker.apis
+        ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+        for api_key, (lowest, highest) in broker.served.items()
     )

@@ -20,8 +20,9 @@ import msgspec
 from kip848_client.broker.apis._partitions import find_log, find_topic
 from kip848_client.broker.append_watchers import Watch
 from kip848_client.broker.context import RequestContext
-from kip848_client.broker.state import BrokerState, TimerHandle
+from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
+from kip848_client.clock import TimerHandle
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.api_keys import ApiKey

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from kip848_client.broker.apis import ApiTable
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.log import DataDir
@@ -77,7 +76,7 @@ def a_broker(
         clock=ManualClock(),
         config=parsed,
         loop=cast("asyncio.AbstractEventLoop", None),
-        apis=cast("ApiTable", None),
+        served={},
         topics=registry,
         groups=cast("GroupHost", None),
         journal=NullJournal(),
