@@ -65,21 +65,11 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.schema import Request, Response
 from tests.support.member_invariants import MemberInvariants
+from tests.support.offset_answers import NO_OFFSET, commit_answer, fetch_answer
 
 GROUP = "orders-group"
 MEMBER_ID = "11111111-1111-1111-1111-111111111111"
@@ -399,21 +389,11 @@ class MemberHarness:
         """Answer the oldest commit: one code for all partitions, or one each by name."""
         item = self.take(OffsetCommitRequest)
         assert isinstance(item.request, OffsetCommitRequest)
-        topics = tuple(
-            OffsetCommitResponseTopic(
-                topic.name,
-                topic.topic_id,
-                tuple(
-                    OffsetCommitResponsePartition(
-                        entry.partition_index,
-                        errors if isinstance(errors, int) else errors.get(f"{topic.name}-{entry.partition_index}", 0),
-                    )
-                    for entry in topic.partitions
-                ),
-            )
-            for topic in item.request.topics
+        answer = commit_answer(
+            item.request,
+            lambda topic, index: errors if isinstance(errors, int) else errors.get(f"{topic.name}-{index}", 0),
         )
-        return self.step(ResponseReceived(item.request_id, OffsetCommitResponse(topics=topics)))
+        return self.step(ResponseReceived(item.request_id, answer))
 
     def answer_fetch(
         self,
@@ -425,25 +405,13 @@ class MemberHarness:
         """Answer the oldest OffsetFetch: -1, no commit, for every partition that is not named."""
         item = self.take(OffsetFetchRequest)
         assert isinstance(item.request, OffsetFetchRequest)
-        group = item.request.groups[0]
-        topics = tuple(
-            OffsetFetchResponseTopics(
-                topic.name,
-                topic.topic_id,
-                tuple(
-                    OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=(offsets or {}).get(f"{topic.name}-{index}", -1),
-                        metadata="",
-                        error_code=(errors or {}).get(f"{topic.name}-{index}", 0),
-                    )
-                    for index in topic.partition_indexes
-                ),
-            )
-            for topic in group.topics or ()
+        answer = fetch_answer(
+            item.request,
+            lambda topic, index: (offsets or {}).get(f"{topic.name}-{index}", NO_OFFSET),
+            lambda topic, index: (errors or {}).get(f"{topic.name}-{index}", 0),
+            error=error,
         )
-        answer = OffsetFetchResponseGroup(GROUP, () if error else topics, error)
-        return self.step(ResponseReceived(item.request_id, OffsetFetchResponse(groups=(answer,))))
+        return self.step(ResponseReceived(item.request_id, answer))
 
     def answer_list_offsets(self, offset: int = 0) -> list[MemberEffect]:
         """Answer the oldest ListOffsets with one offset for all."""

@@ -50,20 +50,10 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.schema import Request, Response
+from tests.support.offset_answers import commit_answer, fetch_answer
 
 ORDERS: Final = UUID(int=1)
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -140,43 +130,10 @@ class ScriptedCoordinator:
                     heartbeat_interval_ms=self.interval_ms,
                     assignment=assignment,
                 )
-            case OffsetCommitRequest(topics=topics):
-                return OffsetCommitResponse(
-                    topics=tuple(
-                        OffsetCommitResponseTopic(
-                            name=topic.name,
-                            topic_id=topic.topic_id,
-                            partitions=tuple(
-                                OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=0)
-                                for one in topic.partitions
-                            ),
-                        )
-                        for topic in topics
-                    )
-                )
-            case OffsetFetchRequest(groups=groups):
-                return OffsetFetchResponse(
-                    groups=tuple(
-                        OffsetFetchResponseGroup(
-                            group_id=group.group_id,
-                            topics=tuple(
-                                OffsetFetchResponseTopics(
-                                    name=topic.name,
-                                    topic_id=topic.topic_id,
-                                    partitions=tuple(
-                                        OffsetFetchResponsePartitions(
-                                            partition_index=index, committed_offset=10, metadata="", error_code=0
-                                        )
-                                        for index in topic.partition_indexes
-                                    ),
-                                )
-                                for topic in group.topics or ()
-                            ),
-                            error_code=0,
-                        )
-                        for group in groups
-                    )
-                )
+            case OffsetCommitRequest():
+                return commit_answer(request)
+            case OffsetFetchRequest():
+                return fetch_answer(request, lambda _topic, _index: 10)
             case _:
                 raise AssertionError(f"the script has no answer for {request}")
 

@@ -34,18 +34,16 @@ from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordi
 from kip848_client.wire.messages.metadata import MetadataResponse
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
 )
 from kip848_client.wire.schema import Request, Response
+from tests.support.offset_answers import NO_OFFSET, commit_answer, fetch_answer
 
 __all__ = ["CLOSE", "COMMIT", "FETCH", "FIND", "HEARTBEAT", "HOLD", "Heard", "ScriptedCoordinator"]
 
@@ -413,28 +411,15 @@ class ScriptedCoordinator:
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         for topic in request.topics:
-            name = topic.name or self._topic_names.get(topic.topic_id, "")
             for one in topic.partitions:
-                self.committed[TopicPartition(name, one.partition_index)] = one.committed_offset
-        answer = refusal(request, 0)
-        assert isinstance(answer, OffsetCommitResponse)
-        return answer
+                self.committed[self._named(topic, one.partition_index)] = one.committed_offset
+        return commit_answer(request)
 
     def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        topics = []
-        for topic in request.groups[0].topics or ():
-            name = topic.name or self._topic_names.get(topic.topic_id, "")
-            items = tuple(
-                OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=self.committed.get(TopicPartition(name, index), -1),
-                    metadata="",
-                    error_code=0,
-                )
-                for index in topic.partition_indexes
-            )
-            topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=items))
-        return _fetched(request, topics=tuple(topics), error_code=0)
+        return fetch_answer(request, lambda topic, index: self.committed.get(self._named(topic, index), NO_OFFSET))
+
+    def _named(self, topic: OffsetCommitRequestTopic | OffsetFetchRequestTopics, index: int) -> TopicPartition:
+        return TopicPartition(topic.name or self._topic_names.get(topic.topic_id, ""), index)
 
     def _words(self, request: Any) -> str:
         if isinstance(request, COMMIT):
@@ -462,23 +447,11 @@ def assignment(parts: tuple[TopicPartitions, ...]) -> Assignment:
 
 
 def refusal(request: Any, code: int, message: str | None = "words of the coordinator") -> Response:
-    """A well-formed answer with an error code everywhere that the request's API has one; 0 for success."""
+    """A well-formed answer with an error code everywhere that the request's API has one."""
     if isinstance(request, COMMIT):
-        return OffsetCommitResponse(
-            topics=tuple(
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=tuple(
-                        OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                        for one in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            ),
-        )
+        return commit_answer(request, lambda _topic, _index: code)
     if isinstance(request, FETCH):
-        return _fetched(request, topics=(), error_code=code)
+        return fetch_answer(request, error=code)
     if isinstance(request, FIND):
         return _found(request, node_id=-1, port=-1, error_code=code, error_message=message)
     return ConsumerGroupHeartbeatResponse(
@@ -492,13 +465,6 @@ def _found(request: FindCoordinatorRequest, **fields: Any) -> FindCoordinatorRes
     return FindCoordinatorResponse(
         coordinators=tuple(Coordinator(key=key, **fields) for key in request.coordinator_keys)
     )
-
-
-def _fetched(
-    request: OffsetFetchRequest, *, topics: tuple[OffsetFetchResponseTopics, ...], error_code: int
-) -> OffsetFetchResponse:
-    group = OffsetFetchResponseGroup(group_id=request.groups[0].group_id, topics=topics, error_code=error_code)
-    return OffsetFetchResponse(error_code=0, topics=(), groups=(group,))
 
 
 def without_heartbeats(story: Iterable[str]) -> list[str]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kip848_client import TopicPartition
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicPartition as Name
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchResponse,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
-from tests.interop.client.scripted import FETCH, HOLD, ScriptedCoordinator, refusal
+from tests.interop.client.scripted import FETCH, HOLD, ScriptedCoordinator
 from tests.interop.client.watched import Watched
+from tests.support.offset_answers import fetch_answer
 
 pytestmark = pytest.mark.interop
 
@@ -54,27 +50,18 @@ def test_an_unstable_offset_is_waited_for(scripted: ScriptedCoordinator, watch: 
     assert [offset for _, _, offset in member.records] == [3, 4]
 
 
-def unstable(request: Any) -> Any:
-    answer = refusal(request, 0)
-    assert isinstance(answer, OffsetFetchResponse)
-    topics = tuple(
-        OffsetFetchResponseTopics(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=88)
-                for index in topic.partition_indexes
-            ),
-        )
-        for topic in request.groups[0].topics
-    )
-    return replace(answer, groups=(replace(answer.groups[0], topics=topics),))
+def unstable(request: OffsetFetchRequest) -> OffsetFetchResponse:
+    return fetch_answer(request, code_of=lambda _topic, _index: int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
+
+
+def nothing(request: OffsetFetchRequest) -> OffsetFetchResponse:
+    return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(request.groups[0].group_id, ()),))
 
 
 def test_an_answer_that_leaves_the_partition_out_is_no_answer(
     scripted: ScriptedCoordinator, watch: Watch, produce: Produce
 ) -> None:
-    member = starts(scripted, watch, produce, lambda request: refusal(request, 0))
+    member = starts(scripted, watch, produce, nothing)
     member.drive(lambda: len(member.records) >= 2)
     assert [offset for _, _, offset in member.records] == [3, 4]
 
