@@ -98,7 +98,7 @@ def measure(task: dict[str, Any]) -> list[float]:
         consumer.subscribe([TOPIC])
         read, size = READERS[call], BLOCK[call]
         read(consumer, size)  # joined, assigned, warm
-        observer = consumer._group.thread.listeners.observer
+        observer = consumer._group.listeners.observer
         real: Any = observer._metrics
         sides = {"with": real, "without": Without()}
         for number in range(blocks):

@@ -144,8 +144,8 @@ class Consumer:
             self._group.thread.stored = lambda: stored
         # librdkafka would go on trying the same credentials for ever, and lock the account.
         self._group.thread.on_refused = self._fetcher.close
-        self._fetcher.on_renewed = self._group.thread.listeners.observer.data_plane_renewed
-        self._manager = self._group.thread.manager
+        self._fetcher.on_renewed = self._group.listeners.observer.data_plane_renewed
+        self._manager = self._group.manager
         self._presence: Final = self._group.thread.presence
         self._mark: object = None
         self._layout_checked = False

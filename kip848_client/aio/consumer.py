@@ -97,7 +97,7 @@ class AsyncConsumer:
         self._thread.name = f"kip848-async-{self._consumer._config.client_id}"
         self._thread.nudge = self._group.thread.wake
         self._group.thread.before_wait = self._thread.check
-        self._manager: Final = self._group.thread.manager
+        self._manager: Final = self._group.manager
         self._ready: Final = self._consumer._ready
         self._yielded_s = 0.0
         self._reading = False
@@ -290,7 +290,7 @@ class AsyncConsumer:
         callback = self._in_loop(on_commit) if on_commit is not None else None
         commit = partial(self._consumer.commit, message, offsets, asynchronous, timeout_s=timeout_s, on_commit=callback)
         known = message is not None or offsets is not None
-        if asynchronous and known and self._thread.idle and not self._group.thread.commits.callbacks_due:
+        if asynchronous and known and self._thread.idle and not self._group.commits.callbacks_due:
             return commit()  # it waits for nothing, and librdkafka is not asked for positions
         return await self._thread.run(commit)
 

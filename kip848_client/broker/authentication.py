@@ -21,7 +21,7 @@ from typing import Final
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.security import BrokerSasl
-from kip848_client.broker.server import Connection
+from kip848_client.broker.server import ClientConnection
 from kip848_client.clock import Clock, TimerHandle
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.wire.api_keys import ApiKey
@@ -70,7 +70,7 @@ class _Session:
 
     __slots__ = ("connection", "ends_ms", "mechanism", "server", "stage", "unframed", "user")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientConnection) -> None:
         self.connection: Final = connection
         self.stage = _Stage.STRANGER
         self.mechanism = ""
@@ -100,7 +100,7 @@ class Authentication:
         on_refused: Callable[[str], None],
     ) -> None:
         self.mechanisms: Final = sasl.mechanisms
-        self.open_request: Callable[[bytes, Connection], None] = _not_wired
+        self.open_request: Callable[[bytes, ClientConnection], None] = _not_wired
         self._config: Final = config
         self._clock: Final = clock
         self._call_later: Final = call_later
@@ -118,7 +118,7 @@ class Authentication:
 
     # --- for the server
 
-    def admit(self, data: bytes, connection: Connection) -> None:
+    def admit(self, data: bytes, connection: ClientConnection) -> None:
         """Pass a frame on if its connection may send it now.
 
         Raises:
@@ -142,7 +142,7 @@ class Authentication:
             )
         self.open_request(data, connection)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """The connection has ended."""
         self._sessions.pop(connection.connection_id, None)
 
@@ -261,7 +261,7 @@ def illegal_state() -> SaslAuthenticateResponse:
     )
 
 
-def _close_refused(connection: Connection, reason: str) -> None:
+def _close_refused(connection: ClientConnection, reason: str) -> None:
     if not connection.closed:
         connection.refuse(reason)
 
@@ -282,5 +282,5 @@ def _make_credentials(sasl: BrokerSasl) -> Mapping[str, Mapping[str, ScramCreden
     }
 
 
-def _not_wired(_data: bytes, _connection: Connection) -> None:
+def _not_wired(_data: bytes, _connection: ClientConnection) -> None:
     raise AssertionError("a request came before the broker was put together")

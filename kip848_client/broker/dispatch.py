@@ -21,7 +21,7 @@ from kip848_client.broker.apis.api_versions import unsupported_version
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.faults import Faults
 from kip848_client.broker.request_log import RequestLog
-from kip848_client.broker.server import Connection
+from kip848_client.broker.server import ClientConnection
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ErrorCode, Kip848Error, ProtocolError, UnsupportedVersionError
 from kip848_client.journal import JournalEvent
@@ -47,7 +47,7 @@ class Dispatcher:
         self._requests: Final = requests
         self._elements_max: Final = broker.config.request_elements_max
 
-    def open_request(self, data: bytes, connection: Connection) -> None:
+    def open_request(self, data: bytes, connection: ClientConnection) -> None:
         """Decode one frame, give it to its handler and put its context into the connection's queue.
 
         Raises:
@@ -109,7 +109,9 @@ class Dispatcher:
         self._requests.answered(context, response, size=len(data))
         return data
 
-    def _is_faulty(self, api: Api, request: Request[Response], context: RequestContext, connection: Connection) -> bool:
+    def _is_faulty(
+        self, api: Api, request: Request[Response], context: RequestContext, connection: ClientConnection
+    ) -> bool:
         return self._faults.intercept(
             request,
             context,
@@ -135,7 +137,7 @@ class Dispatcher:
         if response is not None:
             context.reply(response)
 
-    def _answer_newer_api_versions(self, data: bytes, connection: Connection) -> None:
+    def _answer_newer_api_versions(self, data: bytes, connection: ClientConnection) -> None:
         header = peek_request_header(data)
         context = RequestContext(
             connection.answered,

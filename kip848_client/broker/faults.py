@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.logged_request import api_title
-from kip848_client.broker.server import Connection
+from kip848_client.broker.server import ClientConnection
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.errors import ConfigError, IllegalStateError, ProtocolError, RequestTimeoutError
 from kip848_client.faults.actions import Action
@@ -279,7 +279,7 @@ class Faults:
         self,
         request: Request[Response],
         context: RequestContext,
-        connection: Connection,
+        connection: ClientConnection,
         *,
         node_id: int,
         handle: Handle,
@@ -340,7 +340,7 @@ class _Exchange:
     """One request of a client of this broker, as `perform` sees it."""
 
     def __init__(
-        self, faults: Faults, rule: FaultRule, context: RequestContext, connection: Connection, handle: Handle
+        self, faults: Faults, rule: FaultRule, context: RequestContext, connection: ClientConnection, handle: Handle
     ) -> None:
         self._faults: Final = faults
         self._rule: Final = rule

@@ -12,7 +12,7 @@ from typing import Final
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.faults import Faults
 from kip848_client.broker.request_log import RequestLog
-from kip848_client.broker.server import Connection
+from kip848_client.broker.server import ClientConnection
 from kip848_client.broker.stand_ins import StandIn, behind_proxy
 from kip848_client.broker.topic_names import KnownTopics
 from kip848_client.broker.upstream import Upstream
@@ -71,12 +71,12 @@ class Relay:
         self._requests: Final = requests
         self._topics: Final = topics
         self._stand_in: Final = stand_in
-        self._upstreams: Final[dict[Connection, Upstream]] = {}
+        self._upstreams: Final[dict[ClientConnection, Upstream]] = {}
         self._late: Final[set[Upstream]] = set()
 
     # --- for the server
 
-    def open_request(self, data: bytes, connection: Connection) -> None:
+    def open_request(self, data: bytes, connection: ClientConnection) -> None:
         """Pass one frame on, unless a fault rule takes it.
 
         Raises:
@@ -135,7 +135,7 @@ class Relay:
         self._requests.answered(context, None if context.cut_to is not None else response, size=len(data))
         return data
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: ClientConnection) -> None:
         """A client connection ended: so does the one to the broker."""
         upstream = self._upstreams.pop(connection, None)
         if upstream is not None:
@@ -157,7 +157,7 @@ class Relay:
         reply: OnResponse,
         *,
         context: RequestContext,
-        connection: Connection,
+        connection: ClientConnection,
     ) -> None:
         upstream = self._upstream_of(connection)
         if isinstance(request, ProduceRequest) and request.acks == 0:
@@ -174,7 +174,7 @@ class Relay:
 
         upstream.send(payload, answered)
 
-    def _upstream_of(self, connection: Connection) -> Upstream:
+    def _upstream_of(self, connection: ClientConnection) -> Upstream:
         upstream = self._upstreams.get(connection)
         if upstream is not None:
             return upstream
@@ -187,7 +187,7 @@ class Relay:
         self._upstreams[connection] = upstream
         return upstream
 
-    def _broker_gone(self, connection: Connection) -> None:
+    def _broker_gone(self, connection: ClientConnection) -> None:
         self._upstreams.pop(connection, None)
         connection.close(abort=False)
 

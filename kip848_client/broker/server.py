@@ -33,7 +33,7 @@ from kip848_client.broker.context import RequestContext
 from kip848_client.broker.refusals import Refusals, connections_that_files_allow
 from kip848_client.errors import ProtocolError
 
-__all__ = ["Connection", "Server"]
+__all__ = ["ClientConnection", "Server"]
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
@@ -60,18 +60,18 @@ class Server:
         on_refused: told why a connection was closed for what it did; of many in a short time it hears the number only.
         on_gone: told about each connection that has ended, for whatever reason.
         ssl_context: given, connections are TLS.
-        authenticated: False if a connection has to be trusted (`Connection.trust`) before it may send large frames or
-            stay; True if every one is.
+        authenticated: False if a connection has to be trusted (`ClientConnection.trust`) before it may send large
+            frames or stay; True if every one is.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
-        open_request: Callable[[bytes, Connection], None],
+        open_request: Callable[[bytes, ClientConnection], None],
         encode: Callable[[RequestContext], bytes],
         on_refused: Callable[[str], None],
-        on_gone: Callable[[Connection], None] = lambda _: None,
+        on_gone: Callable[[ClientConnection], None] = lambda _: None,
         ssl_context: ssl.SSLContext | None = None,
         authenticated: bool = True,
     ) -> None:
@@ -83,7 +83,7 @@ class Server:
         self.encode: Final = encode
         self._refusals: Final = Refusals(on_refused)
         self._on_gone: Final = on_gone
-        self._connections: Final[set[Connection]] = set()
+        self._connections: Final[set[ClientConnection]] = set()
         self._files_max: Final = connections_that_files_allow()
         self.receive_buffer: Final = memoryview(bytearray(_RECEIVE_BYTES))
         """Where every connection receives, one after the other: what has come is taken out before the next one reads.
@@ -99,7 +99,7 @@ class Server:
         loop = asyncio.get_running_loop()
         handshake_s = None if self._ssl_context is None else self.config.authentication_ms_max / 1000
         self._listener = await loop.create_server(
-            lambda: Connection(self),
+            lambda: ClientConnection(self),
             sock=listening,
             backlog=_BACKLOG,
             ssl=self._ssl_context,
@@ -143,12 +143,12 @@ class Server:
         for connection in tuple(self._connections):
             connection.close(abort=True)
 
-    def refuse(self, connection: Connection, reason: str) -> None:
+    def refuse(self, connection: ClientConnection, reason: str) -> None:
         """Close *connection* for what it did, and say so."""
         self._refusals.tell(reason, peer=connection.client_host)
         connection.close(abort=True)
 
-    def add(self, connection: Connection) -> int:
+    def add(self, connection: ClientConnection) -> int:
         """Count *connection* in and return its number."""
         self._next_id += 1
         self._connections.add(connection)
@@ -167,7 +167,7 @@ class Server:
             return f"more than {self._files_max} connections, for which the process has not enough files; see ulimit -n"
         return None
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: ClientConnection) -> None:
         """Count *connection* out."""
         self._connections.discard(connection)
         self._on_gone(connection)
@@ -193,7 +193,7 @@ def shut_down(open_socket: socket.socket | TransportSocket | None) -> None:
             open_socket.shutdown(socket.SHUT_RDWR)
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """One client connection: cuts frames, keeps open requests in order, applies back-pressure."""
 
     __slots__ = (

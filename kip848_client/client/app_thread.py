@@ -27,7 +27,6 @@ from kip848_client.member.events import (
     CallAbandoned,
     Fail,
     LosePartitions,
-    MemberEvent,
     PausePartitions,
     RevokePartitions,
     StartFetching,
@@ -97,11 +96,11 @@ class AppThread:
         records: RecordSource,
         clock: Clock,
     ) -> None:
-        self.manager: Final = manager
-        self.commits: Final = commits
-        self.listeners: Final = listeners
-        self.records: Final = records
-        self.clock: Final = clock
+        self._manager: Final = manager
+        self._commits: Final = commits
+        self._listeners: Final = listeners
+        self._records: Final = records
+        self._clock: Final = clock
         self.errors: Final[deque[Kip848Error]] = deque()
         """What waits to be raised, oldest first."""
         self.on_refused: Callable[[], None] = lambda: None
@@ -120,13 +119,13 @@ class AppThread:
         """How often the oldest effect was cut off by an exception."""
         self.presence: Final = presence
 
-    def post(self, event: MemberEvent) -> None:
-        """Give the member an event; `settle` and `await_ticket` wait until it was taken."""
-        self.manager.post(event)
+    def let_go_all(self) -> None:
+        """Read nothing any more."""
+        self._records.let_go_all()
 
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a commit without offsets commits: everything handed out, or what the application stored."""
-        return dict(self.records.positions() if self.stored is None else self.stored())
+        return dict(self._records.positions() if self.stored is None else self.stored())
 
     # --------------------------------------------------------------------------------------------------------- polling
 
@@ -136,13 +135,13 @@ class AppThread:
         Raises:
             IllegalStateError: poll() was called from inside a listener.
         """
-        if self.listeners.running is not None:
+        if self._listeners.running is not None:
             raise IllegalStateError("poll() was called from inside a rebalance listener; return from it first")
-        self.presence.enter(now_ms=self.clock.now_ms())
+        self.presence.enter(now_ms=self._clock.now_ms())
 
     def end_poll(self) -> None:
         """The application leaves poll()."""
-        self.presence.leave(now_ms=self.clock.now_ms())
+        self.presence.leave(now_ms=self._clock.now_ms())
 
     def settle(self, deadline_s: float) -> bool:
         """Perform what the member asks for, until it asks for nothing more or time is up.
@@ -168,12 +167,12 @@ class AppThread:
             self.raise_due()
             if not taken:
                 return False
-            view = self.manager.view
+            view = self._manager.view
             left_s = deadline_s - time.monotonic()
             if view.poll_wanted and view.version != reported:
                 reported = view.version
                 stored = None if self.stored is None else dict(self.stored())
-                self.post(AppPolled(dict(self.records.positions()), stored))
+                self._manager.post(AppPolled(dict(self._records.positions()), stored))
             elif not view.awaiting_app:
                 return True
             elif left_s <= 0:
@@ -201,9 +200,9 @@ class AppThread:
             try:
                 self._perform(effect)
             except BaseException as error:
-                if isinstance(effect, ListenerEffect) and self.listeners.reported == effect.token:
+                if isinstance(effect, ListenerEffect) and self._listeners.reported == effect.token:
                     self._queue.done(effect)
-                elif isinstance(error, Exception) and not self.manager.home.left:
+                elif isinstance(error, Exception) and not self._manager.home.left:
                     self._cut_off(effect, error)
                 raise
             self._queue.done(effect)
@@ -223,8 +222,8 @@ class AppThread:
         failure.__cause__ = error
         self.fatal = failure
         self.errors.append(failure)
-        self.listeners.observer.failed(failure)
-        self.manager.give_up()
+        self._listeners.observer.failed(failure)
+        self._manager.give_up()
 
     def perform_starts(self) -> None:
         """Perform queued starts of fetching, so that a seek that follows meets the partition as fetched."""
@@ -234,9 +233,9 @@ class AppThread:
 
     def run_commit_callbacks(self) -> None:
         """Run callbacks of finished commits; errors of commits without one are kept for `raise_due`."""
-        while (error := self.commits.run_callbacks()) is not None:
+        while (error := self._commits.run_callbacks()) is not None:
             self.errors.append(error)
-        self.manager.home.check()
+        self._manager.home.check()
 
     def raise_due(self) -> None:
         """Run callbacks of finished commits, and raise the first error that waits; others are logged."""
@@ -252,15 +251,15 @@ class AppThread:
     def _perform(self, effect: AppEffect) -> None:
         match effect:
             case PausePartitions(partitions=partitions):
-                self.records.hold(tip.topic_partition for tip in partitions)
+                self._records.hold(tip.topic_partition for tip in partitions)
             case StartFetching(positions=positions, committed=committed):
-                self.records.start(positions)
-                self.commits.committed.update({tip.topic_partition: positions[tip] for tip in committed})
+                self._records.start(positions)
+                self._commits.committed.update({tip.topic_partition: positions[tip] for tip in committed})
             case StopFetching(partitions=partitions):
-                self.records.let_go(tip.topic_partition for tip in partitions)
+                self._records.let_go(tip.topic_partition for tip in partitions)
             case AssignPartitions(partitions=partitions):
                 # Now, while the committed offsets are not asked for yet: the first fetch will not wait for it.
-                self.records.warm({tip.topic for tip in partitions})
+                self._records.warm({tip.topic for tip in partitions})
                 self._run_listener(effect)
             case RevokePartitions() | LosePartitions():
                 self._run_listener(effect)
@@ -278,11 +277,11 @@ class AppThread:
         gone = [tip.topic_partition for tip in effect.partitions]
 
         def let_go() -> None:
-            self.manager.home.check()  # the listener may have called fork(), and returned in the child
-            self.records.let_go(gone)
+            self._manager.home.check()  # the listener may have called fork(), and returned in the child
+            self._records.let_go(gone)
 
-        with self.presence.outside(self.clock):
-            error = self.listeners.run(effect, let_go=let_go)
+        with self.presence.outside(self._clock):
+            error = self._listeners.run(effect, let_go=let_go)
         if error is not None:
             self.errors.append(error)
 
@@ -292,7 +291,7 @@ class AppThread:
         """Wait until something moves, at most *timeout_s* and at most a few slices."""
         self.before_wait()
         self._queue.wait(min(timeout_s, SLICE_S * 4))
-        self.manager.home.check()  # a signal handler may have called fork()
+        self._manager.home.check()  # a signal handler may have called fork()
 
     def wake(self) -> None:
         """End the current or the next wait (any thread)."""
@@ -305,13 +304,13 @@ class AppThread:
 
     def await_ticket(self, deadline_s: float) -> bool:
         """Wait until the member has taken everything posted, ends of listener calls too. Returns whether it has."""
-        while self.manager.processed < self.manager.posted:
+        while self._manager.processed < self._manager.posted:
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not self.manager.alive:
+            if left_s <= 0 or not self._manager.alive:
                 self._check_thread()
                 return False
             self.wait(min(left_s, SLICE_S))
-            self.manager.nudge()
+            self._manager.nudge()
         return True
 
     def await_call(self, call: PendingCall, deadline_s: float, *, what: str) -> None:
@@ -337,7 +336,7 @@ class AppThread:
 
     def _with_reason(self, error: Kip848Error) -> Kip848Error:
         """*error*; or, of a time-out without a coordinator, one that says why there is none."""
-        missing = self.listeners.observer.lookup_failure
+        missing = self._listeners.observer.lookup_failure
         if missing is None or type(error) is not RequestTimeoutError or error.__cause__ is not None:
             return error
         told = RequestTimeoutError(f"{error}; the group's coordinator is not found: {missing}")
@@ -346,9 +345,9 @@ class AppThread:
 
     def abandon(self, call: PendingCall) -> None:
         """Stop waiting for *call*."""
-        self.commits.abandon(call)
-        self.post(CallAbandoned(call.call_id))
+        self._commits.abandon(call)
+        self._manager.post(CallAbandoned(call.call_id))
 
     def _check_thread(self) -> None:
-        if not self.manager.alive and not self._queue and not self.errors:
+        if not self._manager.alive and not self._queue and not self.errors:
             raise IllegalStateError("the heartbeat thread has ended; close this consumer and make a new one")

@@ -112,17 +112,22 @@ def build_group_member(
         name=f"kip848-heartbeat-{config.client_id}",
         assignors=runner,
     )
+    listeners = ListenerInvoker(report=manager.post, observer=observer)
     thread = AppThread(
         manager,
         queue=app_queue,
         commits=commits,
         presence=presence,
-        listeners=ListenerInvoker(report=manager.post, observer=observer),
+        listeners=listeners,
         records=records,
         clock=clock,
     )
     return GroupMember(
         thread,
+        manager=manager,
+        commits=commits,
+        listeners=listeners,
+        clock=clock,
         default_api_timeout_ms=config.default_api_timeout_ms,
         auto_commit=config.auto_commit_interval_ms is not None,
         assignors=LocalAssignment(runner, timeout_s=local.timeout_ms / 1_000) if local.assignors else None,

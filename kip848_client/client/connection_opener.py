@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio.abc
 
-from kip848_client.client.request_sender import Connection
+from kip848_client.client.request_sender import BrokerConnection
 from kip848_client.config import ConsumerConfig
 from kip848_client.config.security import ALLOW_UNENCRYPTED, is_loopback
 from kip848_client.errors import AuthenticationError, IllegalStateError
@@ -61,7 +61,7 @@ class ConnectionOpener:
             raise IllegalStateError("set_sasl_credentials() needs a login; set security.protocol and sasl.mechanism")
         self.sasl_client.set_user(username, password)
 
-    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
+    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> BrokerConnection:
         """Dial, agree on versions, log in.
 
         Raises:

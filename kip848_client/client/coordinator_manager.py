@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import anyio
 import anyio.abc
 
-from kip848_client.client.request_sender import Connection, RequestSender
+from kip848_client.client.request_sender import BrokerConnection, RequestSender
 from kip848_client.errors import ConnectionLostError
 from kip848_client.model import BrokerNode
 from kip848_client.wire.connection_end import Answer
@@ -35,7 +35,7 @@ class CoordinatorManager:
     def __init__(self, sender: RequestSender, *, on_disconnected: Callable[[int], None]) -> None:
         self._sender = sender
         self._on_disconnected = on_disconnected
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._pause_ends_s = 0.0
 
     @property
@@ -112,7 +112,7 @@ class CoordinatorManager:
             ends_s = time.monotonic() + min(throttle_ms, THROTTLE_MS_MAX) / 1_000
             self._pause_ends_s = max(self._pause_ends_s, ends_s)
 
-    async def _pause(self, connection: Connection) -> None:
+    async def _pause(self, connection: BrokerConnection) -> None:
         """A broker that throttles us reads nothing meanwhile: what is written would only time out (KIP-219)."""
         while (left_s := self._pause_ends_s - time.monotonic()) > 0 and not connection.closed:
             with anyio.move_on_after(left_s):
@@ -124,7 +124,7 @@ class CoordinatorManager:
         if connection is not None:
             await connection.aclose()
 
-    async def _report_loss(self, connection: Connection, node_id: int) -> None:
+    async def _report_loss(self, connection: BrokerConnection, node_id: int) -> None:
         await connection.wait_closed()
         if self._connection is connection:
             self._connection = None

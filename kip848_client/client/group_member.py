@@ -13,8 +13,10 @@ from typing import Final
 
 from kip848_client.client.app_thread import SLICE_S, AppThread
 from kip848_client.client.assignor_runner import LocalAssignment
-from kip848_client.client.commit_manager import CommitCallback, Offsets, PendingCall
-from kip848_client.client.listener_invoker import ListenerEffect, NoCallbacks, RebalanceCallbacks
+from kip848_client.client.commit_manager import CommitCallback, CommitManager, Offsets, PendingCall
+from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
+from kip848_client.client.listener_invoker import ListenerEffect, ListenerInvoker, NoCallbacks, RebalanceCallbacks
+from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.assignor_events import ReassignmentRequested
@@ -42,7 +44,11 @@ class GroupMember:
     """One member, used by one thread at a time.
 
     Args:
-        thread: performs effects and waits.
+        thread: performs effects and waits, on the application's thread.
+        manager: the heartbeat thread; takes the events.
+        commits: the calls that the member has to answer.
+        listeners: runs the listeners of the application.
+        clock: the member's time.
         default_api_timeout_ms: for calls without a time-out of their own.
         auto_commit: whether close() commits what was consumed.
         assignors: the local assignors, or None if the coordinator assigns.
@@ -52,11 +58,19 @@ class GroupMember:
         self,
         thread: AppThread,
         *,
+        manager: HeartbeatRequestManager,
+        commits: CommitManager,
+        listeners: ListenerInvoker,
+        clock: Clock,
         default_api_timeout_ms: int,
         auto_commit: bool,
         assignors: LocalAssignment | None = None,
     ) -> None:
         self.thread: Final = thread
+        self.manager: Final = manager
+        self.commits: Final = commits
+        self.listeners: Final = listeners
+        self.clock: Final = clock
         self._assignors = assignors
         self.default_api_timeout_ms: Final = default_api_timeout_ms
         self._auto_commit = auto_commit
@@ -70,7 +84,7 @@ class GroupMember:
     @property
     def view(self) -> MemberView:
         """State, epoch and partitions as of the last step."""
-        return self.thread.manager.view
+        return self.manager.view
 
     @property
     def closed(self) -> bool:
@@ -95,7 +109,7 @@ class GroupMember:
     @property
     def listener_effect(self) -> ListenerEffect | None:
         """The listener call from inside which we are called, or None."""
-        return self.thread.listeners.running
+        return self.listeners.running
 
     def check_usable(self) -> None:
         """Raise what makes every call but close() useless.
@@ -127,10 +141,10 @@ class GroupMember:
         if self._manual:
             raise IllegalStateError("partitions are assigned by hand; call unassign() before subscribe()")
         if self._assignors is not None and (described := self._assignors.first_description()) is not None:
-            self.thread.post(described)
-        self.thread.listeners.callbacks = callbacks or NoCallbacks()
+            self.manager.post(described)
+        self.listeners.callbacks = callbacks or NoCallbacks()
         self._subscription = subscription
-        self.thread.post(SubscriptionChanged(subscription))
+        self.manager.post(SubscriptionChanged(subscription))
 
     def request_reassignment(self, reason: int) -> None:
         """Ask the group for a new assignment.
@@ -147,7 +161,7 @@ class GroupMember:
             )
         if reason == 0 or not -128 <= reason <= 127:
             raise ValueError(f"reason is {reason}; give a number from -128 to 127 that is not 0")
-        self.thread.post(ReassignmentRequested(reason))
+        self.manager.post(ReassignmentRequested(reason))
 
     def assign(self, positions: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Read exactly these, without membership; none ends manual mode.
@@ -160,10 +174,10 @@ class GroupMember:
             raise IllegalStateError("topics are subscribed to; call unsubscribe() before assign()")
         self._manual = dict(positions)
         consumed = self.thread.committable() if self._auto_commit else {}
-        self.thread.post(ManuallyAssigned(dict(positions), consumed))
+        self.manager.post(ManuallyAssigned(dict(positions), consumed))
         self.thread.await_ticket(time.monotonic() + SLICE_S)  # so that assignment() shows it
         if not positions:
-            self.thread.records.let_go_all()
+            self.thread.let_go_all()
 
     def unsubscribe(self, *, timeout_ms: int) -> None:
         """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
@@ -178,21 +192,21 @@ class GroupMember:
         if self._manual:
             self.assign({})
             return
-        if self.thread.listeners.running is None:
+        if self.listeners.running is None:
             began_s = time.monotonic()
             self._commit_before_leaving(began_s + timeout_ms / 2_000)
             timeout_ms -= int((time.monotonic() - began_s) * 1_000)
         self._leave(timeout_ms=timeout_ms, mode=LeaveMode.DEFAULT, closing=False)
-        if self.thread.listeners.running is None:
+        if self.listeners.running is None:
             self.thread.raise_due()
 
     def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
         """Tell the member where a partition starts that is not read yet."""
-        self.thread.post(PositionSet(partition, position))
+        self.manager.post(PositionSet(partition, position))
 
     def position_lost(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
         """Tell the member that there is no record at a position; the partition is let go already."""
-        self.thread.post(PositionLost(partition, position))
+        self.manager.post(PositionLost(partition, position))
 
     # --------------------------------------------------------------------------------------------------- handing over
 
@@ -204,13 +218,13 @@ class GroupMember:
         self.check_usable()
         if self._hand_over_ticket is not None or not self._subscription:
             return
-        self._hand_over_ticket = self.thread.manager.post(HandOverRequested(self.thread.clock.now_ms() + timeout_ms))
+        self._hand_over_ticket = self.manager.post(HandOverRequested(self.clock.now_ms() + timeout_ms))
 
     @property
     def handed_over(self) -> bool:
         """Whether `hand_over` was called, and is over: nothing more will be handed out."""
         ticket = self._hand_over_ticket
-        return ticket is not None and self.thread.manager.processed >= ticket and not self.view.handing_over
+        return ticket is not None and self.manager.processed >= ticket and not self.view.handing_over
 
     # --------------------------------------------------------------------------------------------------------- polling
 
@@ -250,14 +264,14 @@ class GroupMember:
         timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
         chosen = self.thread.committable() if offsets is None else dict(offsets)
-        while self.thread.commits.asynchronous_pending and time.monotonic() < deadline_s:
+        while self.commits.asynchronous_pending and time.monotonic() < deadline_s:
             self.thread.wait(min(SLICE_S, deadline_s - time.monotonic()))
         self.thread.run_commit_callbacks()
         if not chosen:
             return {}
-        call = self.thread.commits.open()
-        with self.thread.listeners.observer.waiting("kafka.consumer.commit.sync.time.ns.total"):
-            self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.thread.clock.now_ms() + timeout_ms)
+        call = self.commits.open()
+        with self.listeners.observer.waiting("kafka.consumer.commit.sync.time.ns.total"):
+            self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.clock.now_ms() + timeout_ms)
             self.thread.await_call(call, deadline_s, what="commit")
         return call.offsets
 
@@ -268,9 +282,9 @@ class GroupMember:
         self.check_usable()
         self.thread.run_commit_callbacks()
         chosen = self.thread.committable() if offsets is None else dict(offsets)
-        call = self.thread.commits.open(callback=callback, asynchronous=True)
+        call = self.commits.open(callback=callback, asynchronous=True)
         if not chosen:
-            self.thread.commits.finish_without_request(call)
+            self.commits.finish_without_request(call)
             return
         self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None)
 
@@ -284,11 +298,11 @@ class GroupMember:
         wanted = frozenset(partitions)
         if not wanted:
             return {}
-        call = self.thread.commits.open()
+        call = self.commits.open()
         timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
-        with self.thread.listeners.observer.waiting("kafka.consumer.committed.time.ns.total"):
-            self.thread.post(FetchOffsetsRequested(call.call_id, wanted, self.thread.clock.now_ms() + timeout_ms))
+        with self.listeners.observer.waiting("kafka.consumer.committed.time.ns.total"):
+            self.manager.post(FetchOffsetsRequested(call.call_id, wanted, self.clock.now_ms() + timeout_ms))
             self.thread.await_call(call, deadline_s, what="committed")
         return call.offsets
 
@@ -305,13 +319,13 @@ class GroupMember:
         """
         if self._closed:
             return []
-        if self.thread.listeners.running is not None:
+        if self.listeners.running is not None:
             raise IllegalStateError("close() was called from inside a rebalance listener; return from it first")
         deadline_s = time.monotonic() + timeout_ms / 1_000
         # A silent coordinator must not eat the time that the leave needs.
         self.thread.calls_end_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
         errors: list[BaseException] = []
-        if self.thread.fatal is None and self.thread.manager.alive:
+        if self.thread.fatal is None and self.manager.alive:
             self._guard(errors, lambda: self._commit_before_leaving(self.thread.calls_end_s))
             self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
             self._guard(errors, lambda: self._await_async_commits(deadline_s))
@@ -319,7 +333,7 @@ class GroupMember:
             self._guard(errors, self.thread.perform_queued)  # the lost listener of a member that is FATAL
         self._closed = True
         self._guard(errors, self.thread.run_commit_callbacks)
-        if not self.thread.manager.stop(timeout_s=max(_STOP_TIMEOUT_S, deadline_s - time.monotonic())):
+        if not self.manager.stop(timeout_s=max(_STOP_TIMEOUT_S, deadline_s - time.monotonic())):
             log_event(logging.WARNING, LogEvent.HEARTBEAT_THREAD_DIED, error="did not end in time")
         if self._assignors is not None:
             self._guard(errors, self._assignors.runner.stop)
@@ -335,12 +349,10 @@ class GroupMember:
         if not positions or (self.view.member_epoch <= 0 and not self._manual):
             return
         left_ms = int((until_s - time.monotonic()) * 1_000)
-        call = self.thread.commits.open()
-        self._request_commit(
-            call, positions, CommitKind.AUTO_CLOSE, deadline_ms=self.thread.clock.now_ms() + max(0, left_ms)
-        )
-        lookups = self.thread.manager.failed_lookups
-        while not call.finished and self.thread.manager.failed_lookups == lookups and time.monotonic() < until_s:
+        call = self.commits.open()
+        self._request_commit(call, positions, CommitKind.AUTO_CLOSE, deadline_ms=self.clock.now_ms() + max(0, left_ms))
+        lookups = self.manager.failed_lookups
+        while not call.finished and self.manager.failed_lookups == lookups and time.monotonic() < until_s:
             self.thread.wait(until_s - time.monotonic())
         try:
             # Without a coordinator there is nothing to wait for (KAFKA-19357): one failed lookup is the end of it.
@@ -353,30 +365,30 @@ class GroupMember:
         self._leave(timeout_ms=left_ms, mode=mode, closing=True)
 
     def _await_async_commits(self, deadline_s: float) -> None:
-        while self.thread.commits.asynchronous_pending and (left_s := deadline_s - time.monotonic()) > 0:
+        while self.commits.asynchronous_pending and (left_s := deadline_s - time.monotonic()) > 0:
             self.thread.wait(min(SLICE_S, left_s))
 
     def _guard(self, errors: list[BaseException], step: Callable[[], None]) -> None:
         try:
             step()
         except BaseException as error:
-            if self.thread.manager.home.left:  # a listener called fork(): nothing may be closed in the child
+            if self.manager.home.left:  # a listener called fork(): nothing may be closed in the child
                 raise
             errors.append(error)  # kept, and raised when everything is closed
 
     # ------------------------------------------------------------------------------------------------------- internals
 
     def _leave(self, *, timeout_ms: int, mode: LeaveMode, closing: bool) -> None:
-        call = self.thread.commits.open()
+        call = self.commits.open()
         deadline_s = time.monotonic() + timeout_ms / 1_000
-        self.thread.post(LeaveRequested(call.call_id, self.thread.clock.now_ms() + timeout_ms, mode, closing))
-        if self.thread.listeners.running is not None:
+        self.manager.post(LeaveRequested(call.call_id, self.clock.now_ms() + timeout_ms, mode, closing))
+        if self.listeners.running is not None:
             return  # this listener must return first; the rest happens in the poll() around it
         if not self.thread.await_ticket(max(deadline_s, time.monotonic() + SLICE_S)):
             return
         while True:
             self.thread.perform_queued()
-            if call.finished or not self.thread.manager.alive:
+            if call.finished or not self.manager.alive:
                 return
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and self.thread.idle:
@@ -390,6 +402,6 @@ class GroupMember:
     def _request_commit(
         self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
     ) -> None:
-        call.span = self.thread.listeners.observer.commit_began(offsets, kind=kind.value)
-        revoking = kind is CommitKind.SYNC and isinstance(self.thread.listeners.running, RevokePartitions)
-        self.thread.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))
+        call.span = self.listeners.observer.commit_began(offsets, kind=kind.value)
+        revoking = kind is CommitKind.SYNC and isinstance(self.listeners.running, RevokePartitions)
+        self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))

@@ -66,7 +66,7 @@ class CompletedStats:
             fields = stats.get("topics", {}).get(name.topic, {}).get("partitions", {}).get(str(name.partition))
             if fields is None:
                 continue
-            known = group.thread.commits.committed.get(name)
+            known = group.commits.committed.get(name)
             stored = fetcher.stored.get(name)
             position = _position(fields, waiting.get(name), name, fetcher)
             fields["app_offset"] = position
@@ -104,8 +104,8 @@ def _behind(end: int, offset: int) -> int:
 
 
 def _group_fields(group: GroupMember) -> dict[str, Any]:
-    view, statistics = group.view, group.thread.manager.statistics
-    now_ms = group.thread.clock.now_ms()
+    view, statistics = group.view, group.manager.statistics
+    now_ms = group.clock.now_ms()
     rebalanced_ms = statistics.last_rebalance_ended_ms
     return {
         "state": "up" if view.member_epoch > 0 else "init",

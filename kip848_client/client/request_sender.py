@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
-class Connection(Protocol):
-    """What `kip848_client.wire.connection` offers, and what tests put in its place."""
+class BrokerConnection(Protocol):
+    """A connection to a broker: what `kip848_client.wire.connection` offers, and what tests put in its place."""
 
     @property
     def api_versions(self) -> Mapping[int, tuple[int, int]]:
@@ -66,7 +66,7 @@ class Connection(Protocol):
 class OpenConnection(Protocol):
     """Dials, and does everything up to the answer of ApiVersions."""
 
-    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> Connection:
+    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> BrokerConnection:
         """Open one connection, in one attempt; what reads it runs in *tasks* until the connection ends."""
         ...
 
@@ -108,8 +108,8 @@ class RequestSender:
         self._setup_timeout_ms = setup_timeout_ms
         self._sleep = sleep
         self._nodes: dict[int, BrokerNode] = {}
-        self._by_node: dict[int, Connection] = {}
-        self._any: Connection | None = None
+        self._by_node: dict[int, BrokerConnection] = {}
+        self._any: BrokerConnection | None = None
         self._turn = rng.randrange(len(self._bootstrap))
         self._locks: dict[int | None, anyio.Lock] = {}
         self._closed = False
@@ -118,7 +118,7 @@ class RequestSender:
         """Remember the addresses that the cluster gives for its brokers; older ones that are absent are forgotten."""
         self._nodes = {node.node_id: node for node in nodes}
 
-    async def any_broker(self, *, timeout_ms: int) -> Connection:
+    async def any_broker(self, *, timeout_ms: int) -> BrokerConnection:
         """The connection for requests that every broker answers; opened if there is none.
 
         Raises:
@@ -141,7 +141,7 @@ class RequestSender:
         finally:
             lock.release()
 
-    async def node(self, node_id: int, *, timeout_ms: int) -> Connection:
+    async def node(self, node_id: int, *, timeout_ms: int) -> BrokerConnection:
         """The connection to one broker by its id; opened if there is none.
 
         Raises:
@@ -158,7 +158,7 @@ class RequestSender:
             self._by_node[node_id] = connection
             return connection
 
-    async def open(self, node: BrokerNode, *, timeout_ms: int) -> Connection:
+    async def open(self, node: BrokerNode, *, timeout_ms: int) -> BrokerConnection:
         """Open a connection to *node* that the caller owns (the coordinator's); two attempts.
 
         Raises:
@@ -184,7 +184,9 @@ class RequestSender:
         for connection in connections:
             await connection.aclose()
 
-    async def _open(self, address: Callable[[], tuple[str, int]], *, attempts: int, timeout_ms: int) -> Connection:
+    async def _open(
+        self, address: Callable[[], tuple[str, int]], *, attempts: int, timeout_ms: int
+    ) -> BrokerConnection:
         import tenacity  # here: the first connection needs it, the import of a consumer does not
 
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -206,7 +208,7 @@ class RequestSender:
         )
         return await retrying(self._open_once, address, deadline_ms=deadline_ms)
 
-    async def _open_once(self, address: Callable[[], tuple[str, int]], *, deadline_ms: int) -> Connection:
+    async def _open_once(self, address: Callable[[], tuple[str, int]], *, deadline_ms: int) -> BrokerConnection:
         if self._closed:
             raise ConnectionLostError("the consumer is closed")
         host, port = address()

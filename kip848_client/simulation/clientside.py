@@ -26,7 +26,7 @@ from kip848_client.member.events import (
 )
 from kip848_client.model import OffsetAndMetadata
 from kip848_client.simulation.cluster import ANY_NODE, Cluster
-from kip848_client.simulation.network import Connection, Network
+from kip848_client.simulation.network import Network, SimulatedConnection
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.user_assignor import UserAssignor
@@ -71,15 +71,15 @@ class ClientSide:
         self._observer: Final = observer
         self._assignor: Final = assignor
         self._metadata_lag_ms = metadata_lag_ms
-        self._coordinator: Connection | None = None
-        self._bootstrap: Connection | None = None
+        self._coordinator: SimulatedConnection | None = None
+        self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
         """When a heartbeat of it was accepted last."""
         self.connected_ms = -1
         """When it connected to a coordinator last: what waited for one is sent then."""
 
     @property
-    def link(self) -> Connection | None:
+    def link(self) -> SimulatedConnection | None:
         """The connection to the coordinator, open or not."""
         return self._coordinator
 
@@ -103,7 +103,7 @@ class ClientSide:
             self._write(self._bootstrap, effect)
         else:
 
-            def opened(connection: Connection) -> None:
+            def opened(connection: SimulatedConnection) -> None:
                 self._bootstrap = connection
                 if not consumer.closed:
                     self._write(connection, effect)
@@ -113,7 +113,7 @@ class ClientSide:
     def connect_coordinator(self, effect: ConnectCoordinator) -> None:
         """Open a connection to the coordinator; the one before is closed."""
 
-        def opened(connection: Connection) -> None:
+        def opened(connection: SimulatedConnection) -> None:
             if self._coordinator is not None:
                 self._network.close(self._coordinator, "replaced by a new one")
             self._coordinator = connection
@@ -122,7 +122,7 @@ class ClientSide:
 
         self._connect(effect.node.node_id, effect.request_id, opened)
 
-    def _connect(self, node_id: int, request_id: int, opened: Callable[[Connection], None]) -> None:
+    def _connect(self, node_id: int, request_id: int, opened: Callable[[SimulatedConnection], None]) -> None:
         consumer = self._consumer
         self._network.connect(
             consumer.name,
@@ -133,7 +133,7 @@ class ClientSide:
             ),
         )
 
-    def _write(self, connection: Connection, effect: SendRequest) -> None:
+    def _write(self, connection: SimulatedConnection, effect: SendRequest) -> None:
         consumer, request, request_id = self._consumer, effect.request, effect.request_id
         highest = _HIGHEST[request.WIRE.api_key]
         self._observer.sent(consumer, request)

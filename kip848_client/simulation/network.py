@@ -35,7 +35,7 @@ class Server(Protocol):
         ...
 
 
-class Connection:
+class SimulatedConnection:
     """One ordered stream from one client to one broker."""
 
     __slots__ = ("client_id", "encoded", "node_id", "open", "pending", "silent", "to_client_ms", "to_server_ms")
@@ -63,7 +63,7 @@ class Pending:
         self.timer: Final = timer
 
 
-Interceptor: TypeAlias = Callable[["Network", Connection | None, AnyRequest, int, int], bool]
+Interceptor: TypeAlias = Callable[["Network", SimulatedConnection | None, AnyRequest, int, int], bool]
 """(network, connection, request, version, number): True if it took charge of a request that arrived."""
 
 
@@ -82,7 +82,7 @@ class Network:
         self._random = self._rng.random
         self._encoded = encoded
         self._stuck_ms = stuck_ms
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[SimulatedConnection, None] = {}
         self._number = 0
         self.faults: NetworkFaults = HEALTHY
         self.on_stale: Callable[[str, AnyRequest], None] = lambda _client, _request: None
@@ -105,7 +105,7 @@ class Network:
         client_id: str,
         node_id: int,
         *,
-        on_open: Callable[[Connection], None],
+        on_open: Callable[[SimulatedConnection], None],
         on_failure: Callable[[FailureKind, str], None],
     ) -> None:
         """Open a connection; one of the two is called later."""
@@ -115,7 +115,7 @@ class Network:
             if self.cut_off(client_id) or not self._server.is_up(node_id):
                 on_failure(FailureKind.DISCONNECTED, "connection refused")
                 return
-            connection = Connection(client_id, node_id, encoded=self._random() < self._encoded)
+            connection = SimulatedConnection(client_id, node_id, encoded=self._random() < self._encoded)
             self._connections[connection] = None
             on_open(connection)
 
@@ -123,7 +123,7 @@ class Network:
 
     def send(
         self,
-        connection: Connection,
+        connection: SimulatedConnection,
         request: AnyRequest,
         *,
         api_version: int,
@@ -159,7 +159,7 @@ class Network:
         if faults.break_connection and self._happens(faults.break_connection, connection, "connection_broken", request):
             self._world.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
 
-    def close(self, connection: Connection, reason: str) -> None:
+    def close(self, connection: SimulatedConnection, reason: str) -> None:
         """End a connection: requests that wait on it fail."""
         if not connection.open:
             return
@@ -193,7 +193,12 @@ class Network:
     # ------------------------------------------------------------------------------------------------------- on the way
 
     def _arrive(
-        self, sent_on: Connection, connection: Connection | None, request: AnyRequest, api_version: int, number: int
+        self,
+        sent_on: SimulatedConnection,
+        connection: SimulatedConnection | None,
+        request: AnyRequest,
+        api_version: int,
+        number: int,
     ) -> None:
         """A request reaches the server: also one whose sender gave up meanwhile, as bytes in a socket do."""
         if not self._server.is_up(sent_on.node_id) or sent_on.client_id in self.mute:
@@ -206,7 +211,12 @@ class Network:
         self.serve(sent_on, connection, request, api_version, number)
 
     def serve(
-        self, sent_on: Connection, connection: Connection | None, request: AnyRequest, api_version: int, number: int
+        self,
+        sent_on: SimulatedConnection,
+        connection: SimulatedConnection | None,
+        request: AnyRequest,
+        api_version: int,
+        number: int,
     ) -> None:
         """Let the broker answer a request that arrived."""
         if connection is None or not connection.open:
@@ -220,13 +230,13 @@ class Network:
             reply=lambda response: self.answer(connection, response, api_version, number),
         )
 
-    def hand_over(self, connection: Connection, request: AnyRequest, api_version: int, reply: Reply) -> None:
+    def hand_over(self, connection: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply) -> None:
         """Let the broker decide about a request; what becomes of its answer is the caller's business."""
         self._server.serve(
             connection.node_id, request, api_version=api_version, client_id=connection.client_id, reply=reply
         )
 
-    def answer(self, connection: Connection | None, response: Response, api_version: int, number: int) -> None:
+    def answer(self, connection: SimulatedConnection | None, response: Response, api_version: int, number: int) -> None:
         """Send an answer on its way."""
         if connection is None or not connection.open or connection.silent:
             return
@@ -250,7 +260,7 @@ class Network:
 
         world.call_in(at_ms - world.now_ms, deliver)
 
-    def _timed_out(self, connection: Connection, number: int) -> None:
+    def _timed_out(self, connection: SimulatedConnection, number: int) -> None:
         pending = connection.pending.pop(number, None)
         if pending is not None:
             self._world.events += 1
@@ -258,7 +268,9 @@ class Network:
             pending.on_failure(FailureKind.TIMED_OUT, "no answer in time")
             self.close(connection, "closed after a time-out")
 
-    def _happens(self, probability: float, connection: Connection, what: str, message: AnyRequest | Response) -> bool:
+    def _happens(
+        self, probability: float, connection: SimulatedConnection, what: str, message: AnyRequest | Response
+    ) -> bool:
         if self._random() >= probability:
             return False
         self._world.history.add(

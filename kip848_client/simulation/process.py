@@ -15,7 +15,7 @@ from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.network import Connection
+from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.world import Timer, World
 
@@ -29,7 +29,7 @@ class Links(Protocol):
     """When it connected to a coordinator last."""
 
     @property
-    def link(self) -> Connection | None:
+    def link(self) -> SimulatedConnection | None:
         """The connection to the coordinator, open or not."""
         ...
 

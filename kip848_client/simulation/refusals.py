@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from kip848_client.faults import FaultBook, Rule, Subject, perform
-from kip848_client.simulation.network import AnyRequest, Connection, Network
+from kip848_client.simulation.network import AnyRequest, Network, SimulatedConnection
 from kip848_client.simulation.world import World
 from kip848_client.wire.schema import Request, Response
 
@@ -41,7 +41,12 @@ class Refusals:
             self._world.call_in(0, callback)
 
     def intercept(
-        self, network: Network, connection: Connection | None, request: AnyRequest, api_version: int, number: int
+        self,
+        network: Network,
+        connection: SimulatedConnection | None,
+        request: AnyRequest,
+        api_version: int,
+        number: int,
     ) -> bool:
         """Whether a rule took charge of a request."""
         if connection is None:
@@ -75,7 +80,7 @@ class _Exchange:
         self,
         world: World,
         network: Network,
-        connection: Connection,
+        connection: SimulatedConnection,
         api_version: int,
         number: int,
         held: list[Callable[[], None]],

@@ -23,7 +23,7 @@ from kip848_client.broker import server as server_module
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.loop_thread import LoopThread
-from kip848_client.broker.server import Connection, Server
+from kip848_client.broker.server import ClientConnection, Server
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.schema import Response
 from tests.support.waiting import wait_until
@@ -74,7 +74,7 @@ class ServerUnderTest:
         self.thread.run(self.server.stop())
         self.thread.stop()
 
-    def _open(self, frame: bytes, connection: Connection) -> None:
+    def _open(self, frame: bytes, connection: ClientConnection) -> None:
         if frame.startswith(b"garbage"):
             raise ProtocolError("not a request")
         self.opened += 1
@@ -381,7 +381,7 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], 
             encode=lambda _context: b"",
             on_refused=lambda reason: seen.append(reason.encode()),
         )
-        connection = Connection(server)
+        connection = ClientConnection(server)
         connection.connection_made(_Sink())
         for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.get_buffer(-1)[: stop - start] = stream[start:stop]

@@ -241,7 +241,13 @@ class Bench:
             clock=self.clock,
         )
         self.member = GroupMember(
-            self.thread, default_api_timeout_ms=5_000, auto_commit=auto_commit_interval_ms is not None
+            self.thread,
+            manager=self.manager,
+            commits=commits,
+            listeners=listeners,
+            clock=self.clock,
+            default_api_timeout_ms=5_000,
+            auto_commit=auto_commit_interval_ms is not None,
         )
         self.released = False
 
