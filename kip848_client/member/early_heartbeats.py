@@ -10,7 +10,8 @@ anew when a part of what it waits for arrives. It learns what it waits for
 - else not at all: then a bound on the number of early heartbeats decides.
 
 While it knows that partitions are on their way, it asks every `KNOWN_MAX_MS` for two intervals, which is as long as
-their owners need to hear of it and to give them up; after that at growing distances. A member that waits for nothing
+their owners need to hear of it and to give them up; after that at growing distances. In a group of more than
+`SMALL_GROUP` members it asks less often, in proportion. A member that waits for nothing
 sends no early heartbeat.
 
 Does not own: building and sending heartbeats (`heartbeat`), what their answers change (`membership`).
@@ -68,7 +69,8 @@ class EarlyHeartbeats:
         self._context: Final = context
         self._wait: _Wait | None = None
         self._request_id: int | None = None
-        self._large_group = False
+        self._members = 0
+        """Of the group, when it was described last."""
         self._asked_epoch = NO_EPOCH
         """Epoch in which ConsumerGroupDescribe was sent last."""
 
@@ -94,7 +96,7 @@ class EarlyHeartbeats:
             wait.delay_ms *= GROWTH
             fresh = now_ms - wait.since_ms < KNOWN_INTERVALS * interval_ms
             if wait.missing is not None and fresh:
-                wait.delay_ms = min(wait.delay_ms, KNOWN_MAX_MS)
+                wait.delay_ms = min(wait.delay_ms, self._known_max_ms)
         if wait.delay_ms >= interval_ms or (wait.missing is None and wait.sent >= BLIND_HEARTBEATS_MAX):
             self.stop()
         else:
@@ -121,7 +123,7 @@ class EarlyHeartbeats:
         if not self._context.config.early_heartbeats:
             return
         if joined:
-            self._large_group = False
+            self._members = 0
             self._asked_epoch = NO_EPOCH
         brought = target is not None and not target <= before
         if moved:
@@ -155,6 +157,15 @@ class EarlyHeartbeats:
         self._request_id = None
 
     # --------------------------------------------------------------------------------------------- what is waited for
+
+    @property
+    def _large_group(self) -> bool:
+        return self._members > SMALL_GROUP
+
+    @property
+    def _known_max_ms(self) -> float:
+        """Grows with a large group, so that its members together ask no more often than those of a small one."""
+        return KNOWN_MAX_MS * max(1.0, self._members / SMALL_GROUP)
 
     @property
     def question_wanted(self) -> bool:
@@ -193,7 +204,7 @@ class EarlyHeartbeats:
         group = next(iter(response.groups), None)
         if wait is not self._wait or wait.missing is not None or group is None or group.error_code:
             return
-        self._large_group = len(group.members) > SMALL_GROUP
+        self._members = len(group.members)
         member = next((member for member in group.members if member.member_id == self._context.member_id), None)
         if member is None or group.assignment_epoch < group.group_epoch:
             return  # the target is still being computed
@@ -202,6 +213,6 @@ class EarlyHeartbeats:
         }
         wait.missing = frozenset(shall_own - target_before)
         if wait.missing:
-            wait.delay_ms = min(wait.delay_ms, KNOWN_MAX_MS)
+            wait.delay_ms = min(wait.delay_ms, self._known_max_ms)
         else:
             self.stop()

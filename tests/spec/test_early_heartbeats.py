@@ -120,6 +120,17 @@ def test_r183_while_it_knows_what_it_waits_for_it_asks_every_60_ms_for_two_inter
     assert distances[-1] == INTERVAL_MS
 
 
+def test_r183_in_a_large_group_the_distance_is_longer_in_proportion() -> None:
+    """A hundred members that join at once ask together no more often than those of a small group."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+    describe(member, {"t": [0]}, members=4 * SMALL_GROUP)
+
+    times = sends(member, for_ms=INTERVAL_MS)
+
+    assert max(later - earlier for earlier, later in pairwise(times)) == 4 * KNOWN_MAX_MS
+
+
 def test_r183_it_ends_when_everything_has_arrived() -> None:
     """A member that has all of its target has nothing to ask for."""
     member = newcomer(describes=True)
