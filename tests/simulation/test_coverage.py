@@ -21,6 +21,8 @@ from kip848_client.simulation import Behaviour, NetworkFaults, Scenario, run
 from kip848_client.simulation.coverage import Cell, named
 from kip848_client.wire.api_keys import ApiKey
 
+pytestmark = pytest.mark.slow
+
 SEEDS: Final = range(150)
 
 SLOW: Final = Scenario(

@@ -17,6 +17,7 @@ def test_no_interleaving_without_faults_breaks_an_invariant() -> None:
     assert found.states > 400
 
 
+@pytest.mark.slow
 def test_no_interleaving_with_two_faults_breaks_an_invariant() -> None:
     """Lost messages, listeners that raise, sessions that end, closes, restarts; deeper by the command line."""
     found = explore(depth=5, faults=2)

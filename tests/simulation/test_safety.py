@@ -68,6 +68,7 @@ def test_what_is_seldom_is_played_on_demand() -> None:
     assert {"FetchOffsetsRequested", "CallAbandoned", "PositionSet", refused} <= reached.keys()
 
 
+@pytest.mark.slow
 def test_the_faults_happen() -> None:
     """A safety phase in which nothing goes wrong proves nothing."""
     counts: Counter[str] = Counter()

@@ -104,7 +104,7 @@ def test_a_manual_assignment_commits_without_an_epoch(
     assert scripted.heartbeats == []
 
 
-@pytest.mark.parametrize("code", [14, 15, 16, 7, 3, 100])
+@pytest.mark.parametrize("code", [14, 16, 3])
 def test_a_synchronous_commit_is_retried_until_it_works(
     scripted: ScriptedCoordinator, member: Watched, code: int
 ) -> None:
@@ -177,7 +177,7 @@ def asynchronous(member: Watched) -> list[Exception | None]:
     return told
 
 
-@pytest.mark.parametrize("answer", [14, 16, 3, CLOSE], ids=repr)
+@pytest.mark.parametrize("answer", [14, 16, CLOSE], ids=repr)
 def test_an_asynchronous_commit_is_one_attempt(scripted: ScriptedCoordinator, member: Watched, answer: Any) -> None:
     lookups = len(scripted.of(FIND))
     scripted.script(COMMIT, answer)
@@ -200,7 +200,7 @@ def test_missing_permission_names_all_topics(scripted: ScriptedCoordinator, memb
     assert len(scripted.commits) == 1
 
 
-@pytest.mark.parametrize("code", [12, 28, 30, 82, -1, 9999])
+@pytest.mark.parametrize("code", [30, 82, 9999])
 def test_an_error_that_does_not_pass_is_raised_once(scripted: ScriptedCoordinator, member: Watched, code: int) -> None:
     scripted.always(COMMIT, code)
     with pytest.raises((BrokerError, CommitFailedError)):
@@ -296,7 +296,7 @@ def test_the_commit_before_a_revocation_is_retried_with_the_newest(
     assert story.index("revoked orders-0") > max(index for index, words in enumerate(story) if words[:6] == "commit")
 
 
-@pytest.mark.parametrize("code", [3, UNKNOWN_MEMBER, 82, 30, 12])
+@pytest.mark.parametrize("code", [3, UNKNOWN_MEMBER])
 def test_a_commit_that_is_pointless_does_not_hold_up_the_revocation(
     scripted: ScriptedCoordinator, watch: Watch, produce: Produce, code: int
 ) -> None:
