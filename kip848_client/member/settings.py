@@ -91,7 +91,11 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
             ("retry.backoff.ms", self.retry_backoff_ms, 0),
             ("retry.backoff.max.ms", self.retry_backoff_max_ms, 0),
             ("auto.commit.interval.ms", 0 if self.auto_commit_interval_ms is None else self.auto_commit_interval_ms, 0),
-            ("heartbeat.interval.max.ms", self.heartbeat_interval_max_ms or 1, 1),
+            (
+                "heartbeat.interval.max.ms",
+                1 if self.heartbeat_interval_max_ms is None else self.heartbeat_interval_max_ms,
+                1,
+            ),
             ("unreleased_instance_retry_ms", self.unreleased_instance_retry_ms, 0),
         ):
             if value < least:
