@@ -2,9 +2,9 @@
 
     python examples/exactly_once.py localhost:9092 orders invoices worker-1
 
-Start it as often as you like, each with a name of its own, against Apache Kafka: the results and the offsets of what
-they were made from are written in one transaction, so both are there or neither. Whoever reads the results with
-``isolation.level=read_committed`` sees each of them once. (The embedded broker has no transactions and says so.)
+Start it as often as you like, each with a name of its own, against Apache Kafka or the embedded broker: the results and
+the offsets of what they were made from are written in one transaction, so both are there or neither. Whoever reads the
+results with ``isolation.level=read_committed`` sees each of them once.
 
 Three things make it right. The offsets go into the transaction (`send_offsets_to_transaction`), never to `commit()`.
 `group_metadata()` is asked for then and not earlier, so that the coordinator can refuse a member that lost its
@@ -97,7 +97,7 @@ def main(servers: str, source: str, sink: str, name: str, group: str = "invoicin
     try:
         insist(producer.init_transactions)
     except KafkaException as error:
-        sys.exit(f"no transactions at {servers}: {error.args[0].str()}. The embedded broker has none; use Apache Kafka")
+        sys.exit(f"no transactions at {servers}: {error.args[0].str()}")
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

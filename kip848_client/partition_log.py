@@ -4,20 +4,24 @@ Batches are kept as the bytes that the producer sent; only the base offset and t
 which lie outside the checksummed part, so nothing is decoded, decompressed or checksummed again. Whoever waits for
 records, and whatever folder stands behind the log, is the caller's business: broker and simulation use the same log.
 
-Left out: retention and compaction (records go only by `PartitionLog.delete_records`), transactions (the last stable
-offset is the high watermark), replicas (the high watermark is the log's end), and the timestamps of single records
-inside a batch that is compressed with anything but gzip, or very long.
+Transactions: the log knows which producers have one open and which were aborted. Whether a producer may write to a
+transaction at all is the business of its coordinator (`transactions`).
+
+Left out: retention and compaction (records go only by `PartitionLog.delete_records`), replicas (the high watermark is
+the log's end), and the timestamps of single records inside a batch that is compressed with anything but gzip, or very
+long.
 
 What a producer may append is decided in `producer_batches`.
 
 Source:
-    apache/kafka ``UnifiedLog``, ``LeaderEpochFileCache``.
+    apache/kafka ``UnifiedLog``, ``LeaderEpochFileCache``, ``ProducerStateManager``; KIP-98, KIP-890.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,14 +32,23 @@ from kip848_client.producer_batches import (
     NO_RULES,
     RECORDS_UNPACKED_MAX,
     ProducerSequences,
+    ProducerState,
     RecordAllowance,
     RecordRules,
     check_batch,
     check_records,
 )
-from kip848_client.wire.record_batch import BatchHeader, parse_batch_header, record_positions
+from kip848_client.wire.record_batch import (
+    BatchHeader,
+    Record,
+    build_batch,
+    parse_batch_header,
+    record_positions,
+    records_of,
+)
 
 __all__ = [
+    "AbortedTransaction",
     "PartitionLog",
     "PreparedAppend",
     "TimestampAndOffset",
@@ -44,6 +57,12 @@ __all__ = [
 ]
 
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
+_MARKER_KEY: Final = struct.Struct(">hh")
+_MARKER_VALUE: Final = struct.Struct(">hi")
+_ABORT: Final = 0
+_COMMIT: Final = 1
+_TRANSACTIONAL_CONTROL: Final = 0x30
+"""Attributes of a batch that ends a transaction."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -62,6 +81,14 @@ class EpochEndOffset(NamedTuple):
 
     leader_epoch: int
     end_offset: int
+
+
+class AbortedTransaction(NamedTuple):
+    """What a reader of committed records skips: the producer's records from first to last offset (the marker)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 class PreparedAppend(msgspec.Struct, frozen=True):
@@ -105,6 +132,9 @@ class PartitionLog:
         self._epochs: list[tuple[int, int]] = [(leader_epoch, start_offset)]
         self._leader_epoch = leader_epoch
         self._producers = ProducerSequences()
+        # Producer id -> first offset; in the order of the offsets, since a transaction is opened at the end of the log.
+        self._open: dict[int, int] = {}
+        self._aborted: list[AbortedTransaction] = []
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -125,8 +155,32 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what ``read_committed`` may read. No transactions: everything."""
+        """The end of what ``read_committed`` may read: the start of the oldest open transaction, or everything."""
+        for first_offset in self._open.values():
+            return max(first_offset, self._log_start_offset)
         return self._log_end_offset
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Producer id -> offset of its first record, for every transaction that has no end yet; the oldest first."""
+        return self._open
+
+    def is_open(self, producer_id: int, *, epoch: int) -> bool:
+        """Whether the producer has a transaction open here, begun with this epoch."""
+        return producer_id in self._open and self._producers.epoch_of(producer_id) == epoch
+
+    def epoch_of(self, producer_id: int) -> int:
+        """The producer's current epoch here; -1 if it is not remembered."""
+        return self._producers.epoch_of(producer_id)
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Aborted transactions with records or the marker at or after *start_offset*, begun before *end_offset*."""
+        first = bisect_left(self._aborted, start_offset, key=_last_offset_of)
+        return tuple([aborted for aborted in self._aborted[first:] if aborted.first_offset < end_offset])
+
+    def producers(self) -> tuple[ProducerState, ...]:
+        """Every idempotent producer that is remembered, by ascending id."""
+        return tuple(sorted(self._producers.states()))
 
     @property
     def leader_epoch(self) -> int:
@@ -164,6 +218,7 @@ class PartitionLog:
         max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT,
         rules: RecordRules = NO_RULES,
         allowance: RecordAllowance | None = None,
+        begins_at_zero: bool = False,
     ) -> PreparedAppend:
         """Check one batch and give it its offset, without changing the log. The folder is written in between.
 
@@ -172,15 +227,17 @@ class PartitionLog:
             max_bytes: the longest batch allowed.
             rules: what the topic demands of single records.
             allowance: how many of them may be looked at.
+            begins_at_zero: a producer that the log does not know must begin with sequence 0.
 
         Raises:
             BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE or
                 INVALID_TIMESTAMP for the batch itself;
-                INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence.
+                INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence;
+                INVALID_TXN_STATE: it is not transactional, and its producer has a transaction open here.
         """
         header = check_batch(records, max_bytes=max_bytes)
         check_records(records, header, rules, allowance=allowance)
-        retry_of = self._producers.base_offset_of_retry(header)
+        retry_of = self._producers.base_offset_of_retry(header, begins_at_zero=begins_at_zero)
         if retry_of is not None:
             return PreparedAppend(
                 batch=b"",
@@ -189,6 +246,49 @@ class PartitionLog:
                 duplicate=True,
                 header=header,
             )
+        if header.producer_id in self._open and not header.is_transactional:
+            raise BrokerError(
+                f"producer {header.producer_id} has a transaction open and sent a batch that is not part of it",
+                code=ErrorCode.INVALID_TXN_STATE,
+            )
+        return self._placed(records, header)
+
+    def prepare_marker(
+        self,
+        producer_id: int,
+        *,
+        epoch: int,
+        commit: bool,
+        timestamp_ms: int,
+        coordinator_epoch: int = 0,
+        moves_epoch: bool = True,
+    ) -> PreparedAppend:
+        """Make the control batch that ends a producer's transaction here, to be committed as any other batch.
+
+        Args:
+            timestamp_ms: milliseconds since 1970.
+            coordinator_epoch: of the coordinator that ends it.
+            moves_epoch: *epoch* is the one after the transaction's (KIP-890), and not its own.
+
+        Raises:
+            BrokerError: as `ProducerSequences.check_marker`.
+        """
+        self._producers.check_marker(
+            producer_id,
+            epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            is_open=producer_id in self._open,
+            moves_epoch=moves_epoch,
+        )
+        marker = Record(
+            key=_MARKER_KEY.pack(0, _COMMIT if commit else _ABORT),
+            value=_MARKER_VALUE.pack(0, coordinator_epoch),
+            timestamp=timestamp_ms,
+        )
+        batch = build_batch([marker], producer_id=producer_id, producer_epoch=epoch, attributes=_TRANSACTIONAL_CONTROL)
+        return self._placed(batch, parse_batch_header(batch))
+
+    def _placed(self, records: bytes, header: BatchHeader) -> PreparedAppend:
         base_offset = self._log_end_offset
         return PreparedAppend(
             batch=_OFFSET_AND_EPOCH.pack(base_offset, header.length, self._leader_epoch) + records[16:],
@@ -256,6 +356,7 @@ class PartitionLog:
             return target
         self._log_start_offset = target
         dropped = len(self._batches) if target == self._log_end_offset else self._index_of(target)
+        self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= target]
         if dropped:
             del self._batches[:dropped], self._base_offsets[:dropped], self._positions[:dropped]
             self._rebuild_timestamps()
@@ -292,8 +393,11 @@ class PartitionLog:
                 code=ErrorCode.OFFSET_OUT_OF_RANGE,
             )
 
-    def readable_bytes(self, offset: int) -> int:
+    def readable_bytes(self, offset: int, *, committed: bool = False) -> int:
         """Bytes from the batch that holds *offset* to the end of the log.
+
+        Args:
+            committed: to the last stable offset.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE.
@@ -301,26 +405,37 @@ class PartitionLog:
         self.check_offset(offset)
         if offset == self._log_end_offset:
             return 0
-        return self._positions[-1] - self._positions[self._index_of(offset)]
+        end = self._stable_count() if committed else len(self._batches)
+        return max(0, self._positions[end] - self._positions[self._index_of(offset)])
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, committed: bool = False) -> bytes:
         """Whole batches from the one that holds *offset*; the reader skips the records before it.
 
         Args:
             max_bytes: no further batch is begun beyond this many bytes.
             at_least_one: return the first batch even if it alone is longer than *max_bytes*.
+            committed: nothing from the last stable offset on.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE.
         """
         self.check_offset(offset)
-        if offset == self._log_end_offset:
+        if offset == self._log_end_offset or (committed and offset >= self.last_stable_offset):
             return b""
         first = self._index_of(offset)
         end = bisect_right(self._positions, self._positions[first] + max_bytes, lo=first) - 1
+        if committed and self._open:
+            end = min(end, self._stable_count())
         if end <= first:
             return self._batches[first] if at_least_one else b""
         return self._batches[first] if end == first + 1 else b"".join(self._batches[first:end])
+
+    def end_of_read(self, offset: int, size_bytes: int) -> int:
+        """The offset after the last record of what `read` returned from *offset*, which was *size_bytes* long."""
+        if not size_bytes:
+            return offset
+        after = bisect_left(self._positions, self._positions[self._index_of(offset)] + size_bytes)
+        return self._base_offsets[after] if after < len(self._batches) else self._log_end_offset
 
     def offset_for_timestamp(self, timestamp: int, *, allowance: RecordAllowance | None = None) -> TimestampAndOffset:
         """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
@@ -370,6 +485,25 @@ class PartitionLog:
         self._assign_epoch(header.leader_epoch, header.base_offset)
         self._log_end_offset = header.base_offset + header.last_offset_delta + 1
         self._producers.appended(header)
+        if header.is_transactional and header.is_control:
+            self._end_transaction(batch, header)
+        elif header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
+
+    def _end_transaction(self, batch: bytes, header: BatchHeader) -> None:
+        marker = records_of(batch)[0]
+        _, kind = _MARKER_KEY.unpack(marker.key or b"")
+        _, coordinator_epoch = _MARKER_VALUE.unpack(marker.value or b"")
+        self._producers.ended(header.producer_id, coordinator_epoch=coordinator_epoch)
+        first_offset = self._open.pop(header.producer_id, None)
+        if first_offset is not None and kind == _ABORT:
+            self._aborted.append(AbortedTransaction(header.producer_id, first_offset, header.base_offset))
+
+    def _stable_count(self) -> int:
+        """How many batches are below the last stable offset."""
+        if not self._open:
+            return len(self._batches)
+        return bisect_left(self._base_offsets, self.last_stable_offset)
 
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         last_epoch, last_start = self._epochs[-1]
@@ -407,6 +541,10 @@ class PartitionLog:
             if position.timestamp >= timestamp and position.offset >= self._log_start_offset:
                 return TimestampAndOffset(position.timestamp, position.offset, header.leader_epoch)
         return None
+
+
+def _last_offset_of(aborted: AbortedTransaction) -> int:
+    return aborted.last_offset
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

@@ -10,6 +10,7 @@ Source:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from kip848_client.wire.record_batch import (
 
 __all__ = [
     "ProducerSequences",
+    "ProducerState",
     "RecordAllowance",
     "RecordRules",
     "check_batch",
@@ -201,15 +203,24 @@ class ProducerSequences:
     def __init__(self) -> None:
         self._producers: Final[OrderedDict[int, _Producer]] = OrderedDict()
 
-    def base_offset_of_retry(self, header: BatchHeader) -> int | None:
+    def base_offset_of_retry(self, header: BatchHeader, *, begins_at_zero: bool = False) -> int | None:
         """Where the log has this very batch already, or None.
+
+        Args:
+            begins_at_zero: a producer that is not remembered must begin with sequence 0, and not anywhere.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote; OUT_OF_ORDER_SEQUENCE_NUMBER: the
-                batch does not continue the producer's last one. A producer that is not remembered may begin anywhere.
+                batch does not continue the producer's last one.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            if begins_at_zero and header.base_sequence != 0:
+                raise BrokerError(
+                    f"producer {header.producer_id} begins a transaction with sequence {header.base_sequence}, "
+                    "expected 0",
+                    code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                )
             return None
         base_offset = producer.base_offset_of_retry(header)
         if base_offset is None:
@@ -229,9 +240,61 @@ class ProducerSequences:
             self._producers.move_to_end(header.producer_id)
         producer.add(header)
 
+    def check_marker(
+        self, producer_id: int, *, epoch: int, coordinator_epoch: int, is_open: bool, moves_epoch: bool
+    ) -> None:
+        """Whether the end of a transaction may be written.
+
+        Args:
+            is_open: the producer has a transaction open in this log.
+            moves_epoch: the end carries the epoch after the transaction's (KIP-890), and not its own.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote or ended;
+                TRANSACTION_COORDINATOR_FENCED: a newer coordinator ended transactions of the producer.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        if epoch < producer.epoch or (moves_epoch and epoch == producer.epoch and is_open):
+            raise BrokerError(
+                f"the end of a transaction of producer {producer_id} has epoch {epoch}, "
+                f"the producer's current epoch is {producer.epoch}",
+                code=ErrorCode.INVALID_PRODUCER_EPOCH,
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise BrokerError(
+                f"the end of a transaction of producer {producer_id} comes from coordinator epoch "
+                f"{coordinator_epoch}, epoch {producer.coordinator_epoch} wrote before",
+                code=ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            )
+
+    def ended(self, producer_id: int, *, coordinator_epoch: int) -> None:
+        """Remember which coordinator ended a transaction, after `appended` of its marker."""
+        self._producers[producer_id].coordinator_epoch = coordinator_epoch
+
+    def epoch_of(self, producer_id: int) -> int:
+        """The producer's current epoch; -1 if it is not remembered."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.epoch
+
+    def states(self) -> Iterator[ProducerState]:
+        """Every producer that is remembered, the one that was silent longest first."""
+        return (producer.state() for producer in self._producers.values())
+
     def __len__(self) -> int:
         """How many producers are remembered."""
         return len(self._producers)
+
+
+class ProducerState(NamedTuple):
+    """One producer as its log knows it. -1 stands for "none"; `last_timestamp` is milliseconds since 1970."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
 
 
 class _AppendedBatch(NamedTuple):
@@ -241,11 +304,13 @@ class _AppendedBatch(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch", "producer_id")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id")
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id: Final = producer_id
         self.epoch = -1
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
         self.batches: deque[_AppendedBatch] = deque(maxlen=_BATCHES_KEPT)
 
     def base_offset_of_retry(self, header: BatchHeader) -> int | None:
@@ -266,7 +331,8 @@ class _Producer:
         if header.producer_epoch > self.epoch:
             expected = 0
         else:
-            expected = (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else header.base_sequence
+            # Without a batch of this epoch the epoch came with the end of a transaction.
+            expected = (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else 0
         if header.base_sequence != expected:
             raise BrokerError(
                 f"producer {self.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
@@ -278,8 +344,18 @@ class _Producer:
         if header.producer_epoch != self.epoch:
             self.epoch = header.producer_epoch
             self.batches.clear()
+        self.last_timestamp = header.max_timestamp
         if not header.is_control:
             self.batches.append(_AppendedBatch(header.base_sequence, _last_sequence(header), header.base_offset))
+
+    def state(self) -> ProducerState:
+        return ProducerState(
+            self.producer_id,
+            self.epoch,
+            self.batches[-1].last_sequence if self.batches else -1,
+            self.last_timestamp,
+            self.coordinator_epoch,
+        )
 
 
 def _last_sequence(header: BatchHeader) -> int:

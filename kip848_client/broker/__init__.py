@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.security import BrokerTls as BrokerTls
     from kip848_client.broker.snapshots import GroupSnapshot as GroupSnapshot
     from kip848_client.broker.snapshots import MemberSnapshot as MemberSnapshot
+    from kip848_client.broker.transactions import TransactionSnapshot as TransactionSnapshot
 
 __all__ = [
     "BrokerSasl",
@@ -31,6 +32,7 @@ __all__ = [
     "LoggedRequest",
     "MemberSnapshot",
     "RequestLog",
+    "TransactionSnapshot",
 ]
 
 _HOMES: Final = {
@@ -44,6 +46,7 @@ _HOMES: Final = {
     "LoggedRequest": "kip848_client.broker.logged_request",
     "MemberSnapshot": "kip848_client.broker.snapshots",
     "RequestLog": "kip848_client.broker.request_log",
+    "TransactionSnapshot": "kip848_client.broker.transactions",
 }
 
 

@@ -44,6 +44,7 @@ from kip848_client.broker.topics import (
     TopicReconfigured,
     TopicRegistry,
 )
+from kip848_client.broker.transactions import TransactionHost
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.errors import (
     BrokerError,
@@ -247,7 +248,7 @@ class EmbeddedBroker(BrokerControls):
     # --- inside
 
     async def _start_on_loop(self, thread: LoopThread, listening: socket.socket) -> None:
-        topics, log, configs, cluster_id = self._open_storage()
+        topics, log, transaction_log, configs, cluster_id = self._open_storage()
         groups = GroupHost(
             self.config,
             log=log,
@@ -258,6 +259,14 @@ class EmbeddedBroker(BrokerControls):
             loop=thread.loop,
         )
         apis = ApiTable(extension=self.config.client_assignors)
+        transactions = TransactionHost(
+            self.config,
+            log=transaction_log,
+            topics=topics,
+            groups=groups,
+            clock=self._clock,
+            loop=thread.loop,
+        )
         state = BrokerState(
             node_id=self.node_id,
             cluster_id=cluster_id,
@@ -269,6 +278,7 @@ class EmbeddedBroker(BrokerControls):
             served=apis.versions,
             topics=topics,
             groups=groups,
+            transactions=transactions,
             journal=self._journal,
             data_dir=self._data_dir,
         )
@@ -282,6 +292,7 @@ class EmbeddedBroker(BrokerControls):
                 topics.add_partitions(name, partitions)
         self._topics_at_start = {}
         groups.load()
+        transactions.load()
         dispatcher = Dispatcher(state, apis=apis, faults=self.faults, requests=self.requests)
         server = self._make_server(dispatcher, state)
         self.faults.attach(thread.loop)
@@ -335,10 +346,12 @@ class EmbeddedBroker(BrokerControls):
             data.on_write_failed = self._storage_failed
             data.on_write_recovered = self._storage_recovered
             registry = TopicRegistry(data, message_bytes_max=limit)
-            return _Storage(registry, data.coordinator_log, GroupConfigStore(data), data.cluster_id)
+            return _Storage(
+                registry, data.coordinator_log, data.transaction_log, GroupConfigStore(data), data.cluster_id
+            )
         if self._memory is None:
             registry = TopicRegistry(message_bytes_max=limit)
-            self._memory = _Storage(registry, MemoryGroupLog(), GroupConfigStore(), new_cluster_id())
+            self._memory = _Storage(registry, MemoryGroupLog(), MemoryGroupLog(), GroupConfigStore(), new_cluster_id())
         else:
             self._memory.topics.elect_leaders()
         return self._memory
@@ -361,6 +374,7 @@ class EmbeddedBroker(BrokerControls):
             if not abort:
                 thread.call(state.groups.stop_coordinating)
             thread.run(server.stop(abort=abort))
+            thread.call(state.transactions.close)
             thread.call(state.groups.close)
             self._stop_listening()
         finally:
@@ -441,6 +455,7 @@ class _Storage(NamedTuple):
 
     topics: TopicRegistry
     log: GroupLog
+    transaction_log: GroupLog
     configs: GroupConfigStore
     cluster_id: str
 

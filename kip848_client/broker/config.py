@@ -44,6 +44,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_messages: Annotated[int, Property("log.flush.interval.messages", minimum=1, maximum=INT64_MAX)] = INT64_MAX
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
+    # Transactions
+    transaction_timeout_ms_max: Annotated[int, Property("transaction.max.timeout.ms", minimum=1)] = 900_000
+    transaction_check_interval_ms: Annotated[
+        int, Property("transaction.abort.timed.out.transaction.cleanup.interval.ms", minimum=1)
+    ] = 100
+    transaction_version: Annotated[int, Property("kip848.transaction.version", maximum=2)] = 2
+    transaction_marker_delay_ms: Annotated[int, Property("kip848.transaction.marker.delay.ms")] = 0
+
     # Connections
     frame_bytes_max: Annotated[int, Property("socket.request.max.bytes", minimum=1024)] = 104_857_600
     request_bytes_max: Annotated[int, Property("kip848.request.max.bytes", minimum=1024)] = 8_388_608
@@ -78,7 +86,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """
         if profile not in ("default", "kafka"):
             raise ConfigError(f"profile {profile!r} is unknown; use 'default' or 'kafka'")
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict(_OF_KAFKA) if profile == "kafka" else {}
         for_coordinator: dict[str, str] = {}
         for name, value in properties.items():
             if name in _COORDINATOR_NAMES:
@@ -101,6 +109,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS: Final = BrokerConfig()
+_OF_KAFKA: Final[Mapping[str, int]] = {"transaction_check_interval_ms": 10_000}
+"""Where the profile ``kafka`` differs."""
 _PROPERTIES: Final = properties_of(BrokerConfig)
 _FIELDS: Final = {item.name: field for field, item in _PROPERTIES.items()}
 

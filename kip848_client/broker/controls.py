@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.logged_request import LoggedRequest
     from kip848_client.broker.request_log import RequestLog
     from kip848_client.broker.state import BrokerState
+    from kip848_client.broker.transactions import TransactionSnapshot
     from kip848_client.faults import ApiSelector
 
 __all__ = ["BrokerControls"]
@@ -245,6 +246,49 @@ class BrokerControls(abc.ABC):
         """
         return self._on_loop(lambda state: force_rebalance(state.groups, group_id))
 
+    # --- transactions
+
+    def transactions(self) -> tuple[TransactionSnapshot, ...]:
+        """Every transactional id that producers have used, by name."""
+        return self._on_loop(lambda state: state.transactions.snapshots())
+
+    def wait_for_transaction(
+        self, transactional_id: str, state: str, *, timeout_s: float = 30.0
+    ) -> TransactionSnapshot:
+        """Wait until a transactional id is in *state*, and return it as it was then.
+
+        Args:
+            state: as Kafka names it: ``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit`` or
+                ``CompleteAbort``.
+
+        Raises:
+            RequestTimeoutError: it did not come to be; the message shows the transaction as it is.
+            IllegalStateError: the broker was stopped meanwhile.
+        """
+        future: concurrent.futures.Future[TransactionSnapshot] = concurrent.futures.Future()
+        self._on_loop(lambda broker: broker.transactions.add_waiter(transactional_id, state, future))
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError as error:
+            known = self.transactions() if self.running else ()
+            now = next((each for each in known if each.transactional_id == transactional_id), None)
+            raise RequestTimeoutError(
+                f"transactional id {transactional_id!r}: {state} did not come to be within {timeout_s} s; "
+                f"{'there is no such id' if now is None else now}"
+            ) from error
+        finally:
+            future.cancel()
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        """Abort an open transaction and fence its producer, as when it has taken too long.
+
+        Raises:
+            IllegalStateError: there is no such open transaction.
+        """
+        self._on_loop(lambda state: state.transactions.abort(transactional_id))
+
+    # --- waiting for groups
+
     def wait_for_group(
         self,
         group_id: str,
@@ -363,6 +407,7 @@ class BrokerControls(abc.ABC):
 
         def advance(state: BrokerState) -> None:
             state.groups.advance(lambda: clock.advance(ms))
+            state.transactions.run_due()
             self.faults.run_due()
 
         self._on_loop(advance)

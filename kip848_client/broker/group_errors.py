@@ -25,6 +25,12 @@ from kip848_client.wire.messages.offset_commit import (
 )
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from kip848_client.wire.schema import Response
 
 __all__ = ["error_response"]
@@ -57,6 +63,8 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
                     for topic in topics
                 )
             )
+        case TxnOffsetCommitRequest():
+            return txn_offset_commit_error(message, code)
         case DeleteGroupsRequest(groups_names=group_ids):
             return DeleteGroupsResponse(
                 results=tuple(DeletableGroupResult(group_id=group_id, error_code=code) for group_id in group_ids)
@@ -65,3 +73,19 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
             return OffsetDeleteResponse(error_code=code)
         case _:
             return None
+
+
+def txn_offset_commit_error(message: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
+    """The same code for every partition."""
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=code)
+                    for item in topic.partitions
+                ),
+            )
+            for topic in message.topics
+        )
+    )

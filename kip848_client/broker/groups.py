@@ -38,6 +38,7 @@ from kip848_client.coordinator.requests import (
     OffsetRetentionDue,
     RegexResolved,
     TopicsChanged,
+    TransactionEnded,
 )
 from kip848_client.coordinator.result import (
     ArmTimer,
@@ -219,6 +220,14 @@ class GroupHost:
         result = self._coordinator.handle(request, now_ms=self._clock.now_ms())
         self._perform(result)
         return next(reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Let the offsets count that a producer's transaction has committed, or drop them.
+
+        Raises:
+            DataDirError: it could not be kept; they are pending as before.
+        """
+        self._submit(TransactionEnded(producer_id, commit))
 
     def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
         """Move a member's deadline to now, and do what follows.

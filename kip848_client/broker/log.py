@@ -8,6 +8,7 @@ what a topic's folder holds `topic_folder`. Does not decide what is stored: `top
     lock                            held while a broker uses the folder; names its process
     cluster.log                     topics, partition counts, configurations, producer ids (JSON entries)
     coordinator.log                 records of groups and offsets: keys and values as in __consumer_offsets
+    transactions.log                records of transactional ids: keys and values as in __transaction_state
     topics/<topic id>/topic.json    what cluster.log says about that topic, to restore it from
     topics/<topic id>/<n>.log       records of one partition: batches as sent, and moves of the log start
     set-aside/                      what is not served: torn tails, damaged files, folders of no topic
@@ -57,6 +58,7 @@ __all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
 
 _KIND_CLUSTER: Final = b"c"
 _KIND_COORDINATOR: Final = b"o"
+_KIND_TRANSACTIONS: Final = b"t"
 
 _BATCH: Final = 0
 _LOG_START: Final = 1
@@ -96,6 +98,7 @@ class DataDir:
         path: the folder.
         cluster_id: the same for the life of the folder.
         coordinator_log: the records of the group coordinator.
+        transaction_log: the records of the transaction coordinator.
         repairs: what was repaired so far; more may come while partitions are loaded.
         on_write_failed: called with the first of several writes that fail, and again every ten seconds.
         on_write_recovered: called when as much could be written as was refused.
@@ -119,6 +122,11 @@ class DataDir:
         self._cluster = EntryFile(path / "cluster.log", kind=_KIND_CLUSTER)
         self.coordinator_log: Final = CoordinatorLog(
             EntryFile(path / "coordinator.log", kind=_KIND_COORDINATOR),
+            load=self._load_entries,
+            append=self._append_decision,
+        )
+        self.transaction_log: Final = CoordinatorLog(
+            EntryFile(path / "transactions.log", kind=_KIND_TRANSACTIONS),
             load=self._load_entries,
             append=self._append_decision,
         )
@@ -159,6 +167,7 @@ class DataDir:
         self._open_files.clear()
         self._cluster.close()
         self.coordinator_log.close()
+        self.transaction_log.close()
         if self._lock_fd >= 0:
             release_folder(self._lock_fd)
             self._lock_fd = -1

@@ -1,6 +1,7 @@
 """What all request handlers of one broker share. Held by the broker's loop; no behaviour but the timer call.
 
-The parts are made elsewhere: topics in `topics`, groups in `groups`, configuration in `config`.
+The parts are made elsewhere: topics in `topics`, groups in `groups`, transactions in `transactions`, configuration in
+`config`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.authentication import Authentication
     from kip848_client.broker.groups import GroupHost
     from kip848_client.broker.topics import TopicRegistry
+    from kip848_client.broker.transactions import TransactionHost
     from kip848_client.journal import Journal
 
 __all__ = ["BrokerState"]
@@ -47,6 +49,7 @@ class BrokerState(msgspec.Struct, eq=False):
     served: Mapping[int, tuple[int, int]]
     topics: TopicRegistry
     groups: GroupHost
+    transactions: TransactionHost
     journal: Journal
     data_dir: Path | None
     authentication: Authentication | None = None

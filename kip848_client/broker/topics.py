@@ -318,12 +318,14 @@ class TopicRegistry:
         *,
         rules: RecordRules = NO_RULES,
         allowance: RecordAllowance | None = None,
+        begins_at_zero: bool = False,
     ) -> PreparedAppend:
         """Store one batch: the folder first, then memory, then whoever waits.
 
         Args:
             rules: what the topic demands of single records.
             allowance: how many of them may be looked at.
+            begins_at_zero: a producer that the partition does not know must begin with sequence 0.
 
         Raises:
             BrokerError: as `PartitionLog.prepare`; `STORAGE_FAILED` if the folder could not be written.
@@ -332,9 +334,42 @@ class TopicRegistry:
         log = topic.partitions[partition]
         limit = topic.configs.get(MAX_MESSAGE_BYTES)
         max_bytes = self.message_bytes_max if limit is None else int(limit)
-        prepared = log.prepare(records, max_bytes=max_bytes, rules=rules, allowance=allowance)
-        if prepared.duplicate:
-            return prepared
+        prepared = log.prepare(
+            records, max_bytes=max_bytes, rules=rules, allowance=allowance, begins_at_zero=begins_at_zero
+        )
+        if not prepared.duplicate:
+            self._commit(topic, partition, prepared)
+        return prepared
+
+    def append_marker(
+        self,
+        topic: Topic,
+        partition: int,
+        *,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        timestamp_ms: int,
+        coordinator_epoch: int = 0,
+        moves_epoch: bool = True,
+    ) -> None:
+        """Store the end of a producer's transaction, and wake whoever waits for committed records.
+
+        Raises:
+            BrokerError: as `PartitionLog.prepare_marker`; `STORAGE_FAILED` if the folder could not be written.
+        """
+        prepared = topic.partitions[partition].prepare_marker(
+            producer_id,
+            epoch=epoch,
+            commit=commit,
+            timestamp_ms=timestamp_ms,
+            coordinator_epoch=coordinator_epoch,
+            moves_epoch=moves_epoch,
+        )
+        self._commit(topic, partition, prepared)
+
+    def _commit(self, topic: Topic, partition: int, prepared: PreparedAppend) -> None:
+        log = topic.partitions[partition]
         if self._data_dir is not None:
             try:
                 self._data_dir.append_batch(
@@ -344,7 +379,6 @@ class TopicRegistry:
                 raise BrokerError(str(error), code=STORAGE_FAILED) from error
         log.commit(prepared)
         self._watchers.appended(log, len(prepared.batch))
-        return prepared
 
     def delete_records(self, topic: Topic, partition: int, before_offset: int) -> int:
         """Move the start of a partition; -1 means its end.

@@ -303,7 +303,7 @@ class ConsumerGroup:
                 self._subscribed = None
             case wire.ConsumerGroupPartitionMetadataKey(), _:
                 pass  # what Kafka 4.0 kept there is compared by hash since; see metadata_hash
-            case ((wire.OffsetCommitKey() | wire.GroupMetadataKey()), _):
+            case ((wire.OffsetCommitKey() | wire.PendingOffsetKey() | wire.GroupMetadataKey()), _):
                 raise AssertionError(f"{type(key).__name__} is no record of a consumer group")
             case _:
                 assert_never(key)

@@ -77,6 +77,7 @@ from kip848_client.coordinator.requests import (
     OffsetRetentionDue,
     RegexResolved,
     TopicsChanged,
+    TransactionEnded,
 )
 from kip848_client.coordinator.result import (
     ArmTimer,
@@ -115,6 +116,8 @@ from kip848_client.wire.messages.group_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    PendingOffsetKey,
+    PendingOffsetValue,
 )
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest
@@ -124,6 +127,7 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
+from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _NOTHING: Final = CoordinatorResult()
 
@@ -151,6 +155,7 @@ class GroupCoordinator:
             ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
             ApiKey.CONSUMER_GROUP_DESCRIBE,
             ApiKey.OFFSET_COMMIT,
+            ApiKey.TXN_OFFSET_COMMIT,
             ApiKey.OFFSET_FETCH,
             ApiKey.OFFSET_DELETE,
             ApiKey.LIST_GROUPS,
@@ -196,6 +201,8 @@ class GroupCoordinator:
                 return CoordinatorResult(soft=(GroupConfigReplaced(group_id, config),))
             case RegexResolved():
                 return subscriptions.regex_resolved(self._state, request)
+            case TransactionEnded():
+                return offset_commit.end_transaction(self._state, request)
             case OffsetRetentionDue(wall_ms):
                 return deletion.expire_offsets(self._state, wall_ms=wall_ms)
             case CoordinatorStops():
@@ -243,6 +250,10 @@ class GroupCoordinator:
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             state.offsets.replay(key, value)
+            return
+        if isinstance(key, PendingOffsetKey):
+            assert value is None or isinstance(value, PendingOffsetValue)
+            state.offsets.replay_pending(key, value)
             return
         if isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
@@ -373,6 +384,8 @@ class GroupCoordinator:
                 return install_assignment.handle_install(state, request, message, now_ms=now_ms)
             case OffsetCommitRequest():
                 return offset_commit.handle_offset_commit(state, request, message, now_ms=now_ms)
+            case TxnOffsetCommitRequest():
+                return offset_commit.handle_txn_offset_commit(state, request, message, now_ms=now_ms)
             case OffsetFetchRequest():
                 return offset_fetch.handle_offset_fetch(state, request, message)
             case JoinGroupRequest():

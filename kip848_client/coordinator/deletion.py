@@ -8,7 +8,7 @@ from kip848_client.coordinator import records
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import ClassicState
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.offset_store import CommittedOffset, offset_tombstone
+from kip848_client.coordinator.offset_store import CommittedOffset, offset_tombstone, pending_tombstone
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
@@ -67,6 +67,11 @@ def offsets_of_topics(state: CoordinatorState, names: Iterable[str]) -> list[Coo
         for group_id in sorted(state.offsets.group_ids())
         for name in gone
         for partition in sorted(state.offsets.of_group(group_id).get(name, ()))
+    ] + [
+        pending_tombstone(key)
+        for group_id in sorted(state.offsets.group_ids())
+        for key in state.offsets.pending_of_group(group_id)
+        if key.topic in gone
     ]
 
 
@@ -97,7 +102,7 @@ def expire_offsets(state: CoordinatorState, *, wall_ms: int) -> CoordinatorResul
                     batch.records.append(offset_tombstone(group_id, topic=topic, partition=partition))
                 else:
                     left += 1
-        if left:
+        if left or state.offsets.has_pending(group_id):
             continue
         if group is not None and not group.members:
             batch.records += group_tombstones(group)
@@ -132,6 +137,7 @@ def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> Error
         for topic, partitions in sorted(state.offsets.of_group(group_id).items())
         for partition in sorted(partitions)
     ]
+    batch.records += [pending_tombstone(key) for key in state.offsets.pending_of_group(group_id)]
     if group is None:
         batch.records.append(records.classic_group_tombstone(group_id))
     else:
@@ -167,5 +173,10 @@ def _delete_offsets(
             code = ErrorCode.NONE
             if state.offsets.get(batch.group_id, topic=topic.name, partition=index) is not None:
                 batch.records.append(offset_tombstone(batch.group_id, topic=topic.name, partition=index))
+            batch.records += [
+                pending_tombstone(key)
+                for key in state.offsets.pending_of_group(batch.group_id)
+                if (key.topic, key.partition) == (topic.name, index)
+            ]
         answered.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
     return OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(answered))

@@ -1,4 +1,7 @@
-"""OffsetCommit: who may commit what, and the records of it."""
+"""OffsetCommit and TxnOffsetCommit: who may commit what, and the records of it.
+
+What a transaction commits is pending until the transaction ends; that is the transaction coordinator's to decide.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from kip848_client.coordinator.classic.heartbeat import session_of
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
 from kip848_client.coordinator.membership import unknown_member
-from kip848_client.coordinator.offset_store import CommittedOffset, offset_record
+from kip848_client.coordinator.offset_store import CommittedOffset, offset_record, pending_record, pending_tombstone
 from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorResult, Reply
+from kip848_client.coordinator.requests import ApiRequest, TransactionEnded
+from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.topics import TopicInfo
 from kip848_client.errors import ErrorCode
@@ -23,6 +26,12 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+)
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 
 _TOPIC_IDS_VERSION = 10
@@ -40,12 +49,89 @@ def handle_offset_commit(
         Kafka's ``OffsetMetadataManager.commitOffset``; KIP-848; KIP-1251 (a lagging epoch is enough for partitions
         that the member had at that epoch already).
     """
+    batch, answered = _commit(state, request, message, transaction=None, now_ms=now_ms)
+    return batch.result(Reply(request.request_id, OffsetCommitResponse(topics=answered)))
+
+
+def handle_txn_offset_commit(
+    state: CoordinatorState, request: ApiRequest, message: TxnOffsetCommitRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one TxnOffsetCommit of a producer whose transaction the group is part of.
+
+    Rights are those of OffsetCommit but for these: who claims nothing may commit to any group, a classic group takes
+    the commits of its generation while it waits for its assignment, and a stale member epoch is ILLEGAL_GENERATION.
+
+    Source:
+        Kafka's ``OffsetMetadataManager.commitTransactionalOffset``; KIP-447.
+    """
+    commit = OffsetCommitRequest(
+        group_id=message.group_id,
+        generation_id_or_member_epoch=message.generation_id,
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        committed_metadata=partition.committed_metadata,
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in message.topics
+        ),
+    )
+    batch, answered = _commit(state, request, commit, transaction=message, now_ms=now_ms)
+    response = TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=partition.error_code
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in answered
+        )
+    )
+    return batch.result(Reply(request.request_id, response))
+
+
+def end_transaction(state: CoordinatorState, ended: TransactionEnded) -> CoordinatorResult:
+    """What a producer's transaction has committed counts from now on, or never did."""
+    records: list[CoordinatorRecord] = []
+    for key, pending in state.offsets.pending_of_producer(ended.producer_id):
+        records.append(pending_tombstone(key))
+        if ended.commit and not pending.is_superseded:
+            records.append(
+                offset_record(key.group, topic=key.topic, partition=key.partition, committed=pending.committed)
+            )
+    return CoordinatorResult(records=tuple(records))
+
+
+def _commit(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: OffsetCommitRequest,
+    *,
+    transaction: TxnOffsetCommitRequest | None,
+    now_ms: int,
+) -> tuple[Batch, tuple[OffsetCommitResponseTopic, ...]]:
     topics = [(topic, _find_topic(state, topic, api_version=request.api_version)) for topic in message.topics]
     batch = Batch(message.group_id)
     refused = ErrorCode.NONE
     if any(_exists(found, partition) for topic, found in topics for partition in topic.partitions):
         try:
-            _check_member(state, request, message, topics, batch=batch, now_ms=now_ms)
+            if transaction is None:
+                _check_member(state, request, message, topics, batch=batch, now_ms=now_ms)
+            else:
+                _check_member_of_transaction(state, message, topics)
         except Refused as refusal:
             refused = refusal.code
     answered = tuple(
@@ -56,7 +142,14 @@ def handle_offset_commit(
                 OffsetCommitResponsePartition(
                     partition_index=partition.partition_index,
                     error_code=_commit_partition(
-                        state, request, message, batch, found=found, partition=partition, refused=refused
+                        state,
+                        request,
+                        message,
+                        batch,
+                        found=found,
+                        partition=partition,
+                        refused=refused,
+                        transaction=transaction,
                     ),
                 )
                 for partition in topic.partitions
@@ -65,8 +158,9 @@ def handle_offset_commit(
         for topic, found in topics
         if topic.partitions
     )
-    _note(state, batch, message, refused=refused)
-    return batch.result(Reply(request.request_id, OffsetCommitResponse(topics=answered)))
+    if refused or transaction is None:
+        _note(state, batch, message, refused=refused)
+    return batch, answered
 
 
 def check_commit(member: GroupMember, *, epoch: int, topics: list[tuple[TopicInfo, tuple[int, ...]]]) -> bool:
@@ -140,7 +234,56 @@ def _check_member(
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
         )
-    committed = [
+    if not check_commit(member, epoch=epoch, topics=_stored(state, topics)):
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
+        )
+
+
+def _check_member_of_transaction(
+    state: CoordinatorState,
+    message: OffsetCommitRequest,
+    topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
+) -> None:
+    epoch = message.generation_id_or_member_epoch
+    claims_nothing = epoch < 0 and not message.member_id and message.group_instance_id is None
+    group, classic = state.groups.get(message.group_id), state.classic.get(message.group_id)
+    if classic is not None:
+        if not claims_nothing:
+            check_classic_commit(
+                classic,
+                member_id=message.member_id,
+                instance_id=message.group_instance_id,
+                generation=epoch,
+                is_transactional=True,
+            )
+        return
+    if group is None:
+        if epoch >= 0 and state.offsets.has_group(message.group_id):
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {message.group_id} has no members.")
+        if epoch >= 0:
+            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"Group {message.group_id} not found.")
+        if not state.has_room_for_group(message.group_id):
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
+        return
+    if claims_nothing or (epoch < 0 and not group.members):
+        return
+    member = group.members.get(message.member_id)
+    if member is None:
+        raise unknown_member(group, member_id=message.member_id)
+    if not check_commit(member, epoch=epoch, topics=_stored(state, topics)):
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
+        )
+
+
+def _stored(
+    state: CoordinatorState, topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]]
+) -> list[tuple[TopicInfo, tuple[int, ...]]]:
+    """The partitions whose offsets would be stored."""
+    return [
         (
             found,
             tuple(
@@ -152,11 +295,6 @@ def _check_member(
         for topic, found in topics
         if found is not None
     ]
-    if not check_commit(member, epoch=epoch, topics=committed):
-        raise Refused(
-            ErrorCode.STALE_MEMBER_EPOCH,
-            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
-        )
 
 
 def _commit_partition(
@@ -168,6 +306,7 @@ def _commit_partition(
     found: TopicInfo | None,
     partition: OffsetCommitRequestPartition,
     refused: ErrorCode,
+    transaction: TxnOffsetCommitRequest | None,
 ) -> ErrorCode:
     """Store one offset; the code for its answer."""
     if found is None:
@@ -188,6 +327,18 @@ def _commit_partition(
         expire_timestamp_ms=-1 if retention_ms < 0 else request.wall_ms + retention_ms,
         topic_id=found.topic_id if retention_ms < 0 else ZERO_UUID,  # record version 1 has no room for it
     )
+    if transaction is not None:
+        batch.records.append(
+            pending_record(
+                message.group_id,
+                topic=found.name,
+                partition=partition.partition_index,
+                committed=committed,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+            )
+        )
+        return ErrorCode.NONE
     batch.records.append(
         offset_record(message.group_id, topic=found.name, partition=partition.partition_index, committed=committed)
     )

@@ -42,7 +42,10 @@ def handle_offset_fetch(state: CoordinatorState, request: ApiRequest, message: O
     """
     if request.api_version >= _GROUPS_VERSION:
         response = OffsetFetchResponse(
-            groups=tuple(_fetch_group(state, group, api_version=request.api_version) for group in message.groups)
+            groups=tuple(
+                _fetch_group(state, group, api_version=request.api_version, require_stable=message.require_stable)
+                for group in message.groups
+            )
         )
     else:
         response = _fetch_one(state, message, api_version=request.api_version)
@@ -60,7 +63,10 @@ def _fetch_one(state: CoordinatorState, message: OffsetFetchRequest, *, api_vers
         )
     )
     fetched = _fetch_group(
-        state, OffsetFetchRequestGroup(group_id=message.group_id, topics=topics), api_version=api_version
+        state,
+        OffsetFetchRequestGroup(group_id=message.group_id, topics=topics),
+        api_version=api_version,
+        require_stable=message.require_stable,
     )
     return OffsetFetchResponse(
         error_code=fetched.error_code,
@@ -84,13 +90,18 @@ def _fetch_one(state: CoordinatorState, message: OffsetFetchRequest, *, api_vers
 
 
 def _fetch_group(
-    state: CoordinatorState, group: OffsetFetchRequestGroup, *, api_version: int
+    state: CoordinatorState, group: OffsetFetchRequestGroup, *, api_version: int, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         _check_member(state, group)
     except Refused as refusal:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
-    fetch = _Fetch(state, state.offsets.of_group(group.group_id), by_id=api_version >= _TOPIC_IDS_VERSION)
+    fetch = _Fetch(
+        state,
+        state.offsets.of_group(group.group_id),
+        by_id=api_version >= _TOPIC_IDS_VERSION,
+        unstable_group=group.group_id if require_stable and state.offsets.has_pending(group.group_id) else None,
+    )
     topics = fetch.every_topic() if group.topics is None else tuple(fetch.topic(topic) for topic in group.topics)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
@@ -118,6 +129,8 @@ class _Fetch(msgspec.Struct, frozen=True):
     state: CoordinatorState
     offsets: Mapping[str, Mapping[int, CommittedOffset]]
     by_id: bool
+    unstable_group: str | None
+    """The group, if partitions shall be refused that an open transaction commits an offset of."""
 
     def topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
         """The partitions that were asked for; -1 where nothing is committed."""
@@ -137,7 +150,12 @@ class _Fetch(msgspec.Struct, frozen=True):
             name=name,
             topic_id=topic.topic_id,
             partitions=tuple(
-                self._partition(committed.get(index, _NO_OFFSET), index=index, topic_id=topic_id, error=error)
+                self._partition(
+                    committed.get(index, _NO_OFFSET),
+                    index=index,
+                    topic_id=topic_id,
+                    error=error or self._instability(name, index),
+                )
                 for index in topic.partition_indexes
             ),
         )
@@ -157,11 +175,19 @@ class _Fetch(msgspec.Struct, frozen=True):
             topics.append(self.topic(asked))
         return tuple(topics)
 
+    def _instability(self, topic: str, partition: int) -> ErrorCode:
+        group_id = self.unstable_group
+        if group_id is not None and self.state.offsets.has_pending(group_id, topic=topic, partition=partition):
+            return ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return ErrorCode.NONE
+
     @staticmethod
     def _partition(
         committed: CommittedOffset, *, index: int, topic_id: UUID, error: ErrorCode
     ) -> OffsetFetchResponsePartitions:
-        if ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id:
+        if error:
+            committed = _NO_OFFSET
+        elif ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id:
             committed = _NO_OFFSET  # of an earlier topic of this name, deleted while no coordinator was there
         return OffsetFetchResponsePartitions(
             partition_index=index,

@@ -1,4 +1,7 @@
-"""Committed offsets, changed by replay alone. Whether a commit is allowed is decided in `offset_commit`."""
+"""Committed offsets, and those of open transactions, changed by replay alone.
+
+Whether a commit is allowed is decided in `offset_commit`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,16 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.model import ZERO_UUID
-from kip848_client.wire.messages.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from kip848_client.wire.messages.group_records import (
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    PendingOffsetKey,
+    PendingOffsetValue,
+)
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
@@ -29,6 +39,18 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     topic_id: UUID = ZERO_UUID
 
 
+class PendingOffset(msgspec.Struct, frozen=True):
+    """An offset that becomes the committed one if its transaction commits.
+
+    Args:
+        is_superseded: a commit outside of transactions came later, and stays.
+    """
+
+    committed: CommittedOffset
+    producer_epoch: int
+    is_superseded: bool = False
+
+
 _NONE: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
 
 
@@ -37,19 +59,42 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        # Group id -> topic and partition -> producer id. A group or partition without any is left out.
+        self._pending: dict[str, dict[tuple[str, int], dict[int, PendingOffset]]] = {}
+        self._of_producers: dict[int, dict[PendingOffsetKey, None]] = {}
 
     def has_group(self, group_id: str) -> bool:
-        """Whether the group has any offset."""
-        return group_id in self._offsets
+        """Whether the group has any offset, committed or pending."""
+        return group_id in self._offsets or group_id in self._pending
 
     @property
     def group_count(self) -> int:
         """Number of groups that have offsets."""
-        return len(self._offsets)
+        return len(self._offsets) + sum(group_id not in self._offsets for group_id in self._pending)
 
     def group_ids(self) -> Iterator[str]:
         """Groups that have offsets, in no order."""
-        return iter(self._offsets)
+        return iter(self._offsets.keys() | self._pending.keys()) if self._pending else iter(self._offsets)
+
+    def has_pending(self, group_id: str, *, topic: str | None = None, partition: int = -1) -> bool:
+        """Whether an open transaction commits an offset of the group, or of one partition of it."""
+        pending = self._pending.get(group_id)
+        return pending is not None and (topic is None or (topic, partition) in pending)
+
+    def pending_of_group(self, group_id: str) -> tuple[PendingOffsetKey, ...]:
+        """What open transactions commit to the group, topics and partitions ascending."""
+        return tuple(
+            PendingOffsetKey(producer_id=producer_id, group=group_id, topic=topic, partition=partition)
+            for (topic, partition), by_producer in sorted(self._pending.get(group_id, {}).items())
+            for producer_id in sorted(by_producer)
+        )
+
+    def pending_of_producer(self, producer_id: int) -> tuple[tuple[PendingOffsetKey, PendingOffset], ...]:
+        """What the producer's open transaction commits, in the order in which it was sent."""
+        return tuple(
+            (key, self._pending[key.group][key.topic, key.partition][producer_id])
+            for key in self._of_producers.get(producer_id, ())
+        )
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """Topic name -> partition -> offset."""
@@ -70,6 +115,10 @@ class OffsetStore:
                 expire_timestamp_ms=value.expire_timestamp,
                 topic_id=value.topic_id,
             )
+            pending = self._pending.get(key.group)
+            for producer_id, offset in (pending or {}).get((key.topic, key.partition), {}).items():
+                assert pending is not None
+                pending[key.topic, key.partition][producer_id] = replace(offset, is_superseded=True)
             return
         topics = self._offsets.get(key.group, {})
         partitions = topics.get(key.topic, {})
@@ -78,6 +127,33 @@ class OffsetStore:
             topics.pop(key.topic, None)
         if not topics:
             self._offsets.pop(key.group, None)
+
+    def replay_pending(self, key: PendingOffsetKey, value: PendingOffsetValue | None) -> None:
+        """Set or remove one offset of an open transaction."""
+        place = (key.topic, key.partition)
+        if value is not None:
+            committed = CommittedOffset(
+                offset=value.offset,
+                leader_epoch=value.leader_epoch,
+                metadata=value.metadata,
+                commit_timestamp_ms=value.commit_timestamp,
+                topic_id=value.topic_id,
+            )
+            by_producer = self._pending.setdefault(key.group, {}).setdefault(place, {})
+            by_producer[key.producer_id] = PendingOffset(committed, value.producer_epoch)
+            self._of_producers.setdefault(key.producer_id, {})[key] = None
+            return
+        keys = self._of_producers.get(key.producer_id, {})
+        keys.pop(key, None)
+        if not keys:
+            self._of_producers.pop(key.producer_id, None)
+        places = self._pending.get(key.group, {})
+        by_producer = places.get(place, {})
+        by_producer.pop(key.producer_id, None)
+        if not by_producer:
+            places.pop(place, None)
+        if not places:
+            self._pending.pop(key.group, None)
 
 
 def offset_record(group_id: str, *, topic: str, partition: int, committed: CommittedOffset) -> GroupRecord:
@@ -93,6 +169,28 @@ def offset_record(group_id: str, *, topic: str, partition: int, committed: Commi
             topic_id=committed.topic_id,
         ),
     )
+
+
+def pending_record(
+    group_id: str, *, topic: str, partition: int, committed: CommittedOffset, producer_id: int, producer_epoch: int
+) -> GroupRecord:
+    """Type 30848: an offset of an open transaction."""
+    return GroupRecord(
+        PendingOffsetKey(producer_id=producer_id, group=group_id, topic=topic, partition=partition),
+        PendingOffsetValue(
+            producer_epoch=producer_epoch,
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_timestamp_ms,
+            topic_id=committed.topic_id,
+        ),
+    )
+
+
+def pending_tombstone(key: PendingOffsetKey) -> GroupRecord:
+    """Type 30848: the transaction has ended, or the offset was deleted."""
+    return GroupRecord(key, None)
 
 
 def offset_tombstone(group_id: str, *, topic: str, partition: int) -> GroupRecord:

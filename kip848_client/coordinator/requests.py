@@ -22,6 +22,7 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
+from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 GroupMessage: TypeAlias = (
     JoinGroupRequest
@@ -33,6 +34,7 @@ GroupMessage: TypeAlias = (
     | ConsumerGroupInstallAssignmentRequest
     | ConsumerGroupDescribeRequest
     | OffsetCommitRequest
+    | TxnOffsetCommitRequest
     | OffsetFetchRequest
     | OffsetDeleteRequest
     | ListGroupsRequest
@@ -80,6 +82,13 @@ class CoordinatorStops(msgspec.Struct, frozen=True):
     """The process ends in order: requests that are parked are answered, and their clients look for a coordinator."""
 
 
+class TransactionEnded(msgspec.Struct, frozen=True):
+    """The transaction of a producer has ended: the offsets that it committed count from now on, or are dropped."""
+
+    producer_id: int
+    commit: bool
+
+
 class OffsetRetentionDue(msgspec.Struct, frozen=True):
     """Look for offsets that have expired. The shell sends it every ``offsets.retention.check.interval.ms``."""
 
@@ -102,5 +111,11 @@ class RegexResolved(msgspec.Struct, frozen=True):
 
 
 GroupRequest: TypeAlias = (
-    ApiRequest | TopicsChanged | ConfigChanged | RegexResolved | OffsetRetentionDue | CoordinatorStops
+    ApiRequest
+    | TopicsChanged
+    | ConfigChanged
+    | RegexResolved
+    | TransactionEnded
+    | OffsetRetentionDue
+    | CoordinatorStops
 )

@@ -68,14 +68,29 @@ def test_real_clients_find_the_versions_without_which_they_abort(connection: Raw
     assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in versions
 
 
-@pytest.mark.parametrize(("version", "supported"), [(3, []), (4, [("group.version", 0, 1)])])
-def test_the_group_protocol_is_a_finalised_feature(
+@pytest.mark.parametrize(
+    ("version", "supported"), [(3, []), (4, [("group.version", 0, 1), ("transaction.version", 0, 2)])]
+)
+def test_groups_and_transactions_are_finalised_features(
     connection: RawConnection, version: int, supported: list[tuple[str, int, int]]
 ) -> None:
-    """Java clients ask for group.version; below version 4 they cannot read a minimum of 0 (KAFKA-17492)."""
+    """Java clients ask for both; below version 4 they cannot read a minimum of 0 (KAFKA-17492)."""
     response = connection.ask(API_VERSIONS, version=version)
     assert [(item.name, item.min_version, item.max_version) for item in response.supported_features] == supported
-    assert [(item.name, item.max_version_level) for item in response.finalized_features] == [("group.version", 1)]
+    finalized = [(item.name, item.max_version_level) for item in response.finalized_features]
+    assert finalized == [("group.version", 1), ("transaction.version", 2)]
+
+
+@pytest.mark.parametrize(("level", "finalized"), [(0, []), (1, [1])])
+def test_an_older_level_of_transactions_can_be_finalised(level: int, finalized: list[int]) -> None:
+    """Java chooses its protocol of transactions by it; both are in use."""
+    with (
+        EmbeddedBroker(config={"kip848.transaction.version": level}) as broker,
+        RawConnection(broker.bootstrap_servers) as connection,
+    ):
+        response = connection.ask(API_VERSIONS, version=4)
+    found = {item.name: item.max_version_level for item in response.finalized_features}
+    assert [found[name] for name in found if name == "transaction.version"] == finalized
 
 
 def test_a_newer_api_versions_is_answered_in_version_0_with_our_range(connection: RawConnection) -> None:
@@ -201,8 +216,8 @@ def test_every_group_is_coordinated_by_this_broker(
     assert set(found) == {(1, "127.0.0.1", broker.port)}
 
 
-def test_the_coordinator_of_transactions_is_refused_with_a_reason(connection: RawConnection) -> None:
-    """A transactional producer must fail at once and say why, not look for a coordinator for ever."""
+def test_the_coordinator_of_transactions_is_this_broker(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A transactional producer would look for its coordinator for ever."""
     response = connection.ask(FindCoordinatorRequest(coordinator_keys=("t",), key_type=1), version=4)
-    assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
-    assert "not about ACLs" in (response.coordinators[0].error_message or "")
+    (found,) = response.coordinators
+    assert (found.error_code, found.node_id, found.port) == (0, 1, broker.port)

@@ -20,6 +20,12 @@ from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import alter_configs
+from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kip848_client.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -36,6 +42,7 @@ from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest,
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kip848_client.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kip848_client.wire.messages.end_txn import EndTxnRequest
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
@@ -75,6 +82,11 @@ from kip848_client.wire.messages.produce import PartitionProduceData, ProduceReq
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
 from tests.support.raw_connection import RawConnection
@@ -87,6 +99,8 @@ STATIC_VERSION: Final = 5
 """The first version of JoinGroup with static members; the one before asks newcomers to come back with an id."""
 PROTOCOL_VERSION: Final = 5
 """The first version of SyncGroup that names the protocol."""
+BATCHED_TRANSACTIONS_VERSION: Final = 4
+"""The first version of AddPartitionsToTxn that names several transactions."""
 BATCH_VERSION: Final = 3
 """The first version of LeaveGroup that names several members."""
 MOVED_ON: Final = frozenset(
@@ -179,6 +193,17 @@ class Scene(msgspec.Struct):
         group = f"{self.prefix}c{self._made}"
         answer = self.settled(join_group(self, group, version=3), version=3)
         return group, answer.member_id
+
+    def transactional_producer(self) -> tuple[str, int, int]:
+        """A transactional id of its own, its producer id and epoch. Where nothing exists, those of no producer."""
+        if not self.exists:
+            return f"{self.prefix}nobody", 10**9, 0
+        self._made += 1
+        name = f"{self.prefix}x{self._made}"
+        self.settled(FindCoordinatorRequest(coordinator_keys=(name,), key_type=1), version=4)
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        answer = self.settled(request, version=4)
+        return name, answer.producer_id, answer.producer_epoch
 
     def settled(self, request: Request[Any], *, version: int) -> Any:
         """The answer to *request*, asked again while Kafka still makes what it speaks of."""
@@ -351,6 +376,62 @@ def _init_producer_id(scene: Scene, version: int) -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 
 
+def _add_partitions_to_txn(scene: Scene, version: int) -> AddPartitionsToTxnRequest:
+    name, producer_id, epoch = scene.transactional_producer()
+    topics = (AddPartitionsToTxnTopic(name=scene.topic, partitions=(0,)),)
+    if version < BATCHED_TRANSACTIONS_VERSION:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=topics,
+        )
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, topics=topics
+    )
+    return AddPartitionsToTxnRequest(transactions=(transaction,))
+
+
+def _add_offsets_to_txn(scene: Scene, version: int) -> AddOffsetsToTxnRequest:
+    del version
+    name, producer_id, epoch = scene.transactional_producer()
+    return AddOffsetsToTxnRequest(
+        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, group_id=scene.offsets_group
+    )
+
+
+def _in_transaction(scene: Scene) -> AddOffsetsToTxnRequest:
+    """A transaction that the offsets group is part of; the request that made it so."""
+    request = _add_offsets_to_txn(scene, 3)
+    if scene.exists:
+        scene.settled(request, version=3)
+    return request
+
+
+def _end_txn(scene: Scene, version: int) -> EndTxnRequest:
+    del version
+    added = _in_transaction(scene)
+    return EndTxnRequest(
+        transactional_id=added.transactional_id,
+        producer_id=added.producer_id,
+        producer_epoch=added.producer_epoch,
+        committed=True,
+    )
+
+
+def _txn_offset_commit(scene: Scene, version: int) -> TxnOffsetCommitRequest:
+    del version
+    added = _in_transaction(scene)
+    partition = TxnOffsetCommitRequestPartition(committed_offset=1, committed_metadata="m")
+    return TxnOffsetCommitRequest(
+        transactional_id=added.transactional_id,
+        group_id=added.group_id,
+        producer_id=added.producer_id,
+        producer_epoch=added.producer_epoch,
+        topics=(TxnOffsetCommitRequestTopic(name=scene.topic, partitions=(partition,)),),
+    )
+
+
 def _offset_for_leader_epoch(scene: Scene, version: int) -> OffsetForLeaderEpochRequest:
     del version
     asked = OffsetForLeaderPartition(leader_epoch=0)
@@ -474,6 +555,10 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
+    ApiKey.END_TXN: _end_txn,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,

@@ -28,23 +28,35 @@ VERSIONS: Final = (0, 4)
 GROUP_VERSION: Final = "group.version"
 """Kafka's feature for the consumer group protocol; level 1 = the protocol of KIP-848 is on."""
 
+TRANSACTION_VERSION: Final = "transaction.version"
+"""Kafka's feature for transactions; level 2 = each end of one moves the producer's epoch on (KIP-890)."""
+
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What Kafka takes for a client's software name and version (KIP-511)."""
 
 
 def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """List the served APIs and the feature ``group.version``, finalised at 1."""
+    """List the served APIs and the features ``group.version`` (finalised at 1) and ``transaction.version``."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     # KAFKA-17492: clients below version 4 cannot read a supported feature whose minimum is 0.
-    supported = (SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=1),)
+    supported = (
+        SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=1),
+        SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2),
+    )
+    level = broker.config.transaction_version
+    finalized = [FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1)]
+    if level:
+        finalized.append(
+            FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
+        )
     return ApiVersionsResponse(
         api_keys=_served(broker),
         supported_features=supported if context.api_version >= 4 else (),
         finalized_features_epoch=0,
-        finalized_features=(FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),),
+        finalized_features=tuple(finalized),
     )
 
 

@@ -27,6 +27,7 @@ from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -80,6 +81,7 @@ class _Fetch:
     __slots__ = (
         "_broker",
         "_by_id",
+        "_committed",
         "_context",
         "_max_bytes",
         "_missing_bytes",
@@ -95,6 +97,7 @@ class _Fetch:
         self._context: Final = context
         self._by_id: Final = context.api_version >= _FIRST_VERSION_BY_ID
         self._max_bytes: Final = min(request.max_bytes, broker.config.fetch_bytes_max)
+        self._committed: Final = request.isolation_level == _READ_COMMITTED
         self._topics: Final = self._resolve()
         self._missing_bytes = 0
         self._timer: TimerHandle | None = None
@@ -118,7 +121,8 @@ class _Fetch:
                     if _diverged(target.asked, target.log):
                         return True
                     available += min(
-                        target.log.readable_bytes(target.asked.fetch_offset), target.asked.partition_max_bytes
+                        target.log.readable_bytes(target.asked.fetch_offset, committed=self._committed),
+                        target.asked.partition_max_bytes,
                     )
                 except BrokerError:
                     return True
@@ -178,7 +182,11 @@ class _Fetch:
             # The first batch of the answer comes whatever its size, so that a large one does not block its reader.
             max_bytes = min(asked.partition_max_bytes, max(0, left))
             diverged = _diverged(asked, log)
-            records = b"" if diverged else log.read(asked.fetch_offset, max_bytes, at_least_one=at_least_one)
+            records = (
+                b""
+                if diverged
+                else log.read(asked.fetch_offset, max_bytes, at_least_one=at_least_one, committed=self._committed)
+            )
         except BrokerError as error:
             return self._refusal(asked, ErrorCode(error.code))
         return PartitionData(
@@ -187,7 +195,7 @@ class _Fetch:
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             diverging_epoch=diverged or EpochEndOffset(),
-            aborted_transactions=() if self._request.isolation_level == _READ_COMMITTED else None,
+            aborted_transactions=_aborted(log, asked.fetch_offset, len(records)) if self._committed else None,
             records=records,
         )
 
@@ -204,7 +212,8 @@ class _Fetch:
 
     def _on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0 and self.must_be_answered_now():
+        # An append to a transaction brings nothing that a reader of committed records may have; its end brings it all.
+        if (self._committed or self._missing_bytes <= 0) and self.must_be_answered_now():
             self._reply_soon()
 
     def _on_gone(self) -> None:
@@ -227,6 +236,11 @@ class _Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _aborted(log: PartitionLog, offset: int, size_bytes: int) -> tuple[AbortedTransaction, ...]:
+    found = log.aborted_between(offset, log.end_of_read(offset, size_bytes))
+    return tuple([AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found])
 
 
 def _diverged(asked: FetchPartition, log: PartitionLog) -> EpochEndOffset | None:

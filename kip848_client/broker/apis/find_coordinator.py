@@ -1,4 +1,7 @@
-"""FindCoordinator (10): this broker coordinates every group. Versions 0-3 ask for one key, 4 and later for several."""
+"""FindCoordinator (10): this broker coordinates every group and every transactional id.
+
+Versions 0-3 ask for one key, 4 and later for several.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,18 @@ VERSIONS: Final = (0, 6)
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
-_KEY_TYPES: Final = {1: "transactions", 2: "share groups"}
+_KEY_TYPES: Final = {2: "share groups"}
 _FIRST_BATCHED_VERSION: Final = 4
-_NO_TRANSACTIONS: Final = (
-    "this is not about ACLs: the embedded broker of kip848_client does not serve transactions; "
-    "leave transactional.id out, or use Apache Kafka for this test"
-)
 
 
 def handle(broker: BrokerState, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Answer with this broker's address, or an error for what it does not coordinate."""
     error_code = ErrorCode.NONE
     error_message = "" if context.api_version >= _FIRST_BATCHED_VERSION else "NONE"  # as Kafka writes them
-    if request.key_type == _TRANSACTION:
-        error_code, error_message = _refusal_of_transactions(context.api_version), _NO_TRANSACTIONS
-    elif request.key_type != _GROUP:
+    if request.key_type not in (_GROUP, _TRANSACTION):
         error_code = ErrorCode.INVALID_REQUEST
         kind = _KEY_TYPES.get(request.key_type, f"key type {request.key_type}")
-        error_message = f"this broker coordinates groups only, not {kind}"
+        error_message = f"this broker coordinates groups and transactions only, not {kind}"
     if error_code:
         node_id, host, port = -1, "", -1
     else:
@@ -53,15 +50,3 @@ def handle(broker: BrokerState, request: FindCoordinatorRequest, context: Reques
             for key in request.coordinator_keys
         )
     )
-
-
-def _refusal_of_transactions(api_version: int) -> ErrorCode:
-    """The code with which the clients of this version end init_transactions() and print our text.
-
-    librdkafka and kafkajs ask with version 2 at most: they end with TRANSACTIONAL_ID_AUTHORIZATION_FAILED only, and
-    retry others for ever. Java and kgo ask in batches: with that code they print a text of their own about ACLs, and
-    with any other ours.
-    """
-    if api_version < _FIRST_BATCHED_VERSION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return ErrorCode.INVALID_REQUEST

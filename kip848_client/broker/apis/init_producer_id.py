@@ -1,4 +1,4 @@
-"""InitProducerId (22): a fresh id for an idempotent producer. Transactional ids are refused: no transactions here.
+"""InitProducerId (22): an id and an epoch for an idempotent or a transactional producer.
 
 Source:
     apache/kafka ``TransactionCoordinator.handleInitProducerId``: without a transactional id, whatever id and epoch the
@@ -11,6 +11,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
+from kip848_client.broker.transactions import code_in
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import DataDirError
 from kip848_client.wire.api_keys import ApiKey
@@ -20,16 +21,18 @@ API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 VERSIONS: Final = (0, 5)
 
 _NONE: Final = -1
-_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""The one code that every client takes as final for InitProducerId; librdkafka retries most others for ever."""
+_FIRST_FENCED_VERSION: Final = 4
 
 
 def handle(broker: BrokerState, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Hand out an id that no producer had before."""
-    del context
+    """Without a transactional id hand out one that no producer had before; with one, fence who had it."""
     if request.transactional_id is not None:
-        code = _REFUSED if request.transactional_id else ErrorCode.INVALID_REQUEST
-        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+        outcome = broker.transactions.init_producer_id(request)
+        return InitProducerIdResponse(
+            error_code=code_in(outcome.error, context.api_version, fenced_from=_FIRST_FENCED_VERSION),
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.epoch,
+        )
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):  # either both or neither
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:

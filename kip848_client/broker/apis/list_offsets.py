@@ -93,18 +93,22 @@ def _partition(
 
 
 def _find(log: PartitionLog, timestamp: int, isolation_level: int, allowance: RecordAllowance) -> TimestampAndOffset:
+    end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
     match timestamp:
         case -1:
-            end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
             return TimestampAndOffset(-1, end, log.leader_epoch)
         case -2 | -4:
             return TimestampAndOffset(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
         case -3:
-            return log.offset_of_max_timestamp(allowance=allowance)
+            return _below(end, log.offset_of_max_timestamp(allowance=allowance))
         case -5 | -6:
             return TimestampAndOffset(-1, -1, -1)
         case _:
-            return log.offset_for_timestamp(timestamp, allowance=allowance)
+            return _below(end, log.offset_for_timestamp(timestamp, allowance=allowance))
+
+
+def _below(end: int, found: TimestampAndOffset) -> TimestampAndOffset:
+    return found if found.offset < end else TimestampAndOffset(-1, -1, -1)
 
 
 def _error(asked: ListOffsetsPartition, error_code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -1,8 +1,8 @@
 """Produce (0): append one batch per partition. Topics by name up to version 12, by id from 13.
 
 acks=1 and acks=all are the same with one replica. With acks=0 there is no answer; a failure closes the connection,
-which is all that such a producer can notice. Transactions are not served: a transactional batch is refused, since a
-``read_committed`` consumer would see it too early.
+which is all that such a producer can notice. Whether a transactional batch may be written is asked of the transaction
+coordinator, partition by partition.
 
 Source:
     apache/kafka ``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``.
@@ -17,6 +17,7 @@ from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import record_rules
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
+from kip848_client.broker.transactions import FIRST_ADDING_PRODUCE
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
@@ -37,7 +38,6 @@ VERSIONS: Final = (3, 13)
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_ZSTD: Final = 7
 _ZSTD: Final = 4
-_TRANSACTIONAL: Final = 0x10
 _UNKNOWN_OFFSET: Final = -1
 _LENGTH_END: Final = 12
 _START_NOT_TOLD: Final = frozenset(
@@ -118,7 +118,17 @@ def _partition(
     records = data.records or b""
     try:
         _check_attributes(records, api_version)
-        appended = broker.topics.append(topic, data.index, records, rules=rules, allowance=allowance)
+        is_admitted = broker.transactions.admit_batch(
+            request.transactional_id, records, topic.name, data.index, log, api_version=api_version
+        )
+        appended = broker.topics.append(
+            topic,
+            data.index,
+            records,
+            rules=rules,
+            allowance=allowance,
+            begins_at_zero=is_admitted and api_version >= FIRST_ADDING_PRODUCE,
+        )
     except BrokerError as error:
         says_start = error.code not in _START_NOT_TOLD and _is_one_batch(records)
         return _refused(data, error, log_start_offset=log.log_start_offset if says_start else _UNKNOWN_OFFSET)
@@ -157,5 +167,3 @@ def _check_attributes(records: bytes, api_version: int) -> None:
             f"Produce version {api_version} may not carry zstd; version {_FIRST_VERSION_WITH_ZSTD} may",
             code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
-    if attributes & _TRANSACTIONAL:
-        raise BrokerError("this broker does not serve transactions", code=ErrorCode.INVALID_TXN_STATE)

@@ -45,9 +45,17 @@ def session_of(group: ClassicGroup, member: ClassicMember, *, now_ms: int) -> Ar
 
 
 def check_commit(
-    group: ClassicGroup, *, member_id: str, instance_id: str | None, generation: int
+    group: ClassicGroup,
+    *,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    is_transactional: bool = False,
 ) -> ClassicMember | None:
     """The member that commits; None for somebody who is none, and commits to a group without members.
+
+    Args:
+        is_transactional: it commits in a transaction, which may go on while the group waits for its assignment.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS between the answer
@@ -60,6 +68,6 @@ def check_commit(
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has members; only they may commit.")
     member = find_member(group, member_id=member_id, instance_id=instance_id)
     check_generation(group, generation)
-    if group.state is ClassicState.COMPLETING:
+    if group.state is ClassicState.COMPLETING and not is_transactional:
         raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"Group {group.group_id} waits for its assignment.")
     return member

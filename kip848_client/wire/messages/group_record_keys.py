@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from kip848_client.wire.schema import Int32, MessageSpec, RecordPart, record, wire
+from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, record, wire
 
 __all__ = [
     "GroupRecordKey",
@@ -20,6 +20,7 @@ __all__ = [
     "ConsumerGroupTargetAssignmentMemberKey",
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupRegularExpressionKey",
+    "PendingOffsetKey",
 ]
 
 
@@ -101,6 +102,17 @@ class ConsumerGroupRegularExpressionKey(RecordPart, frozen=True):
     regular_expression: Annotated[str, wire("0+")] = ""
 
 
+class PendingOffsetKey(RecordPart, frozen=True):
+    """Type 30848, ours: an offset that an open transaction commits. Kafka keeps it in a transactional batch."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_848, "0", flexible="none")
+
+    producer_id: Annotated[Int64, wire("0+")] = 0
+    group: Annotated[str, wire("0+")] = ""
+    topic: Annotated[str, wire("0+")] = ""
+    partition: Annotated[Int32, wire("0+")] = 0
+
+
 GroupRecordKey = (
     OffsetCommitKey
     | GroupMetadataKey
@@ -111,4 +123,5 @@ GroupRecordKey = (
     | ConsumerGroupTargetAssignmentMemberKey
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
+    | PendingOffsetKey
 )

@@ -31,6 +31,7 @@ from kip848_client.wire.messages.group_record_keys import (
     GroupMetadataKey,
     GroupRecordKey,
     OffsetCommitKey,
+    PendingOffsetKey,
 )
 from kip848_client.wire.schema import (
     ZERO_UUID,
@@ -79,6 +80,8 @@ __all__ = [
     "TopicPartitions",
     "ConsumerGroupRegularExpressionKey",
     "ConsumerGroupRegularExpressionValue",
+    "PendingOffsetKey",
+    "PendingOffsetValue",
 ]
 
 
@@ -262,6 +265,19 @@ class ConsumerGroupRegularExpressionValue(RecordPart, frozen=True):
     timestamp: Annotated[Int64, wire("0+")] = 0
 
 
+class PendingOffsetValue(RecordPart, frozen=True):
+    """An offset that is committed when its transaction is. Ours, as its key."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_848, "0", flexible="0+")
+
+    producer_epoch: Annotated[Int16, wire("0+")] = 0
+    offset: Annotated[Int64, wire("0+")] = 0
+    leader_epoch: Annotated[Int32, wire("0+")] = -1
+    metadata: Annotated[str, wire("0+")] = ""
+    commit_timestamp: Annotated[Int64, wire("0+")] = 0
+    topic_id: Annotated[uuid.UUID, wire("0+")] = ZERO_UUID
+
+
 GroupRecordValue = (
     OffsetCommitValue
     | GroupMetadataValue
@@ -272,6 +288,7 @@ GroupRecordValue = (
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
+    | PendingOffsetValue
 )
 
 
@@ -301,6 +318,7 @@ _PARTS: Final[dict[int, tuple[type[GroupRecordKey], type[GroupRecordValue]]]] = 
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    30_848: (PendingOffsetKey, PendingOffsetValue),
 }
 
 _INT16: Final = struct.Struct(">h")

@@ -12,9 +12,11 @@ import msgspec
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.group_log import MemoryGroupLog
 from kip848_client.broker.log import DataDir
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import TopicRegistry
+from kip848_client.broker.transactions import TransactionHost
 from kip848_client.clock import ManualClock
 from kip848_client.journal import NullJournal
 from kip848_client.wire.record_batch import Record, build_batch
@@ -65,6 +67,7 @@ def a_broker(
 ) -> QuietBroker:
     ids = (uuid.UUID(int=number) for number in range(100, 10_000))
     parsed = BrokerConfig.parse(config or {})
+    clock = ManualClock()
     registry = TopicRegistry(data_dir, new_id=lambda: next(ids), message_bytes_max=parsed.message_bytes_max)
     for name, partitions in (topics or {}).items():
         registry.create(name, partitions)
@@ -73,12 +76,20 @@ def a_broker(
         cluster_id="a-cluster-of-one-node_",
         host="127.0.0.1",
         port=9092,
-        clock=ManualClock(),
+        clock=clock,
         config=parsed,
         loop=cast("asyncio.AbstractEventLoop", None),
         served={},
         topics=registry,
         groups=cast("GroupHost", None),
+        transactions=TransactionHost(
+            parsed,
+            log=MemoryGroupLog(),
+            topics=registry,
+            groups=cast("GroupHost", None),
+            clock=clock,
+            loop=cast("asyncio.AbstractEventLoop", None),
+        ),
         journal=NullJournal(),
         data_dir=None,
     )

@@ -170,14 +170,3 @@ def test_every_idempotent_producer_gets_an_id_of_its_own() -> None:
 
     assert len({answer.producer_id for answer in answers}) == 2500
     assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
-
-
-@pytest.mark.parametrize(
-    ("transactional_id", "error"),
-    [("pay", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("", ErrorCode.INVALID_REQUEST)],
-)
-def test_a_transactional_producer_is_refused_for_good(transactional_id: str, error: ErrorCode) -> None:
-    """Broken: init_transactions() hangs, or transactions silently are none."""
-    answer = answer_of(a_broker(), init_producer_id, InitProducerIdRequest(transactional_id=transactional_id))
-
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (error, -1, -1)

@@ -339,7 +339,7 @@ def test_each_partition_of_a_produce_request_fails_by_itself() -> None:
     [
         (0x04, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (0x04, 7, ErrorCode.NONE),
-        (0x10, 12, ErrorCode.INVALID_TXN_STATE),
+        (0x10, 12, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (0x20, 12, ErrorCode.INVALID_RECORD),
         (0x08, 12, ErrorCode.INVALID_TIMESTAMP),
     ],

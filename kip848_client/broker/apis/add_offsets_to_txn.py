@@ -1,0 +1,29 @@
+"""AddOffsetsToTxn (25): a transaction will commit offsets of a group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.transactions import code_in, offsets_partition
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
+VERSIONS: Final = (0, 4)
+
+_FIRST_FENCED_VERSION: Final = 2
+
+
+def handle(broker: BrokerState, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+    """Make the group part of the transaction."""
+    outcome = broker.transactions.add_partitions(
+        request.transactional_id,
+        producer_id=request.producer_id,
+        epoch=request.producer_epoch,
+        partitions=frozenset({offsets_partition(request.group_id)}),
+    )
+    return AddOffsetsToTxnResponse(
+        error_code=code_in(outcome.error, context.api_version, fenced_from=_FIRST_FENCED_VERSION)
+    )

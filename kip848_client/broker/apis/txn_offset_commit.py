@@ -1,0 +1,55 @@
+"""TxnOffsetCommit (28): positions of a group that count if the transaction commits.
+
+Whether the transaction may commit for the group is the transaction coordinator's to say, whether the member may is the
+group coordinator's. From version 5 on the group becomes part of the transaction by this request (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.group_errors import txn_offset_commit_error
+from kip848_client.broker.state import BrokerState
+from kip848_client.error_codes import ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponseTopic,
+)
+
+API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
+VERSIONS: Final = (0, 5)
+
+
+def handle(
+    broker: BrokerState, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | None:
+    """Refuse what the transaction does not allow, and leave the rest to the group coordinator; it answers then."""
+    if any(_exists(broker, topic.name, item.partition_index) for topic in request.topics for item in topic.partitions):
+        error = broker.transactions.admit_offsets(request, api_version=context.api_version)
+        if error:
+            refused = txn_offset_commit_error(request, error)
+            return replace(refused, topics=tuple(_known_or_not(broker, topic) for topic in refused.topics))
+    broker.groups.handle(request, context)
+    return None
+
+
+def _known_or_not(broker: BrokerState, topic: TxnOffsetCommitResponseTopic) -> TxnOffsetCommitResponseTopic:
+    return replace(
+        topic,
+        partitions=tuple(
+            item
+            if _exists(broker, topic.name, item.partition_index)
+            else replace(item, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for item in topic.partitions
+        ),
+    )
+
+
+def _exists(broker: BrokerState, name: str, partition: int) -> bool:
+    topic = broker.topics.get(name)
+    return topic is not None and 0 <= partition < topic.partition_count

@@ -1,0 +1,84 @@
+"""The state of one transactional id, as a value. A transition is a new value, and a record of it.
+
+Source:
+    apache/kafka ``TransactionMetadata``, ``TransactionState``; KIP-98, KIP-890.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+__all__ = ["EPOCH_MAX", "GROUP_OFFSETS_TOPIC", "TopicPartition", "Transaction", "TransactionState"]
+
+EPOCH_MAX: Final = 32_767
+"""An epoch is an int16. The last one only fences: no producer is ever given it."""
+
+GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""A group whose offsets a transaction commits stands among its partitions as the partition that keeps the group."""
+
+TopicPartition = tuple[str, int]
+"""Topic name and partition number."""
+
+
+class TransactionState(enum.IntEnum):
+    """Where a transaction stands; the numbers are those of the records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+    @property
+    def title(self) -> str:
+        """The name on the wire: ``PrepareCommit``."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+    """One transactional id: the producer that holds it, and its transaction.
+
+    Attributes:
+        producer_id: the id that its batches carry.
+        epoch: which life of the producer may write; an older one is fenced.
+        last_epoch: the epoch with which a retry of the last request comes; -1 if there is no such retry.
+        previous_producer_id: the producer id before its epochs were used up; -1 if there is none.
+        next_producer_id: the producer id after the transaction that is being ended; -1 if it stays.
+        timeout_ms: how long a transaction may take.
+        partitions: what the transaction has written to; empty if it is not open.
+        started_ms: when it began, in ms since 1970; -1 if none ever did.
+        updated_ms: when this value was decided, in ms since 1970.
+        client_version: of the protocol that the client spoke: 1, or 2 of KIP-890, where each end moves the epoch on.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    updated_ms: int
+    last_epoch: int = -1
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = -1
+    client_version: int = 1
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end is decided and not yet written everywhere."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it ends, or has ended, with a commit."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When an open transaction has taken too long, in ms since 1970; None if it is not open."""
+        return self.started_ms + self.timeout_ms if self.state is TransactionState.ONGOING else None

@@ -1,0 +1,526 @@
+"""Transactions by raw requests, in both protocol versions: what a client is answered and what readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.clock import ManualClock
+from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kip848_client.wire.record_batch import batches_of, records_of
+from tests.support.raw_connection import RawConnection
+from tests.support.transactions import (
+    CONTROL,
+    TOPIC,
+    TRANSACTIONAL,
+    RawProducer,
+    aborted_in,
+    committed,
+    end_offset,
+    fetch_request,
+    fetched,
+    values_in,
+)
+from tests.support.waiting import wait_until
+
+TIMEOUT_S = 30.0
+
+MakeProducer = Callable[..., RawProducer]
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({TOPIC: 3}) as running:
+        yield running
+
+
+@pytest.fixture
+def reader(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.bootstrap_servers) as connection:
+        yield connection
+
+
+@pytest.fixture
+def producer(broker: EmbeddedBroker) -> Iterator[RawProducer]:
+    made = RawProducer(broker)
+    made.begin()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(broker: EmbeddedBroker) -> Iterator[MakeProducer]:
+    made: list[RawProducer] = []
+
+    def make(name: str, *, starts: bool = True) -> RawProducer:
+        made.append(RawProducer(broker, name))
+        if starts:
+            made[-1].begin()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+# --- ids and epochs
+
+
+def test_each_life_of_a_producer_gets_the_next_epoch(producer: RawProducer) -> None:
+    """A program that starts again could not shut out the process that it replaces."""
+    assert producer.init() == (0, producer.producer_id, 1)
+
+
+def test_a_renewal_that_is_repeated_moves_the_epoch_once(producer: RawProducer) -> None:
+    """A lost answer would fence the producer that did not hear it."""
+    old = {"producer_id": producer.producer_id, "epoch": 0}
+    assert producer.init(**old) == (0, producer.producer_id, 1)
+    assert producer.init(**old) == (0, producer.producer_id, 1)
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.PRODUCER_FENCED), (3, ErrorCode.INVALID_PRODUCER_EPOCH)])
+def test_an_old_life_cannot_renew_its_epoch(producer: RawProducer, version: int, code: ErrorCode) -> None:
+    """A zombie would take the transactional id back from its successor."""
+    producer.init()
+    assert producer.init(producer_id=producer.producer_id, epoch=0, version=version)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ({"timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_impossible_beginning_is_refused(producer: RawProducer, fields: dict[str, int], code: ErrorCode) -> None:
+    """Kafka refuses it, so a test against this broker has to see it."""
+    assert producer.init(**fields) == (code, -1, -1)
+
+
+def test_an_empty_transactional_id_is_refused(other: MakeProducer) -> None:
+    """It is a mistake in a configuration and no name."""
+    assert other("", starts=False).init() == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+def test_a_new_life_aborts_what_the_last_one_left_open(producer: RawProducer, reader: RawConnection) -> None:
+    """Readers would wait until the transaction times out, or see half of it."""
+    producer.produce(b"half")
+    assert producer.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert producer.init() == (0, producer.producer_id, 2)
+    data = fetched(reader)
+    assert aborted_in(data) == [(producer.producer_id, 0)]
+    assert data.last_stable_offset == 2
+
+
+def test_a_zombie_is_fenced_wherever_it_tries(producer: RawProducer, reader: RawConnection) -> None:
+    """Two processes of the same name would write each result twice."""
+    producer.produce(b"before")
+    producer.init()
+    producer.init()
+    assert producer.produce(b"zombie").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.add(1) == [ErrorCode.PRODUCER_FENCED]
+    assert producer.add(1, version=1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert producer.commit_offset("g", 1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end(commit=True).error_code == ErrorCode.PRODUCER_FENCED
+    assert producer.end(commit=True, version=4).error_code == ErrorCode.PRODUCER_FENCED
+    assert producer.end(commit=True, version=1).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert [value for _, value in values_in(fetched(reader))] == [b"before"]
+
+
+# --- the second protocol version
+
+
+def test_an_open_transaction_is_invisible_to_readers_of_committed_records(
+    producer: RawProducer, reader: RawConnection
+) -> None:
+    """Readers would act on results that are taken back."""
+    assert producer.produce(b"a", b"b", b"c").base_offset == 0
+    data = fetched(reader)
+    assert (data.records, aborted_in(data), data.last_stable_offset, data.high_watermark) == (b"", [], 0, 3)
+    assert (end_offset(reader, isolation=1), end_offset(reader, isolation=0)) == (0, 3)
+    assert end_offset(reader, isolation=1, timestamp=-3) == -1
+    plain = fetched(reader, isolation=0)
+    assert [value for _, value in values_in(plain)] == [b"a", b"b", b"c"]
+    assert (plain.aborted_transactions, plain.last_stable_offset) == (None, 0)
+
+
+def test_a_commit_makes_all_of_it_visible_in_every_partition(producer: RawProducer, reader: RawConnection) -> None:
+    """A transaction is there as a whole or not at all."""
+    producer.produce(b"a")
+    producer.produce(b"b", partition=1, sequence=0)
+    answer = producer.end(commit=True)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer.producer_id, 1)
+    assert values_in(fetched(reader)) == [(0, b"a")]
+    assert values_in(fetched(reader, partition=1)) == [(0, b"b")]
+    assert fetched(reader).last_stable_offset == 2
+
+
+def test_the_marker_is_what_kafka_writes(producer: RawProducer, reader: RawConnection) -> None:
+    """Clients decode it to know what to skip; another form is an aborted record that an application reads."""
+    producer.produce()
+    producer.end(commit=True)
+    content = fetched(reader).records or b""
+    position, header = list(batches_of(content, check_crc=True))[-1]
+    (marker,) = records_of(content, position)
+    assert (header.attributes, header.base_sequence, header.producer_epoch) == (TRANSACTIONAL | CONTROL, -1, 1)
+    assert (marker.key, marker.value) == (b"\0\0\0\1", b"\0\0\0\0\0\0")
+
+
+def test_an_end_that_is_repeated_is_answered_alike_and_the_opposite_is_refused(producer: RawProducer) -> None:
+    """A lost answer would end the producer, or turn a commit into an abort."""
+    producer.produce()
+    first = producer.end(commit=True, epoch=0)
+    assert producer.end(commit=True, epoch=0) == first
+    assert producer.end(commit=False, epoch=0).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_without_anything_can_only_be_aborted(producer: RawProducer, reader: RawConnection) -> None:
+    """As in Kafka: an abort moves the epoch on, and writes no marker since there is nothing to end."""
+    assert producer.end(commit=True).error_code == ErrorCode.INVALID_TXN_STATE
+    answer = producer.end(commit=False)
+    assert (answer.error_code, answer.producer_epoch) == (0, 1)
+    assert fetched(reader).high_watermark == 0
+
+
+def test_aborted_transactions_are_named_for_every_reader_that_meets_them(
+    producer: RawProducer, reader: RawConnection
+) -> None:
+    """A reader that is not told takes aborted records for results."""
+    producer.produce(b"kept")
+    producer.end(commit=True)
+    producer.produce(b"taken back", b"and this")
+    producer.end(commit=False)
+    expected = [(producer.producer_id, 2)]
+    assert [aborted_in(fetched(reader, offset)) for offset in (0, 3, 4, 5)] == [expected, expected, expected, []]
+
+
+def test_the_last_stable_offset_moves_when_the_oldest_transaction_ends(
+    other: MakeProducer, reader: RawConnection
+) -> None:
+    """A reader would pass records of a transaction that is still open, and never come back to them."""
+    first, second, third = (other(name) for name in ("1", "2", "3"))
+    for each in (first, second, third):
+        each.produce()
+    stable = []
+    for each, commit in ((second, True), (first, False), (third, True)):
+        each.end(commit=commit)
+        data = fetched(reader)
+        stable.append((data.last_stable_offset, len(values_in(data))))
+    assert stable == [(0, 0), (2, 2), (6, 3)]
+
+
+def test_a_waiting_reader_is_woken_by_the_end_and_not_by_the_records(
+    broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
+) -> None:
+    """A fetch that returns empty-handed at each append makes a loop of empty answers."""
+    waiting = fetch_request(max_wait_ms=20_000, min_bytes=1)
+    reader.send(waiting, version=12)
+    broker.wait_for_request("Fetch")
+    producer.produce(b"a")
+    assert [each.response for each in broker.requests.of("Fetch")] == [None]
+    producer.end(commit=True)
+    assert values_in(reader.read(waiting).responses[0].partitions[0]) == [(0, b"a")]
+
+
+def test_retries_and_gaps_are_known_inside_a_transaction(producer: RawProducer) -> None:
+    """Idempotence holds in transactions, too."""
+    assert producer.produce(b"a", b"b", sequence=0).base_offset == 0
+    assert producer.produce(b"a", b"b", sequence=0).base_offset == 0
+    assert producer.produce(sequence=9).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_transaction_begins_with_sequence_0(producer: RawProducer) -> None:
+    """The first batch was lost: the producer must not go on as if it had been written."""
+    assert producer.produce(sequence=4).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": None}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({"transactional_id": "unknown"}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ({"epoch": 3}, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ({"attributes": TRANSACTIONAL | CONTROL}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 0}, ErrorCode.NONE),
+    ],
+)
+def test_only_batches_of_the_transaction_get_in(producer: RawProducer, fields: dict[str, int], code: int) -> None:
+    """A batch that nobody ends blocks every reader of its partition."""
+    assert producer.produce(**fields).error_code == code  # type: ignore[arg-type]  # one table for fields of all types
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused(producer: RawProducer, other: MakeProducer) -> None:
+    """It would become visible or not by the luck of the marker; other producers write freely."""
+    producer.produce()
+    assert producer.produce(attributes=0, sequence=1).error_code == ErrorCode.INVALID_TXN_STATE
+    assert other("another").produce().error_code == 0
+
+
+# --- the first protocol version
+
+
+def test_in_the_first_version_partitions_are_added_before_they_are_written(
+    producer: RawProducer, reader: RawConnection
+) -> None:
+    """A batch of a transaction that does not know the partition never gets its end."""
+    assert producer.produce(version=9).error_code == ErrorCode.INVALID_TXN_STATE
+    assert producer.produce(version=11).error_code == ErrorCode.TRANSACTION_ABORTABLE
+    assert producer.add(0, 1) == [0, 0]
+    assert producer.add(0, 1) == [0, 0]
+    assert producer.produce(b"a", version=9).error_code == 0
+    assert producer.end(commit=True, version=4).error_code == 0
+    assert producer.end(commit=True, version=4).error_code == 0
+    assert producer.end(commit=False, version=4).error_code == ErrorCode.INVALID_TXN_STATE
+    assert values_in(fetched(reader)) == [(0, b"a")]
+
+
+def test_in_the_first_version_epoch_and_sequence_go_on_after_an_end(producer: RawProducer) -> None:
+    """librdkafka would be refused in its second transaction."""
+    for offset in (0, 2):
+        producer.add(0)
+        assert producer.produce(version=9).base_offset == offset
+        assert producer.end(commit=True, version=4).error_code == 0
+    assert producer.sequence == 2
+
+
+def test_in_the_first_version_nothing_cannot_be_ended(producer: RawProducer) -> None:
+    """As in Kafka."""
+    assert {producer.end(commit=commit, version=4).error_code for commit in (True, False)} == {
+        ErrorCode.INVALID_TXN_STATE
+    }
+
+
+def test_partitions_are_added_together_or_not_at_all(producer: RawProducer) -> None:
+    """A transaction over a partition that does not exist could never be ended there."""
+    assert producer.add(0, 9) == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.produce(version=9).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+# --- offsets
+
+
+def plain_commit(connection: RawConnection, group: str, offset: int) -> None:
+    topic = OffsetCommitRequestTopic(
+        name=TOPIC, partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
+    )
+    answer = connection.ask(OffsetCommitRequest(group_id=group, topics=(topic,)), version=8)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_offsets_of_a_transaction_count_from_its_commit_on(producer: RawProducer, reader: RawConnection) -> None:
+    """A group that goes on from offsets whose results were taken back loses those results."""
+    assert producer.commit_offset("g", 7) == 0
+    assert committed(reader, "g") == (-1, 0)
+    assert committed(reader, "g", stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert [group.group_id for group in reader.ask(ListGroupsRequest(), version=5).groups] == ["g"]
+    producer.end(commit=True)
+    assert committed(reader, "g", stable=True) == (7, 0)
+    producer.commit_offset("g", 9)
+    producer.end(commit=False)
+    assert committed(reader, "g", stable=True) == (7, 0)
+
+
+def test_a_later_commit_outside_of_the_transaction_stays(producer: RawProducer, reader: RawConnection) -> None:
+    """An administrator who resets a group would be overruled by a transaction of before."""
+    producer.commit_offset("g", 9)
+    plain_commit(reader, "g", 3)
+    producer.end(commit=True)
+    assert committed(reader, "g", stable=True) == (3, 0)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)])
+def test_in_the_first_version_the_group_is_added_before_its_offsets(
+    producer: RawProducer, version: int, code: ErrorCode
+) -> None:
+    """Offsets that no end reaches would stay unstable for ever."""
+    assert producer.commit_offset("g", 1, version=version) == code
+    assert producer.add_offsets("g") == 0
+    assert producer.commit_offset("g", 1, version=version) == 0
+
+
+def test_only_the_right_epoch_of_a_member_commits_in_a_transaction(
+    broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
+) -> None:
+    """A member that lost its partitions would commit over their new owner."""
+    heartbeat = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", rebalance_timeout_ms=60_000, subscribed_topic_names=(TOPIC,), topic_partitions=()
+    )
+    epoch = reader.ask(heartbeat, version=1).member_epoch
+    stale, unknown = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
+    claims: list[tuple[dict[str, object], int]] = [
+        ({"member_id": "m", "generation": epoch}, 0),
+        ({"member_id": "m", "generation": epoch + 1}, stale),
+        ({"member_id": "m"}, stale),
+        ({"member_id": "x", "generation": epoch}, unknown),
+        ({"generation": epoch}, unknown),
+        ({"instance_id": "i"}, unknown),
+        ({}, 0),
+    ]
+    found = [producer.commit_offset("g", 1, **fields) for fields, _ in claims]  # type: ignore[arg-type]
+    assert found == [code for _, code in claims]
+
+
+def test_offsets_of_what_does_not_exist_are_refused_by_themselves(producer: RawProducer) -> None:
+    """They could never be read."""
+    assert producer.commit_offset("g", 1, partition=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- time and restarts
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
+    broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
+) -> None:
+    """A process that died would block readers for ever."""
+    producer_id, epoch = producer.begin(timeout_ms=200)
+    producer.produce(b"late")
+    wait_until(lambda: fetched(reader).last_stable_offset == 2, TIMEOUT_S, "the abort of the late transaction")
+    assert aborted_in(fetched(reader)) == [(producer_id, 0)]
+    assert producer.end(commit=True, epoch=epoch).error_code == ErrorCode.INVALID_TXN_STATE
+    assert producer.produce().error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.init(producer_id=producer_id, epoch=epoch) == (0, producer_id, epoch + 1)
+
+
+def test_transactions_run_on_the_clock_of_the_broker() -> None:
+    """A test that moves the clock by hand wants to see the time-out at once."""
+    with EmbeddedBroker({TOPIC: 1}, clock=ManualClock()) as broker:
+        producer = RawProducer(broker)
+        producer.begin(timeout_ms=10_000)
+        producer.produce()
+        with RawConnection(broker.bootstrap_servers) as reader:
+            broker.advance_clock(10_000)
+            assert fetched(reader).last_stable_offset == 0
+            broker.advance_clock(1_000)
+            assert fetched(reader).last_stable_offset == 2
+        producer.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, durable: bool) -> None:
+    """A restart of the broker would take back what was written, or show it before its commit."""
+    with EmbeddedBroker({TOPIC: 3}, data_dir=tmp_path if durable else None) as broker:
+        before = RawProducer(broker)
+        before.begin()
+        before.produce(b"a")
+        before.commit_offset("g", 5)
+        before.close()
+        broker.crash()
+        broker.start()
+        after = RawProducer(broker)
+        after.producer_id, after.epoch, after.sequence = before.producer_id, before.epoch, 1
+        with RawConnection(broker.bootstrap_servers) as reader:
+            assert fetched(reader).last_stable_offset == 0
+            assert committed(reader, "g", stable=True)[1] == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            assert after.produce(b"b").base_offset == 1
+            assert after.end(commit=True).error_code == 0
+            assert values_in(fetched(reader)) == [(0, b"a"), (1, b"b")]
+            assert committed(reader, "g", stable=True) == (5, 0)
+        after.close()
+
+
+def test_an_end_that_was_decided_before_a_crash_is_written_after_it(tmp_path: Path) -> None:
+    """The producer was told that its commit succeeded."""
+    config = {"kip848.transaction.marker.delay.ms": "600000"}
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path, config=config) as broker:
+        producer = RawProducer(broker)
+        producer.begin()
+        producer.produce(b"a")
+        assert producer.end(commit=True).error_code == 0
+        producer.close()
+        broker.crash()
+    with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as reader:
+        assert values_in(fetched(reader)) == [(0, b"a")]
+
+
+def test_aborted_transactions_are_known_after_a_restart(tmp_path: Path) -> None:
+    """Readers would take their records for results."""
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
+        producer = RawProducer(broker)
+        producer.begin()
+        producer.produce()
+        producer.end(commit=False)
+        producer.close()
+    with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as reader:
+        assert aborted_in(fetched(reader)) == [(producer.producer_id, 0)]
+
+
+def test_a_transaction_that_no_coordinator_knows_is_aborted_when_the_folder_is_loaded(tmp_path: Path) -> None:
+    """Without transactions.log, which somebody lost, readers of committed records would wait for ever."""
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
+        producer = RawProducer(broker)
+        producer.begin()
+        producer.produce()
+        producer.close()
+    (tmp_path / "transactions.log").unlink()
+    with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as reader:
+        assert fetched(reader).last_stable_offset == 2
+
+
+def test_delayed_markers_show_what_a_slow_cluster_does() -> None:
+    """Programs that read what they have just committed, or begin again at once, meet this on a real Kafka."""
+    config = {"kip848.transaction.marker.delay.ms": "60000"}
+    with EmbeddedBroker({TOPIC: 1}, clock=ManualClock(), config=config) as broker:
+        producer = RawProducer(broker)
+        producer.begin()
+        producer.produce(b"a")
+        assert producer.end(commit=True, epoch=0).error_code == 0
+        assert producer.end(commit=True, epoch=0).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert producer.produce(epoch=1, sequence=0).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert producer.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+        with RawConnection(broker.bootstrap_servers) as reader:
+            assert fetched(reader).last_stable_offset == 0
+            broker.advance_clock(60_000)
+            assert values_in(fetched(reader)) == [(0, b"a")]
+        assert producer.produce(epoch=1, sequence=0).error_code == 0
+        producer.close()
+
+
+def test_a_topic_that_was_deleted_meanwhile_does_not_hold_up_the_end(
+    broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
+) -> None:
+    """The producer could never begin its next transaction."""
+    producer.produce()
+    broker.delete_topic(TOPIC)
+    assert producer.end(commit=True).error_code == 0
+    assert producer.end(commit=False).error_code == 0
+
+
+# --- what a test sees and does
+
+
+def test_a_transaction_is_shown_as_it_is(broker: EmbeddedBroker, producer: RawProducer) -> None:
+    """A failing test has to say where a transaction stands."""
+    producer.produce(partition=1)
+    (shown,) = broker.transactions()
+    assert (shown.transactional_id, shown.state, shown.partitions) == ("tx", "Ongoing", ((TOPIC, 1),))
+    producer.end(commit=True)
+    done = broker.wait_for_transaction("tx", "CompleteCommit", timeout_s=TIMEOUT_S)
+    assert (done.epoch, done.partitions) == (1, ())
+
+
+def test_a_transaction_is_aborted_by_hand(broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection) -> None:
+    """What a program does after a time-out can be tested without waiting for one."""
+    producer.produce()
+    broker.abort_transaction("tx")
+    assert aborted_in(fetched(reader)) == [(producer.producer_id, 0)]
+    assert producer.produce().error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(IllegalStateError, match="its state is CompleteAbort"):
+        broker.abort_transaction("tx")
+
+
+def test_waiting_in_vain_for_a_transaction_says_how_it_stands(broker: EmbeddedBroker, producer: RawProducer) -> None:
+    """Without that a test fails and shows nothing."""
+    assert producer.epoch == 0
+    with pytest.raises(RequestTimeoutError, match=r"Ongoing did not come to be .*state='Empty'"):
+        broker.wait_for_transaction("tx", "Ongoing", timeout_s=0.01)

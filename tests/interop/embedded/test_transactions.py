@@ -1,0 +1,210 @@
+"""Transactional producers of librdkafka and aiokafka on the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPartition
+from aiokafka.errors import KafkaError as AioError
+from confluent_kafka import Consumer as LibrdkafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from kip848_client import Consumer
+from kip848_client import TopicPartition as OurPartition
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.model import TopicPartition as ModelPartition
+
+pytestmark = pytest.mark.interop
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"orders": 2, "invoices": 1}) as running:
+        yield running
+
+
+def transactional(broker: EmbeddedBroker, name: str = "tx") -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def write(producer: Producer, *values: bytes, commit: bool = True, topic: str = "orders") -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    if commit:
+        producer.commit_transaction(TIMEOUT_S)
+    else:
+        producer.abort_transaction(TIMEOUT_S)
+
+
+def read_by_librdkafka(broker: EmbeddedBroker, isolation: str = "read_committed") -> list[bytes | None]:
+    consumer = LibrdkafkaConsumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    values = []
+    while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
+        values.append(message.value())
+    consumer.close()
+    return values
+
+
+def read_by_us(broker: EmbeddedBroker, isolation: str = "read_committed") -> list[bytes | None]:
+    conf = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "reader",
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+    }
+    values = []
+    with Consumer(conf) as consumer:
+        consumer.assign([OurPartition("orders", 0, 0)])
+        while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
+            values.append(message.value())
+    return values
+
+
+@pytest.mark.parametrize("read", [read_by_librdkafka, read_by_us])
+def test_readers_see_committed_transactions_only(broker: EmbeddedBroker, read: object) -> None:
+    """What was taken back would be booked."""
+    producer = transactional(broker)
+    write(producer, b"a", b"b")
+    write(producer, b"x", b"y", commit=False)
+    write(producer, b"c")
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert callable(read)
+    assert read(broker) == [b"a", b"b", b"c"]
+    assert read(broker, "read_uncommitted") == [b"a", b"b", b"x", b"y", b"c", b"open"]
+
+
+def test_offsets_and_records_are_written_together(broker: EmbeddedBroker) -> None:
+    """A group would go on behind records whose results were never written."""
+    write(transactional(broker, "source"), b"a", b"b")
+    producer = transactional(broker)
+    with Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    ) as consumer:
+        consumer.subscribe(["orders"])
+        batch = consumer.consume(2, TIMEOUT_S)
+        assert [message.value() for message in batch] == [b"a", b"b"]
+        for commit in (False, True):
+            producer.begin_transaction()
+            producer.produce("invoices", b"i", partition=0)
+            offsets = [OurPartition("orders", 0, 2)]
+            producer.send_offsets_to_transaction(offsets, consumer.group_metadata(), TIMEOUT_S)
+            assert broker.committed("g") == {}
+            if commit:
+                producer.commit_transaction(TIMEOUT_S)
+            else:
+                producer.abort_transaction(TIMEOUT_S)
+        assert broker.committed("g") == {ModelPartition("orders", 0): 2}
+
+
+def test_a_member_that_was_removed_cannot_commit_in_a_transaction(broker: EmbeddedBroker) -> None:
+    """Its partitions have a new owner, who has read the same records: results would be there twice."""
+    producer = transactional(broker)
+    with Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "client.id": "m"}) as consumer:
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        metadata = consumer.group_metadata()
+        broker.remove_member("g", "m")
+        producer.begin_transaction()
+        producer.produce("invoices", b"i", partition=0)
+        with pytest.raises(KafkaException) as refused:
+            producer.send_offsets_to_transaction([OurPartition("orders", 0, 1)], metadata, TIMEOUT_S)
+        assert refused.value.args[0].txn_requires_abort()
+        producer.abort_transaction(TIMEOUT_S)
+
+
+def test_a_zombie_is_fenced_and_its_records_are_not_seen(broker: EmbeddedBroker) -> None:
+    """A process that was frozen goes on where its successor has been working for long."""
+    zombie = transactional(broker)
+    zombie.begin_transaction()
+    zombie.produce("orders", b"of the zombie", partition=0)
+    assert zombie.flush(TIMEOUT_S) == 0
+    successor = transactional(broker)
+    write(successor, b"of the successor")
+    with pytest.raises(KafkaException) as fenced:
+        zombie.commit_transaction(TIMEOUT_S)
+    assert fenced.value.args[0].fatal()
+    assert fenced.value.args[0].code() == KafkaError._FENCED
+    assert read_by_librdkafka(broker) == [b"of the successor"]
+
+
+def test_markers_that_come_late_do_not_stop_a_producer() -> None:
+    """On a real cluster a transaction that begins at once meets the end of the last one."""
+    with EmbeddedBroker({"orders": 1}, config={"kip848.transaction.marker.delay.ms": 50}) as broker:
+        producer = transactional(broker)
+        for number in range(5):
+            write(producer, b"%d" % number)
+        broker.wait_for_transaction("tx", "CompleteCommit")
+        assert read_by_librdkafka(broker) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_transaction_goes_on_after_a_crash_of_the_broker(broker: EmbeddedBroker) -> None:
+    """A restart of the broker is nothing that a producer has to know about."""
+    producer = transactional(broker)
+    producer.begin_transaction()
+    producer.produce("orders", b"before", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    broker.crash()
+    broker.start()
+    producer.produce("orders", b"after", partition=0)
+    producer.commit_transaction(TIMEOUT_S)
+    assert read_by_librdkafka(broker) == [b"before", b"after"]
+
+
+def test_transactions_of_aiokafka(broker: EmbeddedBroker) -> None:
+    """Another implementation of the whole protocol, with offsets; the one that asyncio programs use."""
+
+    async def run() -> list[bytes | None]:
+        conf = {"bootstrap_servers": broker.bootstrap_servers}
+        producer = AIOKafkaProducer(**conf, transactional_id="aio")
+        await producer.start()
+        async with producer.transaction():
+            await producer.send_and_wait("orders", b"kept", partition=0)
+            await producer.send_offsets_to_transaction({AioPartition("orders", 0): 1}, "aio-group")
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"taken back", partition=0)
+        await producer.abort_transaction()
+        second = AIOKafkaProducer(**conf, transactional_id="aio")
+        await second.start()
+        with pytest.raises(AioError):
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"zombie", partition=0)
+        async with second.transaction():
+            await second.send_and_wait("orders", b"last", partition=0)
+        await producer.stop()
+        await second.stop()
+        consumer = AIOKafkaConsumer(**conf, isolation_level="read_committed", auto_offset_reset="earliest")
+        await consumer.start()
+        consumer.assign([AioPartition("orders", 0)])
+        values = [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in range(2)]
+        await consumer.stop()
+        return values
+
+    assert asyncio.run(run()) == [b"kept", b"last"]
+    assert broker.committed("aio-group") == {ModelPartition("orders", 0): 1}

@@ -1,0 +1,216 @@
+"""A transactional producer by raw requests: one method per request, each in a version of the caller's choice."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kip848_client.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kip848_client.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kip848_client.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
+from tests.support.raw_connection import RawConnection
+
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+TOPIC: Final = "foo"
+
+
+class RawProducer:
+    """One producer: what it believes to be its id and epoch, and requests that carry them.
+
+    Attributes:
+        sequence: of the next batch to partition 0 of the topic.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, transactional_id: str = "tx") -> None:
+        self.connection: Final = RawConnection(broker.bootstrap_servers)
+        self.name: Final = transactional_id
+        self.producer_id = -1
+        self.epoch = -1
+        self.sequence = 0
+
+    def begin(self, **fields: Any) -> tuple[int, int]:
+        """InitProducerId that must succeed; remembers the id and epoch, and returns them."""
+        error, producer_id, epoch = self.init(**fields)
+        assert error == 0, error
+        self.producer_id, self.epoch, self.sequence = producer_id, epoch, 0
+        return producer_id, epoch
+
+    def init(
+        self, *, producer_id: int = -1, epoch: int = -1, timeout_ms: int = 60_000, version: int = 5
+    ) -> tuple[int, int, int]:
+        """InitProducerId; error, producer id and epoch."""
+        answer = self.connection.ask(
+            InitProducerIdRequest(
+                transactional_id=self.name,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            ),
+            version=version,
+        )
+        return answer.error_code, answer.producer_id, answer.producer_epoch
+
+    def produce(
+        self,
+        *values: bytes,
+        partition: int = 0,
+        attributes: int = TRANSACTIONAL,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        transactional_id: str | None = "",
+        version: int = 12,
+    ) -> PartitionProduceResponse:
+        """Produce one batch to `TOPIC`; counts the sequence on if none is given and it succeeds."""
+        now_ms = int(time.time() * 1000)
+        batch = build_batch(
+            [Record(value, timestamp=now_ms) for value in values or (b"v",)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            base_sequence=self.sequence if sequence is None else sequence,
+            attributes=attributes,
+        )
+        data = TopicProduceData(
+            name=TOPIC,
+            partition_data=(PartitionProduceData(index=partition, records=batch),),
+        )
+        name = self.name if transactional_id == "" else transactional_id
+        request = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1_000, topic_data=(data,))
+        answer = self.connection.ask(request, version=version).responses[0].partition_responses[0]
+        if sequence is None and not answer.error_code:
+            self.sequence += len(values) or 1
+        return answer
+
+    def add(self, *partitions: int, topic: str = TOPIC, version: int = 3) -> list[int]:
+        """AddPartitionsToTxn; one error per partition."""
+        answer = self.connection.ask(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=partitions),),
+            ),
+            version=version,
+        )
+        return [
+            result.partition_error_code
+            for added in answer.results_by_topic_v3_and_below
+            for result in added.results_by_partition
+        ]
+
+    def add_offsets(self, group: str) -> int:
+        """AddOffsetsToTxn; the error."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=group
+        )
+        return self.connection.ask(request, version=3).error_code
+
+    def commit_offset(
+        self,
+        group: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+        version: int = 5,
+    ) -> int:
+        """TxnOffsetCommit of one partition of `TOPIC`; the error."""
+        position = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(position,)),),
+        )
+        return self.connection.ask(request, version=version).topics[0].partitions[0].error_code
+
+    def end(self, *, commit: bool, version: int = 5, epoch: int | None = None) -> EndTxnResponse:
+        """EndTxn; a producer of version 5 goes on with the epoch of the answer."""
+        request = EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            committed=commit,
+        )
+        answer = self.connection.ask(request, version=version)
+        if epoch is None and version >= 5 and not answer.error_code:
+            self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+        return answer
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def fetch_request(offset: int = 0, *, partition: int = 0, isolation: int = 1, **fields: Any) -> FetchRequest:
+    """A Fetch of one partition of `TOPIC`, by name; it does not wait unless *fields* say so."""
+    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1_000_000)
+    wanted = {"max_wait_ms": 0, "min_bytes": 1} | fields
+    topics = (FetchTopic(topic=TOPIC, partitions=(asked,)),)
+    return FetchRequest(max_bytes=10_000_000, isolation_level=isolation, topics=topics, **wanted)
+
+
+def fetched(connection: RawConnection, offset: int = 0, **fields: Any) -> PartitionData:
+    """What a Fetch of one partition is answered; see `fetch_request`."""
+    return connection.ask(fetch_request(offset, **fields), version=12).responses[0].partitions[0]
+
+
+def values_in(data: PartitionData) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record but markers, aborted ones included."""
+    content = data.records or b""
+    return [
+        (record.offset, record.value)
+        for position, header in batches_of(content)
+        if not header.is_control
+        for record in records_of(content, position)
+    ]
+
+
+def aborted_in(data: PartitionData) -> list[tuple[int, int]]:
+    """Producer id and first offset of every transaction that the answer calls aborted."""
+    return [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+
+
+def end_offset(connection: RawConnection, *, isolation: int, partition: int = 0, timestamp: int = -1) -> int:
+    """What ListOffsets answers."""
+    topic = ListOffsetsTopic(
+        name=TOPIC, partitions=(ListOffsetsPartition(partition_index=partition, timestamp=timestamp),)
+    )
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=(topic,))
+    return connection.ask(request, version=7).topics[0].partitions[0].offset
+
+
+def committed(connection: RawConnection, group: str, *, stable: bool = False, partition: int = 0) -> tuple[int, int]:
+    """Offset and error of what a group has committed."""
+    topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(partition,))
+    request = OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id=group, topics=(topic,)),), require_stable=stable
+    )
+    answer = connection.ask(request, version=8).groups[0].topics[0].partitions[0]
+    return answer.committed_offset, answer.error_code
