@@ -39,6 +39,9 @@ _INSTRUMENTATION: Final = "kip848_client"
 _LOOK_EVERY_S: Final = 0.1
 """For an SDK that is set up while consumers run already."""
 
+_METER_PROVIDER_NAMED: Final = "OTEL_PYTHON_METER_PROVIDER" in os.environ
+_TRACER_PROVIDER_NAMED: Final = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
+"""Then the API itself loads an SDK, with the first question for a provider."""
 
 METRICS: Final[Mapping[str, str]] = {
     "kafka.consumer.heartbeat.total": "heartbeats answered",
@@ -239,12 +242,12 @@ class ClientMetrics:
 
 def _metrics_imported() -> bool:
     """Whether somebody may listen to metrics; before, no SDK can have been set up."""
-    return "opentelemetry.metrics" in sys.modules or "OTEL_PYTHON_METER_PROVIDER" in os.environ
+    return "opentelemetry.metrics" in sys.modules or _METER_PROVIDER_NAMED
 
 
 def _trace_imported() -> bool:
     """The same for spans."""
-    return "opentelemetry.trace" in sys.modules or "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
+    return "opentelemetry.trace" in sys.modules or _TRACER_PROVIDER_NAMED
 
 
 _clients: Final[weakref.WeakSet[ClientMetrics]] = weakref.WeakSet()

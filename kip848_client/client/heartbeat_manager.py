@@ -185,6 +185,7 @@ class HeartbeatRequestManager:
         self._ticked_ms = -1
         self._detached: LeaveRequested | None = None
         self._requests: set[asyncio.Future[None]] = set()
+        self._on_alarm: Final = self._guarded(self._on_timer)
 
         # Read by the application's thread, written by this one.
         self.view: MemberView = member.view()
@@ -491,7 +492,7 @@ class HeartbeatRequestManager:
             return
         self._armed_ms = deadline_ms
         delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1_000
-        self._timer = self._loop.call_later(delay_s, self._guarded(self._on_timer))
+        self._timer = self._loop.call_later(delay_s, self._on_alarm)
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -14,6 +14,7 @@ from kip848_client.errors import (
 )
 from kip848_client.wire.codec import decode_request, encode_response, frame
 from kip848_client.wire.connection import open_connection
+from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -272,6 +273,61 @@ async def test_correlation_ids_start_anew_after_the_largest() -> None:
         for epoch in (1, 2):
             assert (await connection.send(heartbeat(epoch), timeout_ms=LONG_MS)).member_epoch == epoch
         assert connection._next_correlation_id == 1
+
+
+# Without a task
+
+
+async def test_a_request_that_was_started_is_told_its_answer() -> None:
+    """A heartbeat needs no task that waits: what it ends with comes where the bytes arrive."""
+    answers: list[Answer] = []
+    told = anyio.Event()
+
+    def on_end(answer: Answer) -> None:
+        answers.append(answer)
+        told.set()
+
+    async with serving(echo_epochs) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        assert connection.start(heartbeat(7), timeout_ms=LONG_MS, on_end=on_end)
+        assert not answers, "the caller is in the middle of something"
+        with anyio.fail_after(60):
+            await told.wait()
+    [answer] = answers
+    assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+    assert answer.member_epoch == 7
+
+
+@pytest.mark.parametrize(
+    ("closes", "expected"), [(True, ConnectionLostError), (False, RequestTimeoutError)], ids=["closed", "late"]
+)
+async def test_a_request_that_was_started_is_told_why_there_is_no_answer(
+    closes: bool, expected: type[Exception]
+) -> None:
+    """The member decides by the kind of the failure; one that is never told would wait for ever."""
+    answers: list[Answer] = []
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.request()
+        if not closes:
+            await peer.until_closed()
+
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        assert connection.start(HEARTBEAT, timeout_ms=LONG_MS if closes else 50, on_end=answers.append)
+        with anyio.fail_after(60):
+            await connection.wait_closed()
+        with pytest.raises(ConnectionLostError):
+            connection.start(HEARTBEAT, timeout_ms=LONG_MS, on_end=answers.append)
+    assert [type(answer) for answer in answers] == [expected]
+
+
+async def test_nothing_is_started_while_the_connection_authenticates_again() -> None:
+    """The broker takes no request in between, and would end the connection."""
+    async with serving(echo_epochs) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        answers: list[Answer] = []
+        with connection.only_login():
+            assert not connection.start(HEARTBEAT, timeout_ms=LONG_MS, on_end=answers.append)
+        assert connection.outstanding == 0
 
 
 # Time-outs
