@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Message,
     )
     from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
+    from kip848_client.client.health import ConsumerHealth, PartitionHealth
     from kip848_client.client.kafka_errors import ErrorDetails
     from kip848_client.consumer import Consumer, ConsumerRebalanceListener
     from kip848_client.error_codes import ErrorCode
@@ -98,6 +99,8 @@ __all__ = [
     "TopicPartition",
     "Message",
     "MemberState",
+    "ConsumerHealth",
+    "PartitionHealth",
     "LeaveMode",
     "Kip848Error",
     "BrokerError",
@@ -176,6 +179,8 @@ _HOMES = {
     "SubscriptionPattern": ("kip848_client.model", "SubscriptionPattern"),
     "TopicPartition": ("kip848_client.client.data_plane", "PublicTopicPartition"),
     "Message": ("kip848_client.client.data_plane", "Message"),
+    "ConsumerHealth": ("kip848_client.client.health", "ConsumerHealth"),
+    "PartitionHealth": ("kip848_client.client.health", "PartitionHealth"),
     "MemberState": ("kip848_client.member.states", "MemberState"),
     "LeaveMode": ("kip848_client.member.events", "LeaveMode"),
     **dict.fromkeys(

@@ -34,6 +34,7 @@ from kip848_client.client.data_plane import (
 )
 from kip848_client.client.deserializers import Deserializers, deserializers_of
 from kip848_client.client.fetcher import Fetcher
+from kip848_client.client.health import ConsumerHealth, HealthProbe
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
 from kip848_client.client.ownership import ForkGuard, OneThread
@@ -147,6 +148,7 @@ class Consumer:
         self._fetcher.on_renewed = self._group.listeners.observer.data_plane_renewed
         self._manager = self._group.manager
         self._presence: Final = self._group.thread.presence
+        self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
         self._mark: object = None
         self._layout_checked = False
         self._values = deserializers_of(self._config)
@@ -371,6 +373,8 @@ class Consumer:
                         return []  # a listener called unsubscribe(), or the others have everything
                     view = group.view
                     fetcher.keep_readable(view.readable)
+                    if self._health.lags_wanted:
+                        self._health.measure(self._known_lags)
                     settled = mark  # as of before: what moved meanwhile is looked at again
                     self._mark = None if view.poll_wanted else mark
                     continue
@@ -394,6 +398,18 @@ class Consumer:
                     return []
         finally:
             thread.end_poll()
+
+    def _known_lags(self) -> dict[TopicPartition, int]:
+        """How far each position is behind the end of its partition as of the last fetch; asks no broker."""
+        lags = {}
+        for partition, position in self._fetcher.positions().items():
+            try:
+                low, high = self._fetcher.plane.get_watermark_offsets(public(partition), cached=True)
+            except KafkaException:
+                continue  # it was not fetched yet
+            if high >= 0:
+                lags[partition] = max(0, high - max(low, position.offset))
+        return lags
 
     def _tell_of_nothing_wanted(self, *, forever: bool) -> None:
         if forever:
@@ -743,6 +759,13 @@ class Consumer:
     def member_epoch(self) -> int:
         """The epoch of the member; -1 outside the group."""
         return self._group.view.member_epoch
+
+    def health(self) -> ConsumerHealth:
+        """How this consumer does, for a liveness or readiness probe. May be called on any thread; never waits.
+
+        The lag is that of the poll() after the probe before; see `ConsumerHealth`.
+        """
+        return self._health.look()
 
     def memberid(self) -> str:
         """`member_id`, as confluent_kafka spells it."""

@@ -22,6 +22,7 @@ import anyio.to_thread
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
+from kip848_client.client.health import ConsumerHealth
 from kip848_client.client.translation import PublicCommitCallback
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
@@ -385,6 +386,10 @@ class AsyncConsumer:
         await self._thread.run(partial(self._consumer.set_sasl_credentials, username, password))
 
     # --------------------------------------------------------------------------------------------------------- close
+
+    def health(self) -> ConsumerHealth:
+        """How this consumer does, for a probe; not awaited, because it never waits. See `Consumer.health`."""
+        return self._consumer.health()
 
     def hand_over(self, timeout_s: float = 10.0) -> None:
         """Leave without a gap; see `Consumer.hand_over`. Not awaited, so that a signal handler of the loop can call it.

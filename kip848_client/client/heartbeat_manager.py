@@ -227,6 +227,10 @@ class HeartbeatRequestManager:
         """Step an event from a thread that is neither the application's nor this one, and waits for nothing."""
         self._call_soon(self._guarded(lambda: self._step(event)))
 
+    def look_up(self) -> None:
+        """Have the application's thread look at the member with its next poll(), as if something had moved."""
+        self.mark = object()
+
     def nudge(self) -> None:
         """Take what was posted, in case the call that posted it was cut off before it woke this thread."""
         self._inbox.nudge()

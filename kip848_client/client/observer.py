@@ -26,6 +26,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 
 
@@ -62,6 +63,10 @@ class MemberObserver:
         self._commit_written_ns = 0
         self.lookup_failure: Exception | None = None
         """Why the group's coordinator is not known, since that could be said."""
+        self.heartbeat_accepted_ms: int | None = None
+        """When the coordinator answered a heartbeat without an error code."""
+        self.last_error: tuple[str, int] | None = None
+        """The last error of any kind, and when it came."""
         self._heartbeats = 0
         """Heartbeats sent, as of the last look."""
 
@@ -146,8 +151,13 @@ class MemberObserver:
         self._metrics.withdraw()
         self._end_rebalance(None)
 
+    def _note(self, error: BaseException) -> None:
+        self.last_error = (f"{type(error).__name__}: {error}", self._clock.now_ms())
+
     def answered(self, response: object, *, ms: float) -> None:
         """A request was answered after *ms*, with whatever code."""
+        if isinstance(response, (ConsumerGroupHeartbeatResponse, HeartbeatResponse)) and not response.error_code:
+            self.heartbeat_accepted_ms = self._clock.now_ms()
         match response:
             case ConsumerGroupHeartbeatResponse(assignment=assignment):
                 self._metrics.count("kafka.consumer.heartbeat.total")
@@ -163,6 +173,7 @@ class MemberObserver:
 
     def request_failed(self, what: object, *, kind: str, error: Exception) -> None:
         """A request ended without an answer."""
+        self._note(error)
         api = type(what).__name__
         # Without a coordinator nothing else happens: the first of a row of failures must not be missed.
         lookup = isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)) and self.lookup_failure is None
@@ -194,6 +205,7 @@ class MemberObserver:
             with self._metrics.span(f"kafka.consumer.partitions_{name}", parent=parent, partitions=text):
                 yield
         except BaseException as error:
+            self._note(error)
             callback = f"on_partitions_{name}"
             listed = _listed(partitions)
             log_event(
@@ -215,6 +227,8 @@ class MemberObserver:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
     ) -> None:
         """A commit was answered, or given up."""
+        if error is not None:
+            self._note(error)
         if automatic and self._metrics.tracing:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
@@ -259,10 +273,12 @@ class MemberObserver:
 
     def surfaced(self, error: Exception) -> None:
         """An error will be raised to the application."""
+        self._note(error)
         self._write("error_surfaced", error=f"{type(error).__name__}: {error}")
 
     def failed(self, error: Exception) -> None:
         """The member is FATAL."""
+        self._note(error)
         log_event(logging.ERROR, LogEvent.FAILED, group_id=self._name.group_id, error=error)
         self._write("member_failed", error=f"{type(error).__name__}: {error}")
 

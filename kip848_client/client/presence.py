@@ -32,6 +32,8 @@ class AppPresence:
         self.longest_gap_ms = 0
         """Between two times that poll() began, since somebody set this to 0."""
         self._seen = (0, 0)
+        self._probed = (0, 0)
+        self._probed_ms: int | None = None
         self._inside = 0
         self._left_ms: int | None = None
 
@@ -76,6 +78,19 @@ class AppPresence:
     def silent_ms(self, now_ms: int) -> int | None:
         """How long ago the application left poll(), or None if it never was inside."""
         return None if self._left_ms is None else now_ms - self._left_ms
+
+    def silent_for_ms(self, now_ms: int) -> int | None:
+        """How long ago the application was last known to be inside poll(); 0 while it is, None if it never was.
+
+        For one caller: what moved since its last call is taken to have moved now.
+        """
+        probed = (len(self._buffer), self.calls)
+        if probed != self._probed:
+            self._probed, self._probed_ms = probed, now_ms
+        if self._inside:
+            return 0
+        moments = [moment_ms for moment_ms in (self._left_ms, self._probed_ms) if moment_ms is not None]
+        return max(0, now_ms - max(moments)) if moments else None
 
     def last_polled_ms(self, now_ms: int) -> int | None:
         """The last moment that the application is known to have been inside poll(), or None for never."""

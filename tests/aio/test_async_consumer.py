@@ -37,7 +37,7 @@ def test_every_method_of_the_synchronous_consumer_is_there_with_the_same_argumen
         assert isinstance(ours, property) is isinstance(theirs, property), name
         if isinstance(theirs, property):
             continue
-        assert inspect.iscoroutinefunction(ours) or name in {"batches", "hand_over"}, name
+        assert inspect.iscoroutinefunction(ours) or name in {"batches", "hand_over", "health"}, name
         for parameter, other in zip(
             inspect.signature(ours).parameters.values(), inspect.signature(theirs).parameters.values(), strict=True
         ):

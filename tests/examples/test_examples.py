@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -201,3 +204,18 @@ def test_dead_letter_buries_what_it_cannot_open_and_tries_again() -> None:
             said = [process.stdout.readline().strip() for _ in range(4)]
         assert said == ["buried 0", "handled 7", "again soon: 'id'", "again soon: 'id'"]
         assert sum(1 for _ in records(broker, "orders-dead")) == 1
+
+
+def test_health_answers_probes() -> None:
+    """What an operator copies into a deployment must answer as its probes expect."""
+    with EmbeddedBroker({"orders": 1}) as broker:
+        produce(broker, "orders", ("a", "1"))
+        with example("health.py", broker, "orders", "0") as process:
+            port_line, handled = lines_of(process, 2)
+            assert handled == "handled 0"
+            url = f"http://127.0.0.1:{port_line.rsplit(' ', 1)[1]}"
+            with urllib.request.urlopen(f"{url}/live") as live, urllib.request.urlopen(f"{url}/ready") as ready:
+                assert (live.status, ready.status) == (200, 200)
+                assert json.load(ready)["state"] == "STABLE"
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"{url}/other")
