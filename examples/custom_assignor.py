@@ -7,8 +7,8 @@ Start it on machines of different size, or twice here with different numbers: ea
 proportion. The CPUs are asked for once in every heartbeat interval. When they change (`taskset`, a container that is
 resized), the group is assigned anew, and only as many partitions move as must.
 
-It needs a coordinator with client-side assignment, such as `kip848 broker`. On Apache Kafka, which has none, it fails
-and says so; with "group.local.assignors.fallback": "server" it goes on there with the coordinator's own assignor.
+It runs on any Kafka: with `group.protocol=classic` the members of the group assign, and the broker only carries what
+they say. On a coordinator with client-side assignment, such as `kip848 broker`, leave that line out.
 """
 
 import os
@@ -51,6 +51,7 @@ def main(servers: str, topic: str, cpus: str = "0") -> None:
         "bootstrap.servers": servers,
         "group.id": "by-cpus",
         "auto.offset.reset": "earliest",
+        "group.protocol": "classic",
         "group.local.assignors": ByCpus(int(cpus)),
     }
     with suppress(KeyboardInterrupt), Consumer(conf) as consumer:

@@ -24,6 +24,7 @@ __all__ = [
     "AssignmentSpec",
     "AssignorMetadata",
     "ConsumerGroupMetadata",
+    "METADATA_UNREADABLE",
     "GroupAssignment",
     "MemberAssignment",
     "MemberSpec",
@@ -39,6 +40,10 @@ library's, positive ones the assignor's own."""
 
 ASSIGNMENT_INVALID: Final = -2
 """Assignment error that the members are told of when the result of `PartitionAssignor.assign` cannot be applied."""
+
+METADATA_UNREADABLE: Final = -3
+"""Assignment error on the classic protocol: some member has metadata of a version that the leader's assignor does not
+read."""
 
 _INT8: Final = range(-128, 128)
 _INT16: Final = range(-(2**15), 2**15)
@@ -128,7 +133,7 @@ class AssignmentSpec(msgspec.Struct, frozen=True):
     """The group that an assignment is wanted for.
 
     Args:
-        group_epoch: the epoch that the assignment will have.
+        group_epoch: the epoch that the assignment will have; on the classic protocol the generation.
         members: by member id, sorted by it.
         topics: by name, sorted by it: every topic that some member subscribes to, and no other.
     """
@@ -257,9 +262,11 @@ class PartitionAssignor(ABC):
         """This member has a new target; called once for each member epoch, in every member; by default does nothing.
 
         Args:
-            error: 0, or what the assignor returned; negative if it failed (`ASSIGNOR_RAISED`, `ASSIGNMENT_INVALID`).
+            error: 0, or what the assignor returned; negative if it failed (`ASSIGNOR_RAISED`, `ASSIGNMENT_INVALID`,
+                `METADATA_UNREADABLE`).
             assignment: the complete target, also what other members have yet to release. The rebalance listener tells
-                what this member really has.
+                what this member really has. On the classic protocol what this round gives: what is still with another
+                member comes with the next one.
             group_metadata: the member and the epoch that this target belongs to.
         """
 

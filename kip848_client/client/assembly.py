@@ -25,12 +25,13 @@ from kip848_client.client.requests import NetworkPerformer, RequestPerformer
 from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import CLASSIC_KEYS, ConsumerConfig
+from kip848_client.config.assignors import is_cooperative
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.assignor_values import undescribed
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
-from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -154,4 +155,9 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         auto_offset_reset=ResetPolicy(config.auto_offset_reset),
         early_heartbeats=config.early_heartbeats,
         heartbeat_interval_max_ms=config.heartbeat_interval_max_ms,
+        protocol=GroupProtocol(config.protocol),
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        cooperative=is_cooperative(config.local_assignors.assignors),
+        topic_refresh_ms=config.topic_refresh_ms,
     )

@@ -1,4 +1,6 @@
-"""The coordinator's own connection. Who the coordinator is, and when to look again, is decided in `member/discovery`.
+"""The coordinator's own connections: one for what is answered at once, one for what waits until a group is complete.
+
+Who the coordinator is, and when to look again, is decided in `member/discovery`.
 
 Runs on the background thread only.
 """
@@ -36,6 +38,10 @@ class CoordinatorManager:
         self._sender = sender
         self._on_disconnected = on_disconnected
         self._connection: BrokerConnection | None = None
+        self._node: BrokerNode | None = None
+        self._round_connection: BrokerConnection | None = None
+        self._round_busy = False
+        """A request on the other connection has no answer yet."""
         self._pause_ends_s = 0.0
 
     @property
@@ -58,6 +64,7 @@ class CoordinatorManager:
         connection = await self._sender.open(node, timeout_ms=timeout_ms)
         await self.aclose()  # another call may have been faster
         self._connection = connection
+        self._node = node
         self._pause_ends_s = 0.0
         tasks.start_soon(self._report_loss, connection, node.node_id, name=f"coordinator {node}")
         return connection.api_versions
@@ -112,6 +119,41 @@ class CoordinatorManager:
             ends_s = time.monotonic() + min(throttle_ms, THROTTLE_MS_MAX) / 1_000
             self._pause_ends_s = max(self._pause_ends_s, ends_s)
 
+    async def send_round(self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None) -> ResponseT:
+        """Send a request that is answered late, on a connection of its own to the same node, so that nothing waits.
+
+        A request that is still without an answer there is not wanted any more: its connection is closed.
+
+        Raises:
+            ConnectionLostError: there is no coordinator, or the connection broke.
+            RequestTimeoutError, ProtocolError, UnsupportedVersionError: as the connection raises them.
+        """
+        coordinator = self._connection
+        if coordinator is None or coordinator.closed or self._node is None:
+            raise ConnectionLostError("the connection to the coordinator is gone")
+        if self._round_busy:
+            await self._close_round()
+        connection = self._round_connection
+        if connection is None or connection.closed:
+            connection = await self._sender.open(self._node, timeout_ms=timeout_ms)
+            await self._close_round()
+            if self._connection is not coordinator:
+                await connection.aclose()
+                raise ConnectionLostError("the connection to the coordinator is gone")
+            self._round_connection = connection
+        self._round_busy = True
+        try:
+            return await connection.send(request, timeout_ms=timeout_ms, max_version=max_version)
+        finally:
+            if self._round_connection is connection:
+                self._round_busy = False
+
+    async def _close_round(self) -> None:
+        connection, self._round_connection = self._round_connection, None
+        self._round_busy = False
+        if connection is not None:
+            await connection.aclose()
+
     async def _pause(self, connection: BrokerConnection) -> None:
         """A broker that throttles us reads nothing meanwhile: what is written would only time out (KIP-219)."""
         while (left_s := self._pause_ends_s - time.monotonic()) > 0 and not connection.closed:
@@ -121,6 +163,7 @@ class CoordinatorManager:
     async def aclose(self) -> None:
         """Close the connection, if there is one; its loss is not reported."""
         connection, self._connection = self._connection, None
+        await self._close_round()
         if connection is not None:
             await connection.aclose()
 
@@ -129,3 +172,4 @@ class CoordinatorManager:
         if self._connection is connection:
             self._connection = None
             self._on_disconnected(node_id)
+            await self._close_round()

@@ -45,6 +45,7 @@ from kip848_client.member.events import (
     AssignPartitions,
     CommitDone,
     ConnectCoordinator,
+    DescribeTopics,
     Destination,
     Fail,
     HandOverFailed,
@@ -391,7 +392,7 @@ class HeartbeatRequestManager:
     def _perform(self, effect: MemberEffect) -> bool:
         """Do what *effect* says, or queue it. Returns whether the application's thread has something to look at."""
         match effect:
-            case SendRequest() | ConnectCoordinator() | RequestMetadata() | ListOffsets():
+            case SendRequest() | ConnectCoordinator() | RequestMetadata() | ListOffsets() | DescribeTopics():
                 self._start_request(effect)
                 return False
             case CommitDone():

@@ -27,6 +27,7 @@ from kip848_client.member.events import (
     ConnectCoordinator,
     CoordinatorConnected,
     CoordinatorDisconnected,
+    DescribeTopics,
     Destination,
     FailureKind,
     ListOffsets,
@@ -37,12 +38,14 @@ from kip848_client.member.events import (
     RequestMetadata,
     ResponseReceived,
     SendRequest,
+    TopicsDescribed,
 )
 from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.schema import Request, Response
 
-MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets
+MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets | DescribeTopics
 
 
 class RequestPerformer(Protocol):
@@ -131,6 +134,9 @@ class NetworkPerformer:
                 case ListOffsets(request_id=request_id, timestamps=timestamps, timeout_ms=timeout_ms):
                     listed = await self._metadata.list_offsets(timestamps, timeout_ms=timeout_ms)
                     return OffsetsListed(request_id, offsets=listed.offsets, errors=listed.errors)
+                case DescribeTopics(request_id=request_id, topics=topics, pattern=pattern, timeout_ms=timeout_ms):
+                    told = await self._metadata.describe(topics, pattern=pattern, timeout_ms=timeout_ms)
+                    return TopicsDescribed(request_id, told.topics, told.unauthorized, told.passing)
                 case _:
                     assert_never(effect)
         except Kip848Error as error:
@@ -147,6 +153,11 @@ class NetworkPerformer:
             request = spoken(effect.request, self._coordinator.api_versions)
             response = await self._coordinator.send(
                 request, timeout_ms=effect.timeout_ms, max_version=effect.max_version, urgent=_leaves(request)
+            )
+        elif effect.destination is Destination.COORDINATOR_ROUND:
+            request = spoken(effect.request, self._coordinator.api_versions)
+            response = await self._coordinator.send_round(
+                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version
             )
         else:
             connection = await self._sender.any_broker(timeout_ms=effect.timeout_ms)
@@ -174,7 +185,8 @@ class NetworkPerformer:
 
 
 def _leaves(request: object) -> bool:
-    return isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch < 0
+    leaving = isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch < 0
+    return leaving or isinstance(request, LeaveGroupRequest)
 
 
 def failure_kind(error: Kip848Error) -> FailureKind:

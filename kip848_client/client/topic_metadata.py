@@ -16,9 +16,11 @@ import msgspec
 
 from kip848_client.client.request_sender import RequestSender
 from kip848_client.clock import Clock
-from kip848_client.error_codes import ErrorCode
+from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
+from kip848_client.member.events import TopicDescription
 from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition
+from kip848_client.patterns import compiled
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -34,6 +36,14 @@ class ListedOffsets(msgspec.Struct, frozen=True):
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     errors: Mapping[TopicPartition, int]
+
+
+class DescribedTopics(msgspec.Struct, frozen=True):
+    """Topics by name; names that may not be described, and those that could not be described just now."""
+
+    topics: Mapping[str, TopicDescription]
+    unauthorized: frozenset[str]
+    passing: frozenset[str]
 
 
 class _Leader(msgspec.Struct, frozen=True):
@@ -77,6 +87,38 @@ class TopicMetadata:
             for topic in response.topics
             if topic.error_code == ErrorCode.NONE and topic.name and topic.topic_id != ZERO_UUID
         }
+
+    async def describe(self, topics: Iterable[str], *, pattern: str | None, timeout_ms: int) -> DescribedTopics:
+        """Describe *topics*, and every topic whose whole name matches *pattern*, internal ones excepted.
+
+        Raises:
+            ConnectionLostError, RequestTimeoutError, ProtocolError, UnsupportedVersionError: no answer.
+            ValueError: the pattern is no RE2.
+        """
+        wanted = frozenset(topics)
+        matches = None if pattern is None else compiled(pattern)
+        asked = None
+        if matches is None:
+            asked = tuple(MetadataRequestTopic(topic_id=ZERO_UUID, name=name) for name in sorted(wanted))
+        response = await self._sender.send_any(
+            MetadataRequest(topics=asked, allow_auto_topic_creation=False), timeout_ms=timeout_ms
+        )
+        self._learn(response)
+        found: dict[str, TopicDescription] = {}
+        unauthorized, passing = set(), set()
+        for topic in response.topics:
+            name = topic.name
+            if name is None or (
+                name not in wanted and (matches is None or topic.is_internal or matches.fullmatch(name) is None)
+            ):
+                continue
+            if topic.error_code == ErrorCode.NONE:
+                found[name] = TopicDescription(topic.topic_id, len(topic.partitions))
+            elif topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                unauthorized.add(name)
+            elif topic.error_code in RETRIABLE and topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                passing.add(name)
+        return DescribedTopics(found, frozenset(unauthorized), frozenset(passing))
 
     async def list_offsets(self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int) -> ListedOffsets:
         """Ask each partition's leader for the offset at a timestamp (-2 earliest, -1 latest, or ms since 1970).

@@ -3,8 +3,8 @@
 Three kinds of keys:
 
 * keys of the **control plane** (`_OWN_KEYS`): read here, and passed on only where the data plane needs them too;
-* keys that mean nothing under this protocol (`CLASSIC_KEYS`): accepted, so that a configuration can be moved over as it
-  is, and named in one warning that says where the setting lives now;
+* keys of the **classic protocol** (`CLASSIC_KEYS`): read with ``group.protocol=classic``. Else they are accepted, so
+  that a configuration can be moved over as it is, and named in one warning that says where the setting lives now;
 * **everything else** goes to the data plane (librdkafka) unchanged. What its constructor refuses becomes a
   `ConfigError` that names the nearest known key (`nearest_key`), where the data plane is built.
 
@@ -18,7 +18,12 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS, LocalAssignors, read_local_assignors
+from kip848_client.config.assignors import (
+    OWN_ASSIGNOR_KEYS,
+    LocalAssignors,
+    read_classic_assignors,
+    read_local_assignors,
+)
 from kip848_client.config.keys import DATA_PLANE_KEYS
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
@@ -55,11 +60,15 @@ class ConsumerConfig(Confidential, frozen=True):
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
         security: TLS and SASL of the control plane; made from the same keys that the data plane is given.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
-        local_assignors: client-side assignors; none if the coordinator assigns.
+        local_assignors: client-side assignors; none if the coordinator assigns. On the classic protocol all that this
+            consumer offers, built-in ones too.
         auto_offset_store: whether what poll() hands out counts as processed; else the application says so with
             store_offsets().
         partition_eof: whether poll() returns a message with an error() of _PARTITION_EOF at the end of a partition.
         classic_keys: keys that were given and have no effect under this protocol, sorted.
+        protocol: ``consumer`` (KIP-848) or ``classic``.
+        session_timeout_ms, heartbeat_interval_ms: of the classic protocol.
+        topic_refresh_ms: how often a leader on the classic protocol looks at the group's topics; None for never.
         key_deserializer, value_deserializer: called with bytes or None and a `SerializationContext`.
         on_deserialization_error: called with a record that cannot be opened, and the error; None raises it.
     """
@@ -90,6 +99,10 @@ class ConsumerConfig(Confidential, frozen=True):
     auto_offset_store: bool = True
     partition_eof: bool = False
     classic_keys: tuple[str, ...] = ()
+    protocol: str = "consumer"
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    topic_refresh_ms: int | None = 300_000
     key_deserializer: Callable[..., object] | None = None
     value_deserializer: Callable[..., object] | None = None
     on_deserialization_error: Callable[..., object] | None = None
@@ -134,7 +147,7 @@ CLASSIC_KEYS: Final[Mapping[str, str]] = {
     ),
     "group.protocol.type": "leave it out",
 }
-"""Keys of the classic protocol, and what stands in their place under this one. They are accepted and have no effect."""
+"""Keys of the classic protocol, and what stands in their place under KIP-848, where they have no effect."""
 
 _OWN_KEYS: Final = frozenset(
     {
@@ -218,14 +231,8 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     group_id = reader.text("group.id")
     if isinstance(reader.conf.get("group.id"), str) and not group_id.strip():
         reader.refuse("group.id is blank; name the group that this consumer belongs to", None)
-    if str(reader.conf.get("group.protocol")).lower() == "classic":
-        reader.refuse(
-            "group.protocol=classic: this consumer speaks the protocol of KIP-848 only; leave the key out, or use "
-            "confluent_kafka.Consumer for a group on the classic protocol",
-            None,
-        )
-    else:
-        reader.one_of("group.protocol", {"consumer": "consumer"}, default="consumer")
+    protocol_name = reader.one_of("group.protocol", {"consumer": "consumer", "classic": "classic"}, default="consumer")
+    classic = protocol_name == "classic"
     reset = reader.one_of("auto.offset.reset", _RESET, default="latest")
     max_poll_interval_ms = reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000)
     auto_commit = reader.flag("enable.auto.commit", default=True)
@@ -233,7 +240,12 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     partition_eof = reader.flag("enable.partition.eof", default=False)
     local_assignors = LocalAssignors()
     with reader.at_once():
-        local_assignors = read_local_assignors(reader, max_poll_interval_ms=max_poll_interval_ms)
+        read = read_classic_assignors if classic else read_local_assignors
+        local_assignors = read(reader, max_poll_interval_ms=max_poll_interval_ms)
+    session_timeout_ms, heartbeat_interval_ms = 45_000, 3_000
+    if classic:
+        with reader.at_once():
+            session_timeout_ms, heartbeat_interval_ms = _read_session(reader)
     parsed = ConsumerConfig(
         bootstrap_servers=servers,
         group_id=group_id,
@@ -266,15 +278,38 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         security=security,
         on_commit=reader.callback("on_commit"),
         local_assignors=local_assignors,
+        protocol=protocol_name,
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=heartbeat_interval_ms,
+        topic_refresh_ms=_topic_refresh_ms(reader),
         auto_offset_store=reader.flag("enable.auto.offset.store", default=True),
         partition_eof=partition_eof,
-        classic_keys=tuple(sorted(CLASSIC_KEYS.keys() & reader.conf.keys())),
+        classic_keys=() if classic else tuple(sorted(CLASSIC_KEYS.keys() & reader.conf.keys())),
         key_deserializer=reader.callback("key.deserializer"),
         value_deserializer=reader.callback("value.deserializer"),
         on_deserialization_error=reader.callback("on_deserialization_error"),
     )
     reader.check()
     return parsed
+
+
+def _read_session(reader: ConfigReader) -> tuple[int, int]:
+    """session.timeout.ms and heartbeat.interval.ms."""
+    session_ms = reader.integer("session.timeout.ms", default=45_000, low=1, high=3_600_000)
+    beat_ms = reader.integer(
+        "heartbeat.interval.ms", default=max(1, min(3_000, session_ms // 3)), low=1, high=3_600_000
+    )
+    if beat_ms >= session_ms:
+        raise ConfigError(
+            f"heartbeat.interval.ms={beat_ms} must be below session.timeout.ms={session_ms}; a third of it is usual"
+        )
+    return session_ms, beat_ms
+
+
+def _topic_refresh_ms(reader: ConfigReader) -> int | None:
+    """topic.metadata.refresh.interval.ms, which the data plane reads as well; -1 turns it off."""
+    refresh_ms = reader.integer("topic.metadata.refresh.interval.ms", default=300_000, low=-1, high=3_600_000)
+    return refresh_ms if refresh_ms > 0 else None
 
 
 def merge_settings(

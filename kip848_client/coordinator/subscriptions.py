@@ -12,9 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
-
-import re2
 
 from kip848_client.coordinator import records
 from kip848_client.coordinator.batch import Batch
@@ -25,13 +22,7 @@ from kip848_client.coordinator.requests import RegexResolved
 from kip848_client.coordinator.result import CoordinatorResult, ResolutionEnded, ResolutionStarted, ResolveRegexes
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
-
-_PATTERN_LENGTH_MAX: Final = 1024
-"""Characters; a longer pattern is refused, as it costs memory for as long as its group lives."""
-
-
-class _Pattern(Protocol):
-    def fullmatch(self, text: str) -> object | None: ...
+from kip848_client.patterns import PATTERN_LENGTH_MAX, Pattern, compiled
 
 
 def check_regex(pattern: str) -> None:
@@ -190,23 +181,14 @@ def _match(regex: str, names: list[str]) -> frozenset[str]:
     return frozenset(name for name in names if pattern.fullmatch(name) is not None)
 
 
-def _compile(pattern: str) -> _Pattern:
-    if len(pattern) > _PATTERN_LENGTH_MAX:
-        raise _invalid(
-            pattern[:40] + "...", f"it has {len(pattern)} characters, at most {_PATTERN_LENGTH_MAX} are allowed"
-        )
-    options = re2.Options()
-    options.log_errors = False
+def _compile(pattern: str) -> Pattern:
     try:
-        compiled: _Pattern = re2.compile(pattern, options)
-    except re2.error as error:
-        reason = error.args[0]
-        raise _invalid(
-            pattern, reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        ) from error
-    except UnicodeEncodeError as error:
-        raise _invalid(repr(pattern), "it is not valid Unicode") from error
-    return compiled
+        return compiled(pattern)
+    except ValueError as error:
+        shown = pattern if len(pattern) <= PATTERN_LENGTH_MAX else pattern[:40] + "..."
+        if isinstance(error.__cause__, UnicodeEncodeError):
+            shown = repr(pattern)
+        raise _invalid(shown, str(error)) from error
 
 
 def _invalid(pattern: str, why: str) -> Refused:

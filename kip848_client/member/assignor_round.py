@@ -144,7 +144,8 @@ class AssignorRound:
             return ClientAssignorsUnsupportedError(
                 f"group {context.config.group_id!r}: group.local.assignors ({names}) needs a coordinator with "
                 f"client-side assignment, and this one does not offer {' and '.join(missing)}; Apache Kafka has none. "
-                "Use group.remote.assignor, or set group.local.assignors.fallback=server to let the coordinator assign"
+                "Set group.protocol=classic, which needs nothing of the coordinator, use group.remote.assignor, or set "
+                "group.local.assignors.fallback=server to let the coordinator assign"
             )
         self._checked_link = context.link
         self._usable = not missing
@@ -303,7 +304,7 @@ class AssignorRound:
             return
         self._round = None
         # There is a new target: ask for our part of it now.
-        self._heartbeats.expedite = True
+        self._context.expedite = True
 
     def _repeat(self, current: _Round) -> None:
         if current.done is None:

@@ -146,7 +146,7 @@ def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Buil
     for partition in sorted(partitions):
         topics[partition.topic].append(partition.partition)
     ids, max_version = _named(context, topics)
-    epoch = context.live_epoch
+    epoch = context.live_epoch if context.fetches_name_member else NO_EPOCH
     group = OffsetFetchRequestGroup(
         group_id=context.config.group_id,
         member_id=context.member_id if epoch != NO_EPOCH else None,

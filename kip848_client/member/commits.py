@@ -52,7 +52,6 @@ from kip848_client.member.events import (
     RequestFailed,
 )
 from kip848_client.member.failures import failure_error, is_passing
-from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
@@ -89,9 +88,8 @@ class _Commit(msgspec.Struct, eq=False):
 class Commits:
     """The queue of commits of one member, in the order in which they were asked for."""
 
-    def __init__(self, context: Context, *, heartbeats: Heartbeats) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._heartbeats = heartbeats
         self._queue: list[_Commit] = []
         self._due_ms: int | None = None
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -115,11 +113,11 @@ class Commits:
             self._context.orphan(commit.request_id)
             self._queue.remove(commit)
 
-    def start_before_revocation(self, on_done: Callable[[], None]) -> bool:
+    def start_before_revocation(self, on_done: Callable[[], None], *, within_ms: int) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
         if self._context.config.auto_commit_interval_ms is None or not self._is_news(self._context.committable):
             return False
-        deadline_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
+        deadline_ms = self._context.now_ms + within_ms
         commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
         commit.on_done = on_done
         self._queue.append(commit)
@@ -185,6 +183,11 @@ class Commits:
         return any(others_queued or self._committed.get(key) != value for key, value in consumed.items())
 
     # ----------------------------------------------------------------------------------------------------- sending
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the answer to a commit is awaited."""
+        return any(commit.request_id is not None for commit in self._queue)
 
     @property
     def coordinator_wanted(self) -> bool:
@@ -300,8 +303,8 @@ class Commits:
         else:
             error = error_for_code(result.code, text)
         error_class = commit_error_class(result.code)
-        if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE}:
-            self._heartbeats.expedite = True
+        if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE, CommitErrorClass.OLD_GENERATION}:
+            self._context.expedite = True
         self._decide(commit, error_class, error)
 
     def _request_failed(self, commit: _Commit, failure: RequestFailed) -> None:
@@ -321,8 +324,11 @@ class Commits:
                     self._due_ms = self._context.now_ms + commit.backoff.wait_ms(0)
                 self._end(commit, error)
             case CommitKind.AUTO_REVOCATION:
-                retried = error_class is CommitErrorClass.RETRY or (
-                    error_class is CommitErrorClass.STALE and self._context.live_epoch != NO_EPOCH
+                epoch = self._context.live_epoch
+                retried = (
+                    error_class is CommitErrorClass.RETRY
+                    or (error_class is CommitErrorClass.STALE and epoch != NO_EPOCH)
+                    or (error_class is CommitErrorClass.OLD_GENERATION and epoch not in {NO_EPOCH, commit.sent_epoch})
                 )
                 if retried:
                     commit.backoff.failed(self._context.now_ms)
@@ -334,7 +340,7 @@ class Commits:
         match error_class:
             case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
                 commit.backoff.failed(self._context.now_ms)
-            case CommitErrorClass.STALE:
+            case CommitErrorClass.STALE | CommitErrorClass.OLD_GENERATION:
                 commit.awaits_epoch = True
             case CommitErrorClass.NOT_A_MEMBER | CommitErrorClass.FENCED_INSTANCE:
                 self._end(commit, self._failed(commit, str(error), error))
@@ -352,6 +358,8 @@ class Commits:
             case CommitErrorClass.FENCED_INSTANCE:
                 self._context.surface(error, key=ErrorCode.FENCED_INSTANCE_ID)
                 self._end(commit, error)
+            case CommitErrorClass.OLD_GENERATION:
+                self._end(commit, self._failed(commit, str(error), error))
             case CommitErrorClass.STALE | CommitErrorClass.RAISE | CommitErrorClass.OTHER:
                 self._end(commit, error)
 

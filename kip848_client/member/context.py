@@ -68,11 +68,15 @@ class Context:
         self.member_id_confirmed = False
         """An answer came back for it; only then does a version 0 coordinator know it."""
         self.epoch = 0
+        self.fetches_name_member = True
+        """Whether an OffsetFetch carries member id and epoch, so that the coordinator can refuse a stale one."""
         self.incarnation = 0
         """Grows with every join, fencing, timeout and leave; answers to older ones do not count."""
         self.subscription = Subscription()
         self.assignors: tuple[Assignor, ...] = ()
         """Client-side assignors as they are to be advertised now; see `assignor_round`."""
+        self.expedite = False
+        """The coordinator has news (it refused a commit): the next heartbeat asks now."""
         self.closing = False
         self.fatal_error: Kip848Error | None = None
 

@@ -80,11 +80,14 @@ FATAL_ADVICE: Final[dict[int, str]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant READ on the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant the missing permission on the cluster",
     ErrorCode.UNSUPPORTED_VERSION: (
-        "the cluster does not offer the consumer group protocol; use a client with group.protocol=classic, or a broker "
-        "of Apache Kafka 4.0 or later"
+        "the cluster does not offer the consumer group protocol; set group.protocol=classic, or use a broker of Apache "
+        "Kafka 4.0 or later"
     ),
     ErrorCode.INVALID_REQUEST: "the coordinator refuses what this member sends",
-    ErrorCode.GROUP_ID_NOT_FOUND: "the coordinator does not know the group, or it is of another type",
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "the coordinator does not know the group, or it is of another type; members on the classic protocol are joined "
+        "with group.protocol=classic"
+    ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: "raise group.consumer.max.size, or use another group",
     ErrorCode.FENCED_INSTANCE_ID: "another process took over this group.instance.id; give every process its own",
     ErrorCode.UNRELEASED_INSTANCE_ID: "another living member holds this group.instance.id; give every process its own",
@@ -121,6 +124,8 @@ class CommitErrorClass(enum.Enum):
     """Not committed, and the heartbeat will soon tell why."""
     STALE = "stale"
     """The epoch is older than the coordinator's; a newer one is on its way."""
+    OLD_GENERATION = "old_generation"
+    """STALE in the classic protocol: a newer generation comes only with a join, so that a revocation does not wait."""
     FENCED_INSTANCE = "fenced_instance"
     """Another process has our instance id."""
     RAISE = "raise"
@@ -138,6 +143,8 @@ COMMIT_CODES: Final[dict[int, CommitErrorClass]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: CommitErrorClass.RETRY_UNLESS_REVOKING,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitErrorClass.NOT_A_MEMBER,
     ErrorCode.STALE_MEMBER_EPOCH: CommitErrorClass.STALE,
+    ErrorCode.ILLEGAL_GENERATION: CommitErrorClass.OLD_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS: CommitErrorClass.RETRY,
     ErrorCode.FENCED_INSTANCE_ID: CommitErrorClass.FENCED_INSTANCE,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: CommitErrorClass.RAISE,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: CommitErrorClass.RAISE,

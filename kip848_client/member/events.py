@@ -137,6 +137,28 @@ class OffsetsListed(msgspec.Struct, frozen=True):
     errors: Mapping[TopicPartition, int]
 
 
+class TopicDescription(msgspec.Struct, frozen=True):
+    """A topic as the cluster describes it; the id is zero where brokers know none (before Kafka 2.8)."""
+
+    topic_id: UUID
+    partition_count: int
+
+
+class TopicsDescribed(msgspec.Struct, frozen=True):
+    """The answer to `DescribeTopics`.
+
+    Args:
+        topics: by name; one that does not exist is absent.
+        unauthorized: names of topics that we must not describe.
+        passing: names of topics that the cluster could not describe just now.
+    """
+
+    request_id: int
+    topics: Mapping[str, TopicDescription]
+    unauthorized: frozenset[str] = frozenset()
+    passing: frozenset[str] = frozenset()
+
+
 class ListenerDone(msgspec.Struct, frozen=True):
     """A listener call ended, in whatever way: return, exception, cancellation, KeyboardInterrupt.
 
@@ -255,6 +277,7 @@ MemberEvent: TypeAlias = (
     | CoordinatorDisconnected
     | MetadataUpdated
     | OffsetsListed
+    | TopicsDescribed
     | ListenerDone
     | PositionSet
     | PositionLost
@@ -274,6 +297,8 @@ class Destination(enum.Enum):
 
     COORDINATOR = "coordinator"
     """The node of the last `ConnectCoordinator`, on its connection. Fails as DISCONNECTED if that is gone."""
+    COORDINATOR_ROUND = "coordinator_round"
+    """The same node, on a connection that carries nothing but JoinGroup and SyncGroup: these are answered late."""
     ANY_BROKER = "any_broker"
 
 
@@ -320,6 +345,22 @@ class ListOffsets(msgspec.Struct, frozen=True):
 
     request_id: int
     timestamps: Mapping[TopicPartition, int]
+    timeout_ms: int
+
+
+class DescribeTopics(msgspec.Struct, frozen=True):
+    """Heartbeat thread: ask the cluster for these topics by name, or for those that match.
+
+    Answered by `TopicsDescribed` or `RequestFailed`.
+
+    Args:
+        topics: names; no topic is created by asking.
+        pattern: an RE2 pattern; every topic whose whole name matches is described as well, internal ones excepted.
+    """
+
+    request_id: int
+    topics: frozenset[str]
+    pattern: str | None
     timeout_ms: int
 
 
@@ -441,6 +482,7 @@ MemberEffect: TypeAlias = (
     | ConnectCoordinator
     | RequestMetadata
     | ListOffsets
+    | DescribeTopics
     | PausePartitions
     | RevokePartitions
     | AssignPartitions

@@ -68,8 +68,6 @@ class Heartbeats:
         """By when the coordinator expects the next one; no failure moves it."""
         self.ack_due = False
         """A reconciled assignment was not yet put in a heartbeat."""
-        self.expedite = False
-        """The coordinator has news (it refused a commit): ask now."""
 
     @property
     def in_flight(self) -> bool:
@@ -118,7 +116,7 @@ class Heartbeats:
         return (
             self._context.phase is Phase.JOINING
             or self.ack_due
-            or self.expedite
+            or self._context.expedite
             or self._subscription_changed()
             or self._assignors_changed()
         )
@@ -177,7 +175,7 @@ class Heartbeats:
             self._tells_partitions = True
             self.told_partitions += 1
         self.ack_due = False
-        self.expedite = False
+        self._context.expedite = False
         self._note_send(due_ms=None if context.phase is Phase.JOINING else self._expected_ms)
         self.early.sent(interval_ms=self._interval_ms)
         self._due_ms = context.now_ms + self._interval_ms
@@ -300,4 +298,4 @@ class Heartbeats:
             self._backoff.failed(self._context.now_ms)
         self._due_ms = self._context.now_ms
         self.ack_due = False
-        self.expedite = False
+        self._context.expedite = False

@@ -1,10 +1,6 @@
-"""Leaving the group of one's own will: revoked callback, leave heartbeat, answer, in that order.
+"""Leaving a group of KIP-848: the heartbeat that does it. The steps are in `leave_steps`.
 
-Nothing keeps a member that wants to leave: a listener that raises, a coordinator that is not known, an answer that is
-an error or never comes, all count as having left. The callers that wait are told by `LeaveDone`.
-
-Source: Kafka's ``AbstractMembershipManager.leaveGroup``; KIP-1092 (leave modes); KAFKA-16933, KAFKA-17518.
-Rules: R131 to R142 in docs/protocol.md.
+Source: KIP-848; KIP-1092 (leave modes). Rules: R131 to R142 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -12,22 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
-from kip848_client.member.events import (
-    LeaveDone,
-    LeaveMode,
-    LeaveRequested,
-    LosePartitions,
-    PausePartitions,
-    RevokePartitions,
-)
+from kip848_client.member.events import LeaveMode
 from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.leave_steps import LeaveSteps
 from kip848_client.member.positions import Positions
-from kip848_client.member.reconciler import Reconciler
-from kip848_client.member.states import LEAVING, Phase
+from kip848_client.member.runs import Runs
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 
@@ -39,12 +26,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 """A static member goes, and keeps its slot until the session ends."""
 
 
-class _Waiter(msgspec.Struct, frozen=True):
-    leave_id: int
-    deadline_ms: int
-
-
-class Leaving:
+class Leaving(LeaveSteps):
     """The leave of one member, and who waits for it.
 
     Args:
@@ -57,88 +39,12 @@ class Leaving:
         *,
         discovery: Discovery,
         heartbeats: Heartbeats,
-        reconciler: Reconciler,
+        reconciler: Runs,
         positions: Positions,
         subscribe: Callable[[Subscription], None],
     ) -> None:
-        self._context = context
-        self._discovery = discovery
+        super().__init__(context, discovery=discovery, reconciler=reconciler, positions=positions, subscribe=subscribe)
         self._heartbeats = heartbeats
-        self._reconciler = reconciler
-        self._positions = positions
-        self._subscribe = subscribe
-        self._waiters: list[_Waiter] = []
-        self._mode = LeaveMode.DEFAULT
-        self._request_id: int | None = None
-        self._resubscription: Subscription | None = None
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether the member is leaving, or waits for the answer to its leave."""
-        return self._context.phase in LEAVING or self._request_id is not None
-
-    # ----------------------------------------------------------------------------------------------------- callers
-
-    def start(self, event: LeaveRequested) -> None:
-        """Begin to leave; the member is joining or in the group."""
-        self.wait(event)
-        self._mode = event.mode
-        context = self._context
-        context.move("leave_requested")
-        run = self._reconciler.cancel()
-        if run is not None and run.token is not None:
-            # unsubscribe() inside a listener: what that listener is revoking counts as revoked.
-            self._reconciler.settle(run, revoked=True)
-            context.redirect_listener(run.token, None)
-        # Inside on_partitions_assigned the application has what no heartbeat has named yet; it gives that up only now.
-        self._reconciler.claim_owned()
-        self._positions.clear()
-        owned = context.owned
-        if not owned:
-            self._released(None)
-            return
-        context.emit(PausePartitions(owned))
-        effect = RevokePartitions if context.epoch > 0 else LosePartitions
-        context.call_listener(effect, owned, self._released)
-
-    def wait(self, event: LeaveRequested) -> None:
-        """One more caller waits for the leave under way; a subscription made meanwhile is dropped."""
-        self._waiters.append(_Waiter(event.leave_id, event.deadline_ms))
-        self._resubscription = None
-
-    def abandon(self, leave_id: int) -> None:
-        """Nobody waits under this number any more; the leave goes on."""
-        self._waiters = [waiter for waiter in self._waiters if waiter.leave_id != leave_id]
-
-    def resubscribe(self, subscription: Subscription) -> None:
-        """Remember what the application wants once the leave is over."""
-        self._resubscription = subscription
-
-    # ------------------------------------------------------------------------------------------------------- steps
-
-    def _released(self, error: BaseException | None) -> None:
-        """The listener is over; that it raised keeps nobody in the group."""
-        del error
-        if self._context.phase is Phase.LEAVE_REVOKING:
-            self._context.set_owned(())
-            self._context.subscription = Subscription()
-            self._context.move("leave_released")
-
-    def advance(self) -> None:
-        """Send the leave heartbeat if it is due, and stop waiting for its answer when time is over."""
-        if self._context.phase is Phase.LEAVE_DUE:
-            self._send()
-        if not self._waiters:
-            return
-        late = any(self._context.now_ms >= waiter.deadline_ms for waiter in self._waiters)
-        if late and self._context.phase not in LEAVING:
-            self.over()
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something by time alone."""
-        if not self._waiters or self._context.phase in LEAVING:
-            return None
-        return min(waiter.deadline_ms for waiter in self._waiters)
 
     def _send(self) -> None:
         context = self._context
@@ -154,11 +60,6 @@ class Leaving:
         elif not self._heartbeats.in_flight:
             self._end_unsent()
 
-    def _end_unsent(self) -> None:
-        self._context.move("left")
-        self.left()
-        self.over()
-
     def can_be_named(self) -> bool:
         """With version 0 the coordinator makes the id: before its first answer there is nothing to name us by."""
         version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
@@ -172,28 +73,6 @@ class Leaving:
 
     def left(self, *, epoch: int = LEAVE_EPOCH) -> None:
         """The member is out; the move was made. Nothing that is under way counts any more."""
-        context = self._context
-        context.incarnation += 1
-        context.epoch = epoch
-        context.set_owned(())
-        context.subscription = Subscription()
-        self._positions.clear()
-        self._reconciler.reset()
+        super().left()
+        self._context.epoch = epoch
         self._heartbeats.restart(removals=0)
-
-    def _answered(self, answer: object) -> None:
-        """Whatever the answer is, the leave counts as done."""
-        del answer
-        self.over()
-
-    def over(self) -> None:
-        """Tell those who wait, and take up what the application wanted meanwhile."""
-        waiters, self._waiters = self._waiters, []
-        self._context.orphan(self._request_id)
-        self._request_id = None
-        self._mode = LeaveMode.DEFAULT
-        for waiter in waiters:
-            self._context.emit(LeaveDone(waiter.leave_id))
-        subscription, self._resubscription = self._resubscription, None
-        if subscription is not None:
-            self._subscribe(subscription)

@@ -2,13 +2,9 @@
 
 Owns no rule; the parts do:
 
-- `membership`: join, removal, leave, failure, poll timer
-- `heartbeat`: when, and with which fields
-- `reconciler`: revoke, then assign
-- `hand_over`: give everything up, once the others are ready
 - `commits`, `offset_fetches`, `positions`: offsets
 - `discovery`: the coordinator
-- `assignor_round`: client-side assignors
+- a `GroupPart`: being a member, by the protocol that is configured: `consumer_group` or `classic_group`
 """
 
 from __future__ import annotations
@@ -26,8 +22,9 @@ from kip848_client.member.assignor_events import (
     OnAssignmentDone,
     ReassignmentRequested,
 )
-from kip848_client.member.assignor_round import AssignorRound
+from kip848_client.member.classic_group import ClassicGroup
 from kip848_client.member.commits import Commits
+from kip848_client.member.consumer_group import ConsumerGroup
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import (
@@ -53,14 +50,12 @@ from kip848_client.member.events import (
     StopFetching,
     SubscriptionChanged,
     Tick,
+    TopicsDescribed,
 )
-from kip848_client.member.hand_over import HandOver
-from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.membership import Membership
+from kip848_client.member.group_part import GroupPart
 from kip848_client.member.offset_fetches import OffsetFetches
 from kip848_client.member.positions import Positions
-from kip848_client.member.reconciler import Reconciler
-from kip848_client.member.settings import MemberConfig
+from kip848_client.member.settings import GroupProtocol, MemberConfig
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
@@ -123,44 +118,31 @@ class Member:
 
     def __init__(self, config: MemberConfig, *, rng: random.Random) -> None:
         self._context: Final = Context(config, rng)
-        self._heartbeats: Final = Heartbeats(self._context)
-        self._assignors: Final = AssignorRound(self._context, heartbeats=self._heartbeats)
-        self._commits: Final = Commits(self._context, heartbeats=self._heartbeats)
-        self._fetches: Final = OffsetFetches(self._context, heartbeats=self._heartbeats)
+        self._commits: Final = Commits(self._context)
+        self._fetches: Final = OffsetFetches(self._context)
         self._positions: Final = Positions(self._context, fetches=self._fetches)
         self._discovery: Final = Discovery(
             self._context,
             on_refused=self._coordinator_refused,
             on_connection_refused=self._connection_refused,
         )
-        self._reconciler: Final = Reconciler(
-            self._context,
-            heartbeats=self._heartbeats,
-            commits=self._commits,
-            positions=self._positions,
-            assignors=self._assignors,
+        speak = ClassicGroup if config.protocol is GroupProtocol.CLASSIC else ConsumerGroup
+        self._group: Final[GroupPart] = speak(
+            self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
         )
-        self._membership: Final = Membership(
-            self._context,
-            discovery=self._discovery,
-            heartbeats=self._heartbeats,
-            reconciler=self._reconciler,
-            positions=self._positions,
-            assignors=self._assignors,
-        )
-        self._with_deadlines: Final = (
-            self._reconciler,
-            self._commits,
-            self._fetches,
-            self._positions,
-            self._assignors,
-        )
-        """Parts whose deadlines need no discovery; `membership` comes first, and always has one in the group."""
-        self._hand_over: Final = HandOver(
-            self._context, discovery=self._discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
-        )
+        self._with_deadlines: Final = (self._commits, self._fetches, self._positions)
+        """Parts whose deadlines need no discovery; the group comes first, and always has one while there is one."""
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
-        self._seen = (MemberState.UNJOINED, _NOTHING_READABLE, _NONE, False, False, config.member_id, NO_EPOCH, False)
+        self._seen = (
+            MemberState.UNJOINED,
+            _NOTHING_READABLE,
+            _NONE,
+            False,
+            False,
+            self._context.member_id,
+            NO_EPOCH,
+            False,
+        )
         """The fields of the view but its version, in order."""
         self._view = MemberView(0, *self._seen)
 
@@ -177,14 +159,11 @@ class Member:
             context.now_ms = now_ms
         context.effects = []
         self._dispatch(event)
-        self._reconciler.advance()
+        self._group.resume()
         self._positions.advance()
         if context.link is None:
             self._discovery.advance(wanted=self._coordinator_wanted)
-        self._assignors.watch()  # before the heartbeat that tells what this makes known
-        self._hand_over.advance()
-        self._membership.advance()
-        self._assignors.advance()
+        self._group.advance()
         self._commits.advance()
         self._fetches.advance()
         self._positions.flush()
@@ -200,15 +179,15 @@ class Member:
                     on_answer(event.response)
             case Tick():
                 if event.app_polled_ms is not None:
-                    self._membership.seen_polling(event.app_polled_ms)
-                self._membership.check_poll_timer()
+                    self._group.seen_polling(event.app_polled_ms)
+                self._group.check_poll_timer()
             case AppPolled():
                 self._app_polled(event)
             case ListenerDone():
                 context.listener_done(event.token, event.error)
             case SubscriptionChanged():
                 self._end_manual_assignment()
-                self._membership.subscribe(event.subscription)
+                self._group.subscribe(event.subscription)
             case ManuallyAssigned():
                 self._assign_manually(event)
             case RequestFailed():
@@ -223,8 +202,9 @@ class Member:
             case MetadataUpdated():
                 if event.request_id is not None:
                     context.finish(event.request_id)
-                self._reconciler.metadata_updated(event)
-                self._assignors.metadata_updated(event)
+                self._group.metadata_updated(event)
+            case TopicsDescribed():
+                self._group.topics_described(event)
             case OffsetsListed():
                 self._positions.listed(event)
             case PositionSet():
@@ -236,16 +216,16 @@ class Member:
             case FetchOffsetsRequested():
                 self._fetches.request(event)
             case AssignorsDescribed() | AssignorDone() | OnAssignmentDone() | ReassignmentRequested():
-                self._assignors.handle(event)
+                self._group.handle(event)
             case CallAbandoned():
                 self._commits.abandon(event.call_id)
                 self._fetches.abandon(event.call_id)
-                self._membership.abandon(event.call_id)
+                self._group.abandon(event.call_id)
             case LeaveRequested():
                 self._end_manual_assignment()
-                self._membership.leave(event)
+                self._group.leave(event)
             case HandOverRequested():
-                self._hand_over.request(event)
+                self._group.hand_over(event)
             case _:
                 assert_never(event)
 
@@ -254,8 +234,7 @@ class Member:
         self._context.consumed.update({key: value for key, value in event.positions.items() if key in owned})
         if event.stored is not None:
             self._context.stored = {key: value for key, value in event.stored.items() if key in owned}
-        self._membership.polled()
-        self._reconciler.polled()
+        self._group.polled()
         self._commits.polled()
 
     @property
@@ -270,7 +249,7 @@ class Member:
         self._fetches.refuse_waiting(error)
 
     def _connection_refused(self, failure: RequestFailed) -> None:
-        self._membership.connection_refused(failure)
+        self._group.connection_refused(failure)
 
     # ------------------------------------------------------------------------------------------- manual assignment
 
@@ -311,11 +290,7 @@ class Member:
 
     def deadline_ms(self) -> int | None:
         """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""
-        deadline_ms = self._membership.deadline_ms()
-        if self._hand_over.active:
-            at_ms = self._hand_over.deadline_ms()
-            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
-                deadline_ms = at_ms
+        deadline_ms = self._group.deadline_ms()
         for part in self._with_deadlines:
             at_ms = part.deadline_ms()
             if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
@@ -342,13 +317,11 @@ class Member:
             phase.state,
             self._readable(),
             context.owned,
-            (phase is Phase.PENDING and self._reconciler.poll_wanted)
-            or (phase not in IN_GROUP and self._membership.poll_wanted)
-            or self._commits.poll_wanted,
-            self._reconciler.run is not None or context.listeners_outstanding,
+            self._group.poll_wanted or self._commits.poll_wanted,
+            self._group.run is not None or context.listeners_outstanding,
             context.member_id,
             context.live_epoch,
-            self._hand_over.active,
+            self._group.handing_over,
         )
         if seen == self._seen:
             return self._view
@@ -360,10 +333,7 @@ class Member:
         if context.phase is Phase.IDLE:
             blocked = _NONE
         elif context.phase in IN_GROUP:
-            reconciler = self._reconciler
-            blocked = reconciler.held_back
-            if reconciler.unconfirmed or reconciler.in_doubt:
-                blocked = blocked | reconciler.unconfirmed | reconciler.in_doubt
+            blocked = self._group.blocked
         else:
             return _NOTHING_READABLE
         # Steps are many and changes are few: a member of ten thousand partitions must not rebuild this for each answer.
@@ -392,6 +362,7 @@ class Member:
         """A copy of what the member is now."""
         context = self._context
         statistics = context.statistics
+        facts = self._group.facts()
         return MemberSnapshot(
             phase=context.phase,
             state=context.phase.state,
@@ -399,13 +370,13 @@ class Member:
             member_epoch=context.epoch,
             live_epoch=context.live_epoch,
             incarnation=context.incarnation,
-            target=self._reconciler.target.partitions,
-            current=self._reconciler.current.partitions,
+            target=facts.target,
+            current=facts.current,
             owned=context.owned,
             readable=self._view.readable,
-            ack_due=self._heartbeats.ack_due,
-            heartbeat_in_flight=self._heartbeats.in_flight,
-            heartbeat_interval_ms=self._heartbeats.interval_ms,
+            ack_due=facts.ack_due,
+            heartbeat_in_flight=facts.heartbeat_in_flight,
+            heartbeat_interval_ms=facts.heartbeat_interval_ms,
             coordinator=self._discovery.node,
             fatal_error=context.fatal_error,
             heartbeats=statistics.heartbeats,

@@ -49,8 +49,9 @@ from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
-from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.release import Release
+from kip848_client.member.runs import Run
 from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, RELEASING, Phase
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey

@@ -37,7 +37,6 @@ from kip848_client.member.error_tables import (
 )
 from kip848_client.member.events import Destination, FetchOffsetsRequested, OffsetsFetched, RequestFailed
 from kip848_client.member.failures import failure_error, is_passing
-from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import NO_EPOCH, TopicPartition, describe_partitions
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -71,9 +70,8 @@ class _Fetch(msgspec.Struct, eq=False):
 class OffsetFetches:
     """The fetches under way of one member."""
 
-    def __init__(self, context: Context, *, heartbeats: Heartbeats) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._heartbeats = heartbeats
         self._fetches: list[_Fetch] = []
 
     # ---------------------------------------------------------------------------------------------------- requests
@@ -205,7 +203,7 @@ class OffsetFetches:
         if forgets_coordinator(result.code):
             self._context.lose_link(link)
         if result.code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH}:
-            self._heartbeats.expedite = True
+            self._context.expedite = True
         group_id = self._context.config.group_id
         error = error_for_code(
             result.code, f"committed offsets of {describe_partitions(fetch.partitions)} in group {group_id!r}"

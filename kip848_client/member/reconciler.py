@@ -5,9 +5,7 @@ The set algebra, over (topic id, partition), so that a topic created again under
     resolved = target, as far as names are known         revoked = owned - resolved
     added    = resolved - owned, and whatever an earlier assigned callback refused
 
-The order of a run: pause ``revoked``; commit (auto-commit only); revoked callback; take ``resolved``; assigned callback
-with ``added``, even if empty; acknowledge. A run starts only at the beginning of a poll(), because only then is every
-record that was handed out known to be processed. What arrives during a run waits for the next one.
+The steps of a run are in `runs`; this file decides when one starts, with what, and what follows: the acknowledgement.
 
 An unknown topic id is no error: the cluster is asked for it again and again, and the known part goes ahead. A new
 target waits for the first answer about its ids (one `retry.backoff.max.ms` at most), or every first assignment would
@@ -24,42 +22,25 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import msgspec
-
 from kip848_client.member.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
 from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
 from kip848_client.member.events import (
-    AssignPartitions,
     MetadataUpdated,
-    PausePartitions,
-    RevokePartitions,
 )
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.positions import Positions
+from kip848_client.member.runs import Run, Runs
 from kip848_client.member.states import IN_GROUP, Phase
 from kip848_client.member.topic_names import TopicNames
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["Reconciler", "Run"]
+__all__ = ["Reconciler"]
 
 
-class Run(msgspec.Struct, eq=False):
-    """One reconciliation under way, and what it was started with."""
-
-    resolved: LocalAssignment
-    partitions: frozenset[TopicIdPartition]
-    added: frozenset[TopicIdPartition]
-    revoked: frozenset[TopicIdPartition]
-    told_partitions: int
-    """`Heartbeats.told_partitions` when the run began."""
-    token: int | None = None
-    """Number of the listener call that is awaited."""
-
-
-class Reconciler:
-    """Holds target and current assignment, and carries out runs."""
+class Reconciler(Runs):
+    """Holds target and current assignment, and decides about runs."""
 
     def __init__(
         self,
@@ -70,20 +51,11 @@ class Reconciler:
         positions: Positions,
         assignors: AssignorRound,
     ) -> None:
-        self._context = context
+        super().__init__(context, commits=commits, positions=positions)
         self._assignors = assignors
         self._heartbeats = heartbeats
-        self._commits = commits
-        self._positions = positions
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
-        self.run: Run | None = None
-        self.held_back: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but paused because they are being revoked, or because that was tried and the listener raised."""
-        self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but the assigned callback has not succeeded for them yet."""
-        self.in_doubt: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but the coordinator was told that they are not: not to be read before it answered."""
         self.hold_back_runs = False
         """The member hands over: it keeps what it has until the others are ready."""
         self._names = TopicNames(context, failure_counts=True)
@@ -109,11 +81,9 @@ class Reconciler:
 
     def reset(self) -> None:
         """The member joins anew, or left: no target, nothing reconciled. What is owned is the caller's business."""
+        super().reset()
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
-        self.held_back = frozenset()
-        self.unconfirmed = frozenset()
-        self.in_doubt = frozenset()
         self._forget_failures()
         self._names.forget()
         self._resolve()
@@ -213,78 +183,30 @@ class Reconciler:
         resolved = self._resolved
         partitions = self._named(resolved.partitions)
         owned = self._context.owned
-        run = Run(
-            resolved=resolved,
-            partitions=partitions,
-            added=(partitions - owned) | (self.unconfirmed & partitions),
-            revoked=owned - partitions,
-            told_partitions=self._heartbeats.told_partitions,
-        )
-        self.run = run
-        self.held_back |= run.revoked
-        if run.revoked:
-            self._positions.hold(run.revoked)
-            self._context.emit(PausePartitions(run.revoked))
-        if self._commits.start_before_revocation(lambda: self._committed(run)):
-            self._context.move("commit_started")
-        else:
-            self._revoke(run)
-
-    def _committed(self, run: Run) -> None:
-        if run is self.run:
-            self._revoke(run)
-
-    def _revoke(self, run: Run) -> None:
-        if not run.revoked:
-            self._assign(run)
-            return
-        self._context.move("revocation_started")
-        run.token = self._context.call_listener(
-            RevokePartitions, run.revoked, lambda error: self._revocation_ended(run, error)
+        self._begin(
+            Run(
+                partitions=partitions,
+                added=(partitions - owned) | (self.unconfirmed & partitions),
+                revoked=owned - partitions,
+                resolved=resolved,
+                told_partitions=self._heartbeats.told_partitions,
+            )
         )
 
-    def _revocation_ended(self, run: Run, error: BaseException | None) -> None:
-        if error is not None:
-            self._give_up(run)
-            return
-        self._let_go(run.revoked)
-        self._assign(run)
-
-    def _let_go(self, revoked: frozenset[TopicIdPartition]) -> None:
-        self._context.set_owned(self._context.owned - revoked)
-        self._positions.drop(revoked)
-        self.held_back -= revoked
-        self.unconfirmed -= revoked
-        self.in_doubt -= revoked
-
-    def _assign(self, run: Run) -> None:
+    def _may_assign(self, run: Run) -> bool:
         if run.added and run.told_partitions != self._heartbeats.told_partitions:
             # A full heartbeat after a failure said meanwhile that these are not ours: see `_adds`. Start over.
-            self.run = None
             self._context.move("run_contradicted")
-            return
-        self._context.set_owned(self._context.owned | run.added)
-        self._positions.prepare(run.added)
-        self.unconfirmed |= run.added
-        self._context.move("assignment_started")
-        run.token = self._context.call_listener(
-            AssignPartitions, run.added, lambda error: self._assignment_ended(run, error)
-        )
+            return False
+        return True
 
-    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
-        if error is not None:
-            self._give_up(run)
-            return
-        self.run = None
-        self.unconfirmed = frozenset()
+    def _doubtful(self, run: Run) -> frozenset[TopicIdPartition]:
         # A full heartbeat after a failure may have said meanwhile that these are not ours; see `advance`.
-        self.in_doubt = run.added if run.told_partitions != self._heartbeats.told_partitions else frozenset()
-        # Among them those that an earlier run paused, and that came back before their listener let them go.
-        self.held_back = frozenset()
-        self._positions.release(self._context.owned - self.in_doubt)
+        return run.added if run.told_partitions != self._heartbeats.told_partitions else frozenset()
+
+    def _assigned(self, run: Run) -> None:
         self.current = run.resolved
         self._heartbeats.ack_due = True
-        self._commits.restart_interval()
         self._forget_failures()
         self._prune_names()
         self._context.move("reconciled")
@@ -295,11 +217,10 @@ class Reconciler:
         One that raises for ever would otherwise be called as often as the application polls.
         """
         if run is self.run:
-            self.run = None
             if self._listener_failed:
                 self._listener_backoff.failed(self._context.now_ms)
             self._listener_failed = True
-            self._context.move("listener_failed")
+        super()._give_up(run)
 
     def _forget_failures(self) -> None:
         self._listener_failed = False
@@ -311,23 +232,8 @@ class Reconciler:
 
     # ------------------------------------------------------------------------------------------------- interruption
 
-    def cancel(self) -> Run | None:
-        """Stop the run: nothing more of it is applied. Returns it if its listener call is still awaited.
-
-        The caller decides what the end of that call means; see `settle`.
-        """
-        run = self.run
-        self.run = None
-        self._commits.cancel_before_revocation()
-        return run if run is not None and run.token is not None and self._context.listener_awaited(run.token) else None
-
     def claim_owned(self) -> None:
         """Heartbeats name whatever the application has, also what a cancelled run did not finish giving it."""
         owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
         if not owned <= self.current.partitions:
             self.current = LocalAssignment(self.current.partitions | owned, self.current.local_epoch + 1)
-
-    def settle(self, run: Run, *, revoked: bool) -> None:
-        """The awaited call of a cancelled run is over; what it revoked is gone."""
-        if revoked:
-            self._let_go(run.revoked)

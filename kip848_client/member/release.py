@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kip848_client.member.context import Context
 from kip848_client.member.events import LosePartitions
-from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.runs import Run, Runs
 from kip848_client.member.states import Phase
 
 __all__ = ["Release"]
@@ -27,7 +27,7 @@ class Release:
         on_rejoin: called after the move to JOINING.
     """
 
-    def __init__(self, context: Context, *, reconciler: Reconciler, on_rejoin: Callable[[], None]) -> None:
+    def __init__(self, context: Context, *, reconciler: Runs, on_rejoin: Callable[[], None]) -> None:
         self._context = context
         self._reconciler = reconciler
         self._on_rejoin = on_rejoin

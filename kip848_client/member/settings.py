@@ -12,7 +12,16 @@ import msgspec
 from kip848_client.errors import ConfigError
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
-__all__ = ["MemberConfig", "ResetPolicy"]
+__all__ = ["GroupProtocol", "MemberConfig", "ResetPolicy"]
+
+
+class GroupProtocol(enum.Enum):
+    """How a member speaks with its group (``group.protocol``)."""
+
+    CONSUMER = "consumer"
+    """KIP-848: the coordinator assigns."""
+    CLASSIC = "classic"
+    """JoinGroup and SyncGroup: a member assigns."""
 
 
 class ResetPolicy(enum.Enum):
@@ -45,6 +54,12 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         auto_offset_reset: what to do without a committed offset.
         early_heartbeats: heartbeat sooner than the interval while partitions of other members are on their way.
         heartbeat_interval_max_ms: longest interval, also if the coordinator names a longer one; None for its own.
+        protocol: how it speaks with its group.
+        session_timeout_ms: classic only: how long it may be silent.
+        heartbeat_interval_ms: classic only.
+        cooperative: classic only: keeps its partitions while it joins again. *client_assignors* are all that it offers
+            then, in order of preference.
+        topic_refresh_ms: classic only: how often who assigns looks at the group's topics; None for never.
         unreleased_instance_retry_ms: how long UNRELEASED_INSTANCE_ID is taken as a passing error while joining. 0, as
             in Kafka: it is fatal at once. A static member that crashed can hit its own former self; with one session
             timeout here it waits that out.
@@ -71,6 +86,11 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     unreleased_instance_retry_ms: int = 0
     early_heartbeats: bool = False
     heartbeat_interval_max_ms: int | None = None
+    protocol: GroupProtocol = GroupProtocol.CONSUMER
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    cooperative: bool = True
+    topic_refresh_ms: int | None = 300_000
 
     def __post_init__(self) -> None:
         if not self.group_id.strip():
@@ -79,6 +99,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("member_id is empty; give a random UUID as text")
         if self.instance_id is not None and not self.instance_id:
             raise ConfigError("group.instance.id is empty; leave it out for a dynamic member")
+        if self.protocol is GroupProtocol.CLASSIC and not self.client_assignors:
+            raise ConfigError("a member on the classic protocol needs an assignor that it can offer")
         if self.server_assignor is not None and self.client_assignors:
             raise ConfigError(
                 "group.remote.assignor and group.local.assignors exclude each other; leave one of them out"
@@ -96,6 +118,9 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
                 1 if self.heartbeat_interval_max_ms is None else self.heartbeat_interval_max_ms,
                 1,
             ),
+            ("session.timeout.ms", self.session_timeout_ms, 1),
+            ("heartbeat.interval.ms", self.heartbeat_interval_ms, 1),
+            ("topic.metadata.refresh.interval.ms", self.topic_refresh_ms or 1, 1),
             ("unreleased_instance_retry_ms", self.unreleased_instance_retry_ms, 0),
         ):
             if value < least:

@@ -85,6 +85,10 @@ class Phase(enum.Enum):
     """Kafka RECONCILING, assigned callback outstanding. Heartbeats on the interval. Ends with the callback."""
     ACK_DUE = "ack_due"
     """Kafka ACKNOWLEDGING. Sends what it has at once. Ends when that heartbeat is built, not when it is answered."""
+    REJOIN_DUE = "rejoin_due"
+    """Classic protocol: has to revoke before it joins again. Heartbeats on the interval. Ends when poll() does it."""
+    REJOINING = "rejoining"
+    """Classic protocol: JoinGroup and SyncGroup, again. Heartbeats on the interval. Ends with an assignment."""
     LEAVE_REVOKING = "leave_revoking"
     """Kafka PREPARE_LEAVING. Heartbeats on the interval, with the epoch. Ends with the revoked (or lost) callback."""
     LEAVE_DUE = "leave_due"
@@ -115,6 +119,8 @@ _STATE_OF: Final[dict[Phase, MemberState]] = {
     Phase.REVOKING: MemberState.RECONCILING,
     Phase.ASSIGNING: MemberState.RECONCILING,
     Phase.ACK_DUE: MemberState.RECONCILING,
+    Phase.REJOIN_DUE: MemberState.RECONCILING,
+    Phase.REJOINING: MemberState.RECONCILING,
     Phase.LEAVE_REVOKING: MemberState.RECONCILING,
     Phase.LEAVE_DUE: MemberState.RECONCILING,
     Phase.FENCED_RELEASE: MemberState.RELEASING_ASSIGNMENT,
@@ -128,7 +134,7 @@ for _phase, _state in _STATE_OF.items():
 RUN: Final = frozenset({Phase.COMMITTING, Phase.REVOKING, Phase.ASSIGNING})
 """A reconciliation run is in progress."""
 
-IN_GROUP: Final = RUN | {Phase.IN_SYNC, Phase.PENDING, Phase.ACK_DUE}
+IN_GROUP: Final = RUN | {Phase.IN_SYNC, Phase.PENDING, Phase.ACK_DUE, Phase.REJOIN_DUE, Phase.REJOINING}
 """The coordinator counts the member, and the member means to stay."""
 
 LEAVING: Final = frozenset({Phase.LEAVE_REVOKING, Phase.LEAVE_DUE})
@@ -180,6 +186,21 @@ def _rows() -> tuple[PhaseRow, ...]:
         PhaseRow("nothing_to_reconcile", p.PENDING, p.ACK_DUE),
         PhaseRow("acknowledged", p.ACK_DUE, p.IN_SYNC),
         PhaseRow("acknowledged_in_part", p.ACK_DUE, p.PENDING),
+        # The classic protocol: revoke what has to be, join again, take up what the leader assigned.
+        PhaseRow("rejoin_wanted", p.IN_SYNC, p.REJOIN_DUE),
+        PhaseRow("rejoin_wanted", p.PENDING, p.REJOIN_DUE),
+        PhaseRow("rejoin_wanted", p.ASSIGNING, p.REJOIN_DUE),
+        PhaseRow("commit_started", p.REJOIN_DUE, p.COMMITTING),
+        PhaseRow("revocation_started", p.REJOIN_DUE, p.REVOKING),
+        PhaseRow("preparation_failed", p.REVOKING, p.REJOIN_DUE),
+        PhaseRow("prepared", p.IN_SYNC, p.REJOINING),
+        PhaseRow("prepared", p.PENDING, p.REJOINING),
+        PhaseRow("prepared", p.ASSIGNING, p.REJOINING),
+        PhaseRow("prepared", p.REJOIN_DUE, p.REJOINING),
+        PhaseRow("prepared", p.REVOKING, p.REJOINING),
+        PhaseRow("rejoin_wanted", p.REVOKING, p.REJOIN_DUE),
+        PhaseRow("assignment_received", p.REJOINING, p.PENDING),
+        PhaseRow("taken_up", p.ASSIGNING, p.IN_SYNC),
         # Leaving.
         PhaseRow("leave_released", p.LEAVE_REVOKING, p.LEAVE_DUE),
         PhaseRow("left", p.LEAVE_DUE, p.IDLE),

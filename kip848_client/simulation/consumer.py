@@ -23,6 +23,7 @@ from kip848_client.member.events import (
     AssignPartitions,
     CommitDone,
     ConnectCoordinator,
+    DescribeTopics,
     Fail,
     HandOverFailed,
     LeaveDone,
@@ -339,7 +340,7 @@ class SimulatedConsumer(Process):
             case OffsetsFetched():
                 self._observer.offsets_told(self, effect)
                 self.application.told_offsets(effect)
-            case AssignorsUnsupported() | HandOverFailed():
+            case AssignorsUnsupported() | HandOverFailed() | DescribeTopics():
                 pass
             case _:
                 assert_never(effect)

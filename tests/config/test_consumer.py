@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from kip848_client.config import CLASSIC_KEYS, BootstrapServer, merge_settings, nearest_key, parse_consumer_config
+from kip848_client.assignors.library import Weighted
+from kip848_client.config import (
+    CLASSIC_KEYS,
+    BootstrapServer,
+    ConsumerConfig,
+    merge_settings,
+    nearest_key,
+    parse_consumer_config,
+)
+from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import ConfigError
 
 BASE = {"bootstrap.servers": "localhost:9092", "group.id": "orders"}
@@ -78,10 +89,54 @@ def test_keys_with_underscores_are_recognised() -> None:
     assert "on_commit" not in str(raised.value)
 
 
-def test_the_classic_protocol_names_the_way_out() -> None:
-    """A list of allowed values with one entry tells nobody what to do."""
-    with pytest.raises(ConfigError, match=r"group\.protocol=classic.*confluent_kafka\.Consumer"):
-        parse_consumer_config({**BASE, "group.protocol": "classic"})
+def classic(**conf: object) -> ConsumerConfig:
+    named = {key.replace("_", "."): value for key, value in conf.items()}
+    return parse_consumer_config({**BASE, "group.protocol": "classic", **named})
+
+
+def test_a_consumer_on_the_classic_protocol_reads_the_keys_of_other_clients() -> None:
+    """A configuration of confluent-kafka is moved over as it is; nothing has to be left out, and nothing warns."""
+    config = classic(
+        session_timeout_ms="6000",
+        partition_assignment_strategy="roundrobin, cooperative-sticky",
+        enable_auto_commit=False,
+    )
+    assert [assignor.name for assignor in config.local_assignors.assignors] == ["roundrobin", "cooperative-sticky"]
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms, config.classic_keys) == (6_000, 2_000, ())
+    assert not {"session.timeout.ms", "partition.assignment.strategy", "group.protocol"} & config.data_plane.keys()
+
+
+def test_the_default_strategies_can_join_a_group_of_any_client() -> None:
+    """All clients offer range; with it the member is eager, and alone with cooperative-sticky it is not."""
+    assert [assignor.name for assignor in classic().local_assignors.assignors] == ["range", "cooperative-sticky"]
+    assert not is_cooperative(classic().local_assignors.assignors)
+    assert is_cooperative(classic(partition_assignment_strategy="cooperative-sticky").local_assignors.assignors)
+
+
+def test_an_assignor_of_ones_own_is_offered_before_the_strategies_and_is_cooperative_alone() -> None:
+    """The first name that all members offer is the group's."""
+    weighted = Weighted(1)
+    config = classic(group_local_assignors=weighted, partition_assignment_strategy="range")
+    assert [assignor.name for assignor in config.local_assignors.assignors] == [weighted.name, "range"]
+    assert is_cooperative(classic(partition_assignment_strategy=[weighted]).local_assignors.assignors)
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({"partition_assignment_strategy": "rang"}, "did you mean 'range'"),
+        ({"partition_assignment_strategy": "sticky"}, "use cooperative-sticky"),
+        ({"partition_assignment_strategy": ""}, "is empty"),
+        ({"partition_assignment_strategy": "range,range"}, "the same name 'range'"),
+        ({"group_remote_assignor": "uniform"}, "set group.protocol=consumer"),
+        ({"group_local_assignors_fallback": "server"}, "leave it out"),
+        ({"session_timeout_ms": 3_000, "heartbeat_interval_ms": 3_000}, "must be below session.timeout.ms=3000"),
+    ],
+)
+def test_a_mistake_of_the_classic_protocol_names_the_way_out(conf: dict[str, object], words: str) -> None:
+    """An error that names one line to change is mended in a minute."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        classic(**conf)
 
 
 def test_settings_of_topics_may_be_where_librdkafka_had_them() -> None:
@@ -156,7 +211,7 @@ def test_a_bad_bootstrap_server_is_refused(servers: str) -> None:
         ("max.poll.interval.ms", 0),
         ("enable.auto.commit", "perhaps"),
         ("auto.offset.reset", "middle"),
-        ("group.protocol", "classic"),
+        ("group.protocol", "auto"),
         ("group.instance.id", ""),
         ("retry.backoff.ms", True),
         ("client.rack", " "),

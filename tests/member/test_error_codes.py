@@ -84,7 +84,7 @@ def test_a_synchronous_commit_retries_what_a_retry_cures(code: int) -> None:
             member.advance(100)
             member.answer_commit()
             assert member.commit_error(call) is None
-        case CommitErrorClass.STALE:
+        case CommitErrorClass.STALE | CommitErrorClass.OLD_GENERATION:
             member.expect_heartbeat()
             member.answer_heartbeat(epoch=2)
             member.answer_commit()

@@ -76,7 +76,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/membership Membership.__init__: 0 => 1": "poll() sets it before the member joins",
     "coordinator/heartbeat _Heartbeat._updated_metadata: self._offers is None or self._offers == "
     "before.client_assignors => self._offers is None and self._offers == before.client_assignors": _SHORT_CUT,
-    "member/reconciler Reconciler._let_go: self.in_doubt -= revoked => nothing": (
+    "member/runs Runs._let_go: self.in_doubt -= revoked => nothing": (
         "what is no longer owned is dropped with the next answer"
     ),
     "member/commits Commits.advance: return => nothing": _SHORT_CUT,
@@ -118,7 +118,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/heartbeat Heartbeats.restart: self.ack_due = False => nothing": (
         "the next heartbeat is a join, which goes at once, and after which nothing is to acknowledge"
     ),
-    "member/reconciler Reconciler.reset: self.in_doubt = frozenset() => nothing": (
+    "member/runs Runs.reset: self.in_doubt = frozenset() => nothing": (
         "the answer to the next join empties it, before anything is owned"
     ),
     "coordinator/client_assignors choose: ranks.get(assignor.name, 0) => ranks.get(assignor.name, 1)": (
@@ -252,7 +252,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/backoff Backoff.__init__: 0 => 1 #2": "in the past as well, one millisecond after a clock began",
     "member/leaving Leaving.over: self._mode = LeaveMode.DEFAULT => nothing": "the next leave sets it",
     "member/positions Positions.flush: if slot.position is not None => every one": "who may start knows where",
-    "member/reconciler Reconciler.reset: self.unconfirmed = frozenset() => nothing": (
+    "member/runs Runs.reset: self.unconfirmed = frozenset() => nothing": (
         "nothing is owned by then; what is given again is new, and confirmed with the rest"
     ),
     "member/reconciler Reconciler.claim_owned: self.current.local_epoch + 1 => self.current.local_epoch - 1": (
@@ -328,7 +328,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/reconciler Reconciler._prune_names: its body => pass": (
         "a cache is never emptied: an id never gets another name"
     ),
-    "member/reconciler Reconciler._assignment_ended: self._prune_names() => nothing": (
+    "member/runs Runs._assignment_ended: self._prune_names() => nothing": (
         "a cache is never emptied: an id never gets another name"
     ),
     "member/leaving Leaving.left: self._heartbeats.restart(removals=0) => self._heartbeats.restart(removals=1)": (

@@ -23,7 +23,8 @@ from kip848_client.member.leaving import LEAVE_EPOCH, Leaving
 from kip848_client.member.membership import Membership
 from kip848_client.member.offset_fetches import OffsetFetches
 from kip848_client.member.positions import Positions
-from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.reconciler import Reconciler
+from kip848_client.member.runs import Run
 from kip848_client.member.states import Phase
 from kip848_client.member.topic_names import TopicNames
 from tests.mutants.registry import Patch, mutant

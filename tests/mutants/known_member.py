@@ -17,8 +17,9 @@ from kip848_client.member.error_tables import HeartbeatErrorClass, heartbeat_err
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
-from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.release import Release
+from kip848_client.member.runs import Run
 from kip848_client.member.states import HEARTBEATING, LEAVING, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from tests.mutants.registry import Patch, mutant

@@ -32,6 +32,7 @@ from kip848_client.coordinator.requests import ApiRequest, GroupRequest, TopicsC
 from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.member.consumer_group import ConsumerGroup
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
@@ -391,7 +392,9 @@ def _flat(partitions: Any) -> tuple[tuple[UUID, int, int], ...]:
 
 def _member_key(member: Member) -> tuple[object, ...]:
     seen = member.snapshot()
-    heartbeats, reconciler, context = member._heartbeats, member._reconciler, member._context
+    group = member._group
+    assert isinstance(group, ConsumerGroup)
+    heartbeats, reconciler, context = group._heartbeats, group._reconciler, member._context
     sent, run = heartbeats._sent, reconciler.run
     return (
         seen.phase,

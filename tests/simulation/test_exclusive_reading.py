@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kip848_client.coordinator import current_assignment
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.membership import Membership
-from kip848_client.member.reconciler import Reconciler, Run
+from kip848_client.member.reconciler import Reconciler
+from kip848_client.member.runs import Run
 from kip848_client.model import TopicPartition
 from kip848_client.simulation import MIXED, run
 from kip848_client.simulation.checkers import every_checker

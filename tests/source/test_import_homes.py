@@ -27,7 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("telemetry.py",),
     "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
     "transitions": ("member/states.py",),
-    "re2": ("coordinator/subscriptions.py",),
+    "re2": ("patterns.py",),
     "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/"),
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),

@@ -95,6 +95,12 @@ _COMMIT_OUTCOMES: Final[dict[CommitErrorClass, tuple[str, str, str, str]]] = {
     CommitErrorClass.RETRY_UNLESS_REVOKING: ("retried", "RetriableCommitFailedError", "soon again", "given up"),
     CommitErrorClass.NOT_A_MEMBER: ("CommitFailedError", "CommitFailedError", "next interval", "given up"),
     CommitErrorClass.STALE: ("retried with the next epoch", "the error", "next interval", "retried"),
+    CommitErrorClass.OLD_GENERATION: (
+        "retried with the next generation",
+        "CommitFailedError",
+        "next interval",
+        "given up",
+    ),
     CommitErrorClass.FENCED_INSTANCE: ("CommitFailedError", "the error, and poll() too", "next interval", "given up"),
     CommitErrorClass.RAISE: ("the error", "the error", "next interval", "given up"),
     CommitErrorClass.OTHER: ("the error", "the error", "next interval", "given up"),

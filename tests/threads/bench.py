@@ -28,6 +28,7 @@ from kip848_client.journal import MemoryJournal
 from kip848_client.member.events import (
     ConnectCoordinator,
     CoordinatorConnected,
+    DescribeTopics,
     FailureKind,
     LeaveMode,
     ListOffsets,
@@ -106,6 +107,8 @@ class ScriptedCoordinator:
             case ListOffsets():
                 offsets = dict.fromkeys(effect.timestamps, OffsetAndMetadata(0))
                 return OffsetsListed(effect.request_id, offsets=offsets, errors={})
+            case DescribeTopics():
+                raise AssertionError("only members on the classic protocol ask for topics")
 
     async def aclose(self) -> None:
         self.closed = True

@@ -1,0 +1,341 @@
+"""The assignors of a member on the classic protocol: what it offers, what it assigns as leader, what it tells them.
+
+Every member offers names with its subscription; the coordinator chooses one name that all offer, and one member to
+lead. The leader asks for the topics of all members, runs the assignor in the thread for it, and hands the result to its
+round. Metadata of an assignor of the user's own travels in the subscription; when it changes, the member joins again.
+
+Does not own: the requests (`join_round`), claims and bytes (`classic_plan`), calls and their limits (`assignor_calls`).
+
+Source: Kafka's ``ConsumerCoordinator.onLeaderElected``, ``metadata`` and ``onJoinComplete``.
+Rules: R214 to R218 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from kip848_client.assignors.classic import BUILT_IN
+from kip848_client.assignors.interface import ASSIGNOR_RAISED, METADATA_UNREADABLE, ConsumerGroupMetadata
+from kip848_client.assignors.user_data import (
+    SubscriptionFrame,
+    generation_user_data,
+    read_assignment_frame,
+    write_subscription_frame,
+)
+from kip848_client.errors import ClientAssignorError, TopicAuthorizationError
+from kip848_client.member.assignor_calls import AssignorCalls
+from kip848_client.member.assignor_events import (
+    AssignorDone,
+    AssignorEvent,
+    AssignorFailed,
+    AssignorsDescribed,
+    CallOnAssignment,
+    DescribeAssignors,
+    OnAssignmentDone,
+    ReassignmentRequested,
+    RunAssignor,
+)
+from kip848_client.member.classic_plan import ClassicPlan, GroupMemberData, partitions_by_topic, read_members
+from kip848_client.member.context import Context
+from kip848_client.member.events import TopicDescription, TopicsDescribed
+from kip848_client.member.join_round import JoinRound
+from kip848_client.member.states import IN_GROUP
+from kip848_client.member.topic_watch import TopicWatch
+from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
+from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+
+__all__ = ["ClassicAssignors"]
+
+_LARGE_RECORD: Final = 900_000
+"""A coordinator writes a group into one record, and brokers refuse records above a megabyte."""
+_DESCRIBE_MS_MIN: Final = 1_000
+"""``metadata()`` is not called more often, and the member does not join again for it more often."""
+
+
+class ClassicAssignors:
+    """What one member offers, and what it does as leader.
+
+    Args:
+        rejoin: called with a reason when the group has to be assigned anew.
+    """
+
+    def __init__(self, context: Context, *, topics: TopicWatch, rejoin: Callable[[str], None]) -> None:
+        self._context: Final = context
+        self._topics: Final = topics
+        self._rejoin: Final = rejoin
+        self._calls: Final = AssignorCalls(context)
+        self._described = context.config.client_assignors
+        self._own: Final = any(assignor.name not in BUILT_IN for assignor in self._described)
+        self._describe_due_ms = 0
+        self._asked: int | None = None
+        """Reason of a request_reassignment() that waits for ``metadata()`` to be called."""
+        self._reason = 0
+        self._wish = 0
+        self._round: JoinRound | None = None
+        self._members: tuple[GroupMemberData, ...] = ()
+        self._question: int | None = None
+        self._retry_ms: int | None = None
+        self._give_up_ms = 0
+        self._plan: ClassicPlan | None = None
+        self._run_due = False
+        self._sync_bytes = 0
+        self._notice: Callable[[int], CallOnAssignment] | None = None
+        self._notice_given = False
+        self.described_topics: dict[str, TopicDescription] = {}
+        """What the last assignment of this leader was made from."""
+
+    # ------------------------------------------------------------------------------------------------ what is offered
+
+    def offers(
+        self,
+        *,
+        topics: frozenset[str],
+        owned: frozenset[TopicPartition],
+        held: frozenset[TopicPartition],
+        generation: int,
+    ) -> tuple[JoinGroupRequestProtocol, ...]:
+        """What a JoinGroup says for each assignor.
+
+        Args:
+            owned: what the member has now.
+            held: what an eager member had before it gave everything up.
+            generation: in which it was given that; -1 for none.
+        """
+        config = self._context.config
+        subscription = ConsumerProtocolSubscription(
+            topics=tuple(sorted(topics)),
+            owned_partitions=partitions_by_topic(owned),
+            generation_id=generation,
+            rack_id=config.rack_id,
+        )
+        return tuple(
+            JoinGroupRequestProtocol(
+                assignor.name,
+                encode_subscription(
+                    replace(subscription, user_data=self._user_data(assignor, held=held, generation=generation))
+                ),
+            )
+            for assignor in self._described
+        )
+
+    def _user_data(self, assignor: Assignor, *, held: frozenset[TopicPartition], generation: int) -> bytes | None:
+        if assignor.name in BUILT_IN:
+            return generation_user_data(generation) if assignor.name == "cooperative-sticky" else None
+        cooperative = self._context.config.cooperative
+        return write_subscription_frame(
+            SubscriptionFrame(
+                minimum_version=assignor.minimum_version,
+                maximum_version=assignor.maximum_version,
+                version=assignor.metadata_version,
+                reason=self._reason or assignor.reason,
+                wish=self._wish,
+                cooperative=cooperative,
+                held=None if cooperative else tuple(held),
+                generation=generation,
+                metadata=assignor.metadata_bytes,
+            )
+        )
+
+    # ------------------------------------------------------------------------------------------------------- as leader
+
+    def lead(self, members: tuple[JoinGroupResponseMember, ...], current: JoinRound) -> None:
+        """This member leads: assign for all, and tell *current*."""
+        self.stop_leading()
+        self._round = current
+        self._members = read_members(members, protocol=current.protocol)
+        unreadable = [member.member_id for member in self._members if member.topics is None]
+        if unreadable:
+            self._report(f"members {', '.join(unreadable)} have unreadable subscriptions, and get nothing")
+        self._give_up_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms // 2
+        self._ask()
+
+    def _ask(self) -> None:
+        self._retry_ms = None
+        names = frozenset[str]().union(*(member.topics or frozenset() for member in self._members))
+        if not names:
+            self._plan_with({})
+            return
+        self._question = self._topics.ask(names, None, self._answered)
+
+    def _answered(self, event: TopicsDescribed | None) -> None:
+        self._question = None
+        if self._round is None:
+            return
+        if event is None or (event.passing and self._context.now_ms < self._give_up_ms):
+            self._retry_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_ms)
+            return
+        if event.unauthorized:
+            named = ", ".join(sorted(event.unauthorized))
+            self._context.surface(
+                TopicAuthorizationError(
+                    f"group {self._context.config.group_id!r}: this member leads and must not describe {named}; "
+                    "DESCRIBE is missing, and these topics are not assigned",
+                    topics=event.unauthorized,
+                ),
+                key="leader topics",
+            )
+        self._plan_with(dict(event.topics))
+
+    def _plan_with(self, topics: dict[str, TopicDescription]) -> None:
+        assert self._round is not None
+        self.described_topics = topics
+        name = self._round.protocol
+        self._plan = ClassicPlan(self._members, protocol=name, generation=self._context.epoch, topics=topics)
+        assignor = next(each for each in self._described if each.name == name)
+        strangers = self._plan.unreadable_versions(minimum=assignor.minimum_version, maximum=assignor.maximum_version)
+        if strangers:
+            self._report(
+                f"the assignor reads metadata versions {assignor.minimum_version} to {assignor.maximum_version}, and "
+                f"these members have others: {', '.join(strangers)}; everybody keeps what it has"
+            )
+            self._end(AssignorDone(0, error=METADATA_UNREADABLE))
+        elif self._calls.stuck:
+            self._report("an earlier call of an assignor has not returned; everybody keeps what it has")
+            self._end(AssignorDone(0, error=ASSIGNOR_RAISED))
+        else:
+            self._run_due = True
+
+    def _end(self, done: AssignorDone) -> None:
+        plan, current = self._plan, self._round
+        assert plan is not None
+        assert current is not None
+        self._run_due = False
+        self._plan = None
+        self._round = None
+        assignments = plan.assignments(done)
+        self._sync_bytes = sum(len(each.assignment) for each in assignments)
+        if self._sync_bytes > _LARGE_RECORD:
+            self._report(f"the assignment has {self._sync_bytes} bytes; a broker may refuse to store it")
+        current.assign(assignments)
+
+    def stop_leading(self) -> None:
+        """The round is over, or counts no more."""
+        self._topics.forget(self._question)
+        self._question = None
+        self._retry_ms = None
+        self._round = None
+        self._plan = None
+        self._run_due = False
+
+    @property
+    def sync_bytes(self) -> int:
+        """Size of the last assignment that this leader sent."""
+        return self._sync_bytes
+
+    @property
+    def all_topics(self) -> frozenset[str]:
+        """Topics of all members, as this leader read them last."""
+        return frozenset[str]().union(*(member.topics or frozenset() for member in self._members))
+
+    def _report(self, text: str) -> None:
+        current = self._round
+        name = current.protocol if current is not None else ""
+        group_id = self._context.config.group_id
+        self._context.emit(AssignorFailed(ClientAssignorError(f"group {group_id!r}: {text}", assignor=name)))
+
+    # ------------------------------------------------------------------------------------------------------- notices
+
+    def assigned(self, protocol: str, user_data: bytes | None, partitions: frozenset[TopicIdPartition]) -> None:
+        """The leader's assignment came: the assignor hears of it before the listener does."""
+        self._reason = 0
+        self._notice = None
+        if protocol in BUILT_IN or self._calls.stuck:
+            return
+        frame = read_assignment_frame(user_data)
+        context = self._context
+        group = ConsumerGroupMetadata(
+            context.config.group_id, context.member_id, context.epoch, context.config.instance_id
+        )
+        given = tuple(sorted(partitions))
+        self._notice = lambda call_id: CallOnAssignment(
+            call_id, protocol, frame.error, given, frame.metadata, frame.version, group
+        )
+        self._notice_given = False
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether the rebalance listener should wait: the assignor hears of an assignment first, within its limit."""
+        return self._notice is not None
+
+    def forget_notice(self) -> None:
+        """The assignment counts no more."""
+        self._notice = None
+
+    # --------------------------------------------------------------------------------------------------------- events
+
+    def handle(self, event: AssignorEvent) -> None:
+        """The user's code returned, or the application wants a new assignment."""
+        match event:
+            case AssignorsDescribed():
+                if event.call_id is None or self._calls.returned(event.call_id) is not None:
+                    self._take(event.assignors, first=event.call_id is None)
+            case ReassignmentRequested():
+                self._asked = event.reason
+                self._describe_due_ms = self._context.now_ms
+            case AssignorDone():
+                call = self._calls.returned(event.call_id)
+                if isinstance(call, RunAssignor) and self._plan is not None and self._plan.snapshot is call.snapshot:
+                    self._end(event)
+            case OnAssignmentDone():
+                if isinstance(self._calls.returned(event.call_id), CallOnAssignment) and self._notice_given:
+                    self._notice = None
+
+    def _take(self, described: tuple[Assignor, ...], *, first: bool) -> None:
+        changed = self._described != described
+        self._described = described
+        if self._asked is not None and not first:
+            self._reason, self._asked = self._asked, None
+            self._wish += 1
+            self._rejoin("the application asked for a new assignment")
+        elif changed and not first and self._context.phase in IN_GROUP:
+            self._rejoin("metadata of an assignor changed")
+
+    # ---------------------------------------------------------------------------------------------------------- calls
+
+    def watch(self) -> None:
+        """Abandon a call whose time is over."""
+        abandoned = self._calls.watch()
+        if isinstance(abandoned, RunAssignor) and self._plan is not None:
+            if self._plan.snapshot is abandoned.snapshot:
+                self._end(AssignorDone(abandoned.call_id, error=ASSIGNOR_RAISED))
+        elif isinstance(abandoned, CallOnAssignment) and self._notice_given:
+            self._notice = None
+        if self._calls.stuck and self._asked is not None:
+            self._take(self._described, first=False)
+
+    def advance(self) -> None:
+        """Ask again, and make the next call."""
+        context = self._context
+        if self._retry_ms is not None and context.now_ms >= self._retry_ms:
+            if context.now_ms >= self._give_up_ms and self._round is not None:
+                current = self._round
+                self.stop_leading()
+                current.start("the topics of the group are not known", delayed=True)
+            else:
+                self._ask()
+        if not self._calls.free:
+            return
+        if self._run_due and self._plan is not None:
+            self._run_due = False
+            snapshot = self._plan.snapshot
+            self._calls.start(lambda call_id: RunAssignor(call_id, snapshot))
+        elif self._notice is not None and not self._notice_given:
+            self._notice_given = True
+            self._calls.start(self._notice)
+        elif (due_ms := self._describe_ms()) is not None and context.now_ms >= due_ms:
+            self._describe_due_ms = context.now_ms + max(context.config.heartbeat_interval_ms, _DESCRIBE_MS_MIN)
+            self._calls.start(DescribeAssignors)
+
+    def _describe_ms(self) -> int | None:
+        """When ``metadata()`` is to be called again."""
+        return self._describe_due_ms if self._own and self._context.phase in IN_GROUP else None
+
+    def deadline_ms(self) -> int | None:
+        """When `watch` or `advance` would do something by time alone."""
+        times = (self._calls.deadline_ms(), self._retry_ms, self._describe_ms() if self._calls.free else None)
+        return min((time for time in times if time is not None), default=None)

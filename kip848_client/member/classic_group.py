@@ -1,0 +1,605 @@
+"""The classic protocol, as `Member` sees it: being a member of a group whose members assign.
+
+Each outcome of a round or a heartbeat that changes what the member is ends here; so do poll(), subscribe(),
+unsubscribe() and the poll timer. What follows a heartbeat's REBALANCE_IN_PROGRESS, by phase:
+
+=====================  ==================================================================
+phase                  what follows
+=====================  ==================================================================
+IN_SYNC                revoke what has to be (inside poll()), else join again at once
+REJOIN_DUE, REJOINING  nothing: the join is on its way
+PENDING                the assignment is dropped, and the member joins again
+during a run           the run ends, then the member joins again
+=====================  ==================================================================
+
+"Join again" is one wish with one reason: while a run or a round is under way it waits for its end.
+
+Does not own: the requests of a round (`join_round`), heartbeats (`classic_heartbeat`), runs (`classic_reconciler`),
+assignors (`classic_assignors`), topics (`topic_watch`).
+
+Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
+Rules: R200 to R222 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import Kip848Error, MaxPollExceededError, error_for_code
+from kip848_client.member.assignor_events import AssignorEvent
+from kip848_client.member.classic_assignors import ClassicAssignors
+from kip848_client.member.classic_errors import ClassicErrorClass, beat_error_class, fatal_error
+from kip848_client.member.classic_heartbeat import ClassicHeartbeats
+from kip848_client.member.classic_leaving import ClassicLeaving
+from kip848_client.member.classic_reconciler import ClassicReconciler
+from kip848_client.member.commits import Commits
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import (
+    Fail,
+    FailureKind,
+    HandOverFailed,
+    HandOverRequested,
+    LeaveDone,
+    LeaveRequested,
+    MetadataUpdated,
+    RequestFailed,
+    TopicsDescribed,
+)
+from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.group_part import GroupFacts
+from kip848_client.member.join_round import JoinRound, RoundStep
+from kip848_client.member.positions import Positions
+from kip848_client.member.release import Release
+from kip848_client.member.runs import Run
+from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, RELEASING, Phase
+from kip848_client.member.topic_watch import TopicWatch
+from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.patterns import compiled
+from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from kip848_client.wire.messages.heartbeat import HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+
+__all__ = ["ClassicGroup"]
+
+_MEMBER: Final = IN_GROUP | {Phase.JOINING}
+
+
+class ClassicGroup:
+    """A `GroupPart`: a member that joins with JoinGroup, and is assigned by the group's leader."""
+
+    def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, positions: Positions) -> None:
+        context.member_id = ""  # the coordinator chooses it
+        context.fetches_name_member = False
+        self._context: Final = context
+        self._discovery: Final = discovery
+        self._positions: Final = positions
+        self._heartbeats: Final = ClassicHeartbeats(context, discovery=discovery)
+        self._reconciler: Final = ClassicReconciler(
+            context,
+            commits=commits,
+            positions=positions,
+            subscribes_to=self._subscribes_to,
+            on_prepared=self._prepared,
+            on_assigned=self._taken_up,
+            on_assignment_refused=self._assignment_refused,
+        )
+        self._release: Final = Release(context, reconciler=self._reconciler, on_rejoin=self._join)
+        self._leaving: Final = ClassicLeaving(
+            context,
+            discovery=discovery,
+            heartbeats=self._heartbeats,
+            reconciler=self._reconciler,
+            positions=positions,
+            subscribe=self.subscribe,
+            on_leave=self._forget_round,
+        )
+        self._topics: Final = TopicWatch(context, on_changed=self.rejoin)
+        self._assignors: Final = ClassicAssignors(context, topics=self._topics, rejoin=self.rejoin)
+        self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
+        self._last_poll_ms = 0
+        self._removals = 0
+        """How often in a row the member was removed before a round worked."""
+        self._wanted: str | None = None
+        """Why the member shall join again, once nothing is under way."""
+        self._synced: frozenset[TopicIdPartition] | None = None
+        """An assignment that is not taken up yet."""
+        self._held: frozenset[TopicPartition] = frozenset()
+        """What was taken up last; an eager member tells its own assignor."""
+        self._held_generation = -1
+        self._sent_subscription = Subscription()
+        """What the last JoinGroup was about."""
+        self._matched: frozenset[str] = frozenset()
+        self._matching: int | None = None
+        self._match_again_ms: int | None = None
+        """The topics that match could not be asked for; when to ask again."""
+        self._mismatched = False
+        """The last assignment had topics that the member does not subscribe to."""
+
+    # ----------------------------------------------------------------------------------------- subscribe and join
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """The application wants these topics. While the member leaves, the wish waits until it has left."""
+        context = self._context
+        if context.phase in FATAL or context.closing:
+            return
+        if self._leaving.unfinished:
+            self._leaving.resubscribe(subscription)
+            return
+        changed = subscription != context.subscription
+        if subscription.pattern != context.subscription.pattern:
+            self._matched = frozenset()
+        context.subscription = subscription
+        if context.phase is Phase.IDLE:
+            context.move("subscribed")
+        elif changed:
+            self._subscription_changed()
+
+    def _subscription_changed(self) -> None:
+        if self._context.phase not in _MEMBER:
+            return
+        if self._round.step is not RoundStep.JOIN_DUE or self._context.phase is Phase.JOINING:
+            if self._round.under_way and self._round.step is RoundStep.JOIN_DUE:
+                return  # the join carries it
+            self.rejoin("the subscription changed")
+        elif self._reconciler.to_revoke:
+            # The join was ready, and now there is something to give up before it.
+            self._forget_round()
+            self._wanted = "the subscription changed"
+            self._context.move("rejoin_wanted")
+
+    def _subscribes_to(self, topic: str) -> bool:
+        subscription = self._context.subscription
+        # What a pattern matches is known after the next look only; a topic that it matched is not given up before.
+        return topic in subscription.topics or topic in self._matched
+
+    @property
+    def poll_wanted(self) -> bool:
+        """As in `GroupPart`."""
+        phase = self._context.phase
+        if phase is Phase.PENDING:
+            return self._synced is not None and not self._assignors.holds_back
+        return phase in {Phase.REJOIN_DUE, Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL} or self._release.poll_wanted
+
+    def seen_polling(self, at_ms: int) -> None:
+        """As in `GroupPart`."""
+        self._last_poll_ms = max(self._last_poll_ms, at_ms)
+
+    def polled(self) -> None:
+        """As in `GroupPart`."""
+        context = self._context
+        self.seen_polling(context.now_ms)
+        self._release.polled()
+        if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+            context.move("polled")
+            self._join()
+        elif context.phase is Phase.REJOIN_DUE:
+            if self._reconciler.to_revoke:
+                self._reconciler.prepare()
+            else:
+                context.move("prepared")
+                self._begin_round()
+        elif context.phase is Phase.PENDING and self._synced is not None and not self._assignors.holds_back:
+            self._reconciler.take_up(self._synced)
+
+    def _join(self) -> None:
+        """Start over without a generation; the move to JOINING was made."""
+        context = self._context
+        context.incarnation += 1
+        context.epoch = 0
+        self._heartbeats.stop()
+        self._wanted = "first join" if not self._removals else "the member was removed"
+        self._begin_round(delayed=self._removals > 1)
+
+    def _begin_round(self, *, delayed: bool = False) -> None:
+        """Join; the move to JOINING or REJOINING was made."""
+        reason, self._wanted = self._wanted or "the group rebalances", None
+        self._synced = None
+        self._assignors.stop_leading()
+        self._topics.stop()
+        self._round.start(reason, delayed=delayed)
+        if self._context.subscription.pattern is not None:
+            self._match()
+
+    def _forget_round(self) -> None:
+        """Nothing of the round under way counts any more."""
+        self._topics.forget(self._matching)
+        self._matching = self._match_again_ms = None
+        self._topics.stop()
+        self._assignors.stop_leading()
+        self._assignors.forget_notice()
+        self._round.stop()
+        self._wanted = None
+        self._synced = None
+
+    # ----------------------------------------------------------------------------------------------- joining again
+
+    def rejoin(self, reason: str) -> None:
+        """Join again as soon as nothing is under way."""
+        if self._context.phase in _MEMBER:
+            self._wanted = reason
+            self._consider_rejoin()
+
+    def _consider_rejoin(self) -> None:
+        context = self._context
+        if self._wanted is not None and context.phase in {Phase.IN_SYNC, Phase.PENDING}:
+            self._assignors.forget_notice()
+            self._synced = None
+            if self._reconciler.to_revoke:
+                context.move("rejoin_wanted")
+            else:
+                context.move("prepared")
+                self._begin_round(delayed=self._mismatched)
+
+    def _rebalance(self) -> None:
+        """REBALANCE_IN_PROGRESS."""
+        context = self._context
+        reason = "the group rebalances"
+        if context.phase is Phase.PENDING and self._round.leader == "":
+            # The coordinator assigns, and waits for nobody: joining again with everything still listed changes nothing.
+            self._wanted = reason
+        elif context.phase in IN_GROUP and context.phase not in {Phase.REJOIN_DUE, Phase.REJOINING}:
+            run = self._reconciler.run
+            if run is None or not run.revokes_only:
+                self.rejoin(reason)
+
+    def _prepared(self) -> None:
+        context = self._context
+        if self._reconciler.to_revoke:  # subscribe() was called inside the callback
+            context.move("rejoin_wanted")
+        else:
+            context.move("prepared")
+            self._begin_round()
+
+    def _taken_up(self, run: Run) -> None:
+        context = self._context
+        self._synced = None
+        self._held = frozenset(partition.topic_partition for partition in run.partitions)
+        self._held_generation = context.epoch
+        if run.revoked:
+            # Others wait for what was given up; only a join of ours tells that it is free.
+            self._wanted = self._wanted or "partitions were revoked"
+        if self._wanted is None:
+            context.move("taken_up")
+        else:
+            self._go_on_to_join()
+
+    def _assignment_refused(self) -> bool:
+        if self._wanted is None:
+            return False
+        self._go_on_to_join()
+        return True
+
+    def _go_on_to_join(self) -> None:
+        """From ASSIGNING."""
+        if self._reconciler.to_revoke:
+            self._context.move("rejoin_wanted")
+        else:
+            self._context.move("prepared")
+            self._begin_round()
+
+    # --------------------------------------------------------------------------------------- the round: `RoundOwner`
+
+    def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
+        """As in `RoundOwner`."""
+        context = self._context
+        self._sent_subscription = context.subscription
+        generation = self._heartbeats.generation if self._heartbeats.joined else -1
+        if not context.config.cooperative and self._held_generation >= 0:
+            generation = self._held_generation
+        owned = frozenset() if not context.config.cooperative else frozenset(context.owned_by_name)
+        return self._assignors.offers(
+            topics=self._subscribed_topics, owned=owned, held=self._held, generation=generation
+        )
+
+    @property
+    def _subscribed_topics(self) -> frozenset[str]:
+        return self._context.subscription.topics | self._matched
+
+    def joined(self) -> None:
+        """As in `RoundOwner`."""
+        self._heartbeats.begin()
+
+    def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
+        """As in `RoundOwner`."""
+        self._assignors.lead(members, self._round)
+
+    def sync_refused(self) -> str:
+        """As in `RoundOwner`."""
+        return f"the assignment of all members has {self._assignors.sync_bytes} bytes" if self._round.is_leader else ""
+
+    def synced(self, assignment: ConsumerProtocolAssignment) -> None:
+        """As in `RoundOwner`."""
+        context = self._context
+        self._removals = 0
+        partitions = frozenset(
+            TopicIdPartition(topic.topic, index, ZERO_UUID)
+            for topic in assignment.assigned_partitions
+            for index in topic.partitions
+            if index >= 0
+        )
+        context.move("assignment_received")
+        self._watch()
+        strange = any(not self._subscribes_to(partition.topic) for partition in partitions)
+        if self._wanted is None and not strange:
+            self._mismatched = False
+            self._synced = partitions
+            self._assignors.assigned(self._round.protocol, assignment.user_data, partitions)
+            return
+        # By the second time in a row the leader is at fault, and not a subscription that changed meanwhile.
+        self._mismatched = strange and context.subscription == self._sent_subscription
+        self.rejoin(self._wanted or "the assignment does not match the subscription")
+
+    def _watch(self) -> None:
+        """Look after the topics, if it is on this member to do so."""
+        subscription = self._context.subscription
+        if self._round.is_leader and not self._round.skipped:
+            topics, known = self._assignors.all_topics, self._assignors.described_topics
+            self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched | topics)
+        elif self._round.is_leader or self._round.leader == "":
+            # As leader: what was assigned before is not known, so that the first answer is what to compare with.
+            topics = self._subscribed_topics
+            self._topics.watch(topics, known=None, pattern=subscription.pattern, matched=self._matched | topics)
+        elif subscription.pattern is not None:
+            topics = self._matched
+            self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=topics)
+
+    def removed(self, *, keep_id: bool) -> None:
+        """As in `RoundOwner`; also what a heartbeat tells."""
+        context = self._context
+        if context.phase in _MEMBER:
+            context.move("fenced")
+            self._removals += 1
+            run = self._go_out()
+            if not keep_id:
+                context.member_id = ""
+            self._release.begin(run)
+        elif context.phase in LEAVING:
+            context.move("fenced_while_leaving")
+            self._leaving.left()
+            self._leaving.over()
+
+    # ------------------------------------------------------------------------------------------------------ patterns
+
+    def _match(self) -> None:
+        """Look which topics the pattern matches before the member joins."""
+        self._topics.forget(self._matching)
+        self._match_again_ms = None
+        subscription = self._context.subscription
+        assert subscription.pattern is not None
+        try:
+            compiled(subscription.pattern)
+        except ValueError as error:
+            text = f"the pattern {subscription.pattern!r} is not a valid regular expression: {error}"
+            self.fail(fatal_error(self._context.config, ErrorCode.INVALID_REGULAR_EXPRESSION, text))
+            return
+        self._matching = self._topics.ask(subscription.topics, subscription.pattern, self._pattern_matched)
+
+    @property
+    def _matched_now(self) -> bool:
+        """Whether no look at what the pattern matches is under way."""
+        return self._matching is None and self._match_again_ms is None
+
+    def _pattern_matched(self, event: TopicsDescribed | None) -> None:
+        self._matching = None
+        if event is None:
+            self._match_again_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_ms)
+            return
+        self._matched = frozenset(event.topics) - self._context.subscription.topics
+
+    # -------------------------------------------------------------------------------------------------- heartbeats
+
+    def resume(self) -> None:
+        """As in `GroupPart`."""
+
+    def advance(self) -> None:
+        """As in `GroupPart`."""
+        context = self._context
+        self._assignors.watch()
+        self._assignors.advance()
+        self._topics.advance()
+        if self._match_again_ms is not None and context.now_ms >= self._match_again_ms:
+            self._match()
+        if context.phase in _MEMBER and self._matched_now:
+            self._round.advance()
+        if context.link is not None and self._heartbeats.due():
+            self._beat()
+        self._leaving.advance()
+
+    def _beat(self) -> None:
+        number, link = self._round.number, self._context.link
+        self._heartbeats.send(
+            on_answer=lambda response: self._beat_answered(response, number, link), on_failure=self._beat_failed
+        )
+
+    def _beat_answered(self, response: HeartbeatResponse, number: int, link: int | None) -> None:
+        context = self._context
+        self._heartbeats.ended()
+        code = response.error_code
+        if not code:
+            self._discovery.proven()
+            self._heartbeats.succeeded()
+            return
+        match beat_error_class(code):
+            case ClassicErrorClass.REJOIN:
+                self._discovery.proven()
+                self._heartbeats.succeeded()
+                if number == self._round.number:
+                    self._rebalance()
+            case ClassicErrorClass.LOST_GENERATION:
+                # The answer to our JoinGroup may be on its way, on the other connection, with the next generation.
+                if number == self._round.number and self._round.step is not RoundStep.JOIN_SENT:
+                    self.removed(keep_id=True)
+            case ClassicErrorClass.LOST_ID:
+                self.removed(keep_id=False)
+            case ClassicErrorClass.RETRY:
+                self._heartbeats.failed()
+            case ClassicErrorClass.REDISCOVER:
+                self._heartbeats.failed(at_once=True)
+                context.lose_link(link)
+            case ClassicErrorClass.SURFACE_RETRY:
+                self._heartbeats.failed()
+                text = f"group {context.config.group_id!r}: the coordinator could not answer a heartbeat"
+                context.surface(error_for_code(code, text), key=code)
+            case _:
+                self._heartbeats.failed()
+                self.fail(fatal_error(context.config, code))
+
+    def _beat_failed(self, failure: RequestFailed) -> None:
+        self._heartbeats.ended()
+        self._heartbeats.failed()
+        if is_passing(failure):
+            return
+        if failure.kind is FailureKind.MALFORMED:
+            self._context.surface(failure_error(failure), key=failure.kind)
+        else:
+            self.connection_refused(failure)
+
+    def connection_refused(self, failure: RequestFailed) -> None:
+        """As in `GroupPart`."""
+        self.fail(failure_error(failure))
+
+    def deadline_ms(self) -> int | None:
+        """As in `GroupPart`."""
+        context = self._context
+        times = [self._leaving.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms()]
+        if context.phase in _MEMBER:
+            times.append(self._last_poll_ms + context.config.max_poll_interval_ms + 1)
+            times.append(self._match_again_ms)
+            if context.link is not None and self._matched_now:
+                times.append(self._round.deadline_ms())
+        if context.link is not None:
+            times.append(self._heartbeats.deadline_ms())
+        return min((time for time in times if time is not None), default=None)
+
+    # ----------------------------------------------------------------------------------- removed, too late, failed
+
+    def check_poll_timer(self) -> None:
+        """As in `GroupPart`."""
+        context = self._context
+        limit_ms = context.config.max_poll_interval_ms
+        silent_ms = context.now_ms - self._last_poll_ms
+        if context.phase not in _MEMBER or silent_ms <= limit_ms:
+            return
+        if self._discovery.known and context.member_id and context.config.instance_id is None:
+            self._heartbeats.send_leave(
+                reason="max.poll.interval.ms was exceeded", on_answer=_ignore, on_failure=_ignore
+            )
+        context.move("poll_expired")
+        run = self._go_out()
+        context.member_id = ""
+        self._release.begin(run)
+        context.surface(
+            MaxPollExceededError(
+                f"poll() was not called for {silent_ms} ms, max.poll.interval.ms is {limit_ms}: the member left group "
+                f"{context.config.group_id!r} and rejoins with the next poll(); poll more often, or raise the limit"
+            ),
+            key="max.poll.interval.ms",
+            every_ms=0,
+        )
+
+    def fail(self, error: Kip848Error) -> None:
+        """As in `RoundOwner`. A member that is not in the group has nothing to stop."""
+        context = self._context
+        if context.phase in _MEMBER:
+            context.fatal_error = error
+            context.move("failed")
+            run = self._go_out()
+            context.member_id = ""
+            self._release.begin(run)
+        elif context.phase in LEAVING:
+            context.fatal_error = error
+            context.move("failed")
+            self._leaving.left()
+            self._leaving.over()
+        else:
+            return
+        context.emit(Fail(error))
+
+    def _go_out(self) -> Run | None:
+        """Nothing that is under way counts any more. Returns the dead run, if its listener call is still awaited."""
+        context = self._context
+        context.incarnation += 1
+        context.epoch = 0
+        run = self._reconciler.cancel()
+        self._reconciler.reset()
+        self._positions.clear()
+        self._forget_round()
+        self._heartbeats.stop()
+        self._held, self._held_generation = frozenset(), -1
+        return run
+
+    # ----------------------------------------------------------------------------------------------------- leaving
+
+    def leave(self, event: LeaveRequested) -> None:
+        """As in `GroupPart`."""
+        context = self._context
+        context.closing = context.closing or event.closing
+        if self._leaving.unfinished:
+            self._leaving.wait(event)
+        elif context.phase in _MEMBER:
+            self._leaving.start(event)
+        else:
+            context.subscription = Subscription()
+            self._release.hurry()
+            if context.phase is Phase.FENCED_RELEASE:
+                context.incarnation += 1
+            if context.phase in RELEASING:
+                context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
+            if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
+                context.move("unsubscribed")
+            context.emit(LeaveDone(event.leave_id))
+
+    def abandon(self, leave_id: int) -> None:
+        """As in `GroupPart`."""
+        self._leaving.abandon(leave_id)
+
+    def hand_over(self, event: HandOverRequested) -> None:
+        """As in `GroupPart`: in this protocol nothing but a join moves a partition."""
+        del event
+        self._context.emit(HandOverFailed("the classic protocol knows no hand-over"))
+
+    # ------------------------------------------------------------------------------------------------ what is heard
+
+    def metadata_updated(self, event: MetadataUpdated) -> None:
+        """As in `GroupPart`: partitions have names here."""
+
+    def topics_described(self, event: TopicsDescribed) -> None:
+        """As in `GroupPart`."""
+        self._topics.described(event)
+
+    def handle(self, event: AssignorEvent) -> None:
+        """As in `GroupPart`."""
+        self._assignors.handle(event)
+
+    # ------------------------------------------------------------------------------------------------ what is read
+
+    @property
+    def run(self) -> Run | None:
+        """As in `GroupPart`."""
+        return self._reconciler.run
+
+    @property
+    def blocked(self) -> frozenset[TopicIdPartition]:
+        """As in `GroupPart`."""
+        return self._reconciler.held_back | self._reconciler.unconfirmed
+
+    @property
+    def handing_over(self) -> bool:
+        """As in `GroupPart`."""
+        return False
+
+    def facts(self) -> GroupFacts:
+        """As in `GroupPart`."""
+        return GroupFacts(
+            target=frozenset(),
+            current=frozenset(),
+            ack_due=False,
+            heartbeat_in_flight=self._heartbeats.in_flight,
+            heartbeat_interval_ms=self._heartbeats.interval_ms,
+        )
+
+
+def _ignore(_: object) -> None:
+    """The answer to a leave after a poll timeout tells nothing that matters."""

@@ -1,0 +1,160 @@
+"""Heartbeats and leaves of the classic protocol: when they are due, and what they contain.
+
+A heartbeat says which generation the member has, and is told whether to join again. They go on while a JoinGroup waits
+on the other connection, so that a dead coordinator is noticed within the session.
+
+Does not own: what an answer does to the member (`classic_group`).
+
+Source: Kafka's ``AbstractCoordinator.HeartbeatThread`` and ``Heartbeat``.
+Rules: R202, R208 and R211 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import Destination, RequestFailed
+from kip848_client.member.states import HEARTBEATING
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+__all__ = ["ClassicHeartbeats"]
+
+_LEAVE_BY_LIST: Final = 3
+"""First version of LeaveGroup that names members in a list."""
+_INSTANCE_VERSION: Final = 3
+"""First version of Heartbeat that carries ``group.instance.id``."""
+
+
+class ClassicHeartbeats:
+    """Decides about the heartbeats of one member, and builds them."""
+
+    def __init__(self, context: Context, *, discovery: Discovery) -> None:
+        self._context: Final = context
+        self._discovery: Final = discovery
+        self._backoff: Final = context.new_backoff()
+        self._in_flight: int | None = None
+        self._due_ms = 0
+        self.joined = False
+        """The member has a generation: an answer to a JoinGroup gave it one, and nothing has taken it since."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._in_flight is not None
+
+    @property
+    def interval_ms(self) -> int:
+        """As configured."""
+        return self._context.config.heartbeat_interval_ms
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long to wait for an answer: three fit into a session."""
+        config = self._context.config
+        return min(config.request_timeout_ms, max(config.heartbeat_interval_ms, config.session_timeout_ms // 3))
+
+    @property
+    def generation(self) -> int:
+        """As it goes on the wire; -1 without one."""
+        return self._context.epoch if self.joined else -1
+
+    # -------------------------------------------------------------------------------------------------------- when
+
+    def deadline_ms(self) -> int | None:
+        """When the next heartbeat may go, given a coordinator; None while nothing but an event can allow it."""
+        if self.in_flight or not self.joined or self._context.phase not in HEARTBEATING:
+            return None
+        due_ms = self._context.now_ms if self._context.expedite else self._due_ms
+        return max(due_ms, self._backoff.ready_ms)
+
+    def due(self) -> bool:
+        """Whether to send one now, given a coordinator."""
+        deadline_ms = self.deadline_ms()
+        return deadline_ms is not None and self._context.now_ms >= deadline_ms
+
+    # ----------------------------------------------------------------------------------------------------- sending
+
+    def send(
+        self, *, on_answer: Callable[[HeartbeatResponse], None], on_failure: Callable[[RequestFailed], None]
+    ) -> None:
+        """Send the heartbeat of this moment."""
+        context = self._context
+        version = self._discovery.highest_version(ApiKey.HEARTBEAT) or 0
+        statistics = context.statistics
+        statistics.heartbeats += 1
+        statistics.last_heartbeat_ms = context.now_ms
+        statistics.last_heartbeat_due_ms = self._due_ms
+        context.expedite = False
+        self._due_ms = context.now_ms + self.interval_ms
+        self._in_flight = context.send(
+            HeartbeatRequest(
+                group_id=context.config.group_id,
+                generation_id=context.epoch,
+                member_id=context.member_id,
+                group_instance_id=context.config.instance_id if version >= _INSTANCE_VERSION else None,
+            ),
+            destination=Destination.COORDINATOR,
+            timeout_ms=self.timeout_ms,
+            on_answer=on_answer,
+            on_failure=on_failure,
+        )
+
+    def send_leave(
+        self,
+        *,
+        reason: str,
+        on_answer: Callable[[LeaveGroupResponse], None],
+        on_failure: Callable[[RequestFailed], None],
+    ) -> int:
+        """Send LeaveGroup, beside whatever is under way. Returns its number."""
+        context = self._context
+        identity = MemberIdentity(context.member_id, context.config.instance_id, reason)
+        by_list = (self._discovery.highest_version(ApiKey.LEAVE_GROUP) or 0) >= _LEAVE_BY_LIST
+        return context.send(
+            LeaveGroupRequest(
+                group_id=context.config.group_id,
+                member_id="" if by_list else context.member_id,
+                members=(identity,) if by_list else (),
+            ),
+            destination=Destination.COORDINATOR,
+            timeout_ms=self.timeout_ms,
+            on_answer=on_answer,
+            on_failure=on_failure,
+        )
+
+    # ---------------------------------------------------------------------------------------------------- outcomes
+
+    def begin(self) -> None:
+        """A generation was given: the first heartbeat of it is an interval away."""
+        self.joined = True
+        self._backoff.reset()
+        self._due_ms = self._context.now_ms + self.interval_ms
+
+    def ended(self) -> None:
+        """The heartbeat under way got an answer, or never will."""
+        self._in_flight = None
+
+    def succeeded(self) -> None:
+        """An answer without an error came."""
+        self._backoff.reset()
+
+    def failed(self, *, at_once: bool = False) -> None:
+        """No answer, or an error that passes: send again after the backoff, or as soon as there is a coordinator."""
+        self._due_ms = self._context.now_ms
+        if at_once:
+            self._backoff.reset()
+        else:
+            self._backoff.failed(self._context.now_ms)
+
+    def stop(self) -> None:
+        """The member has no generation any more: do not wait for answers."""
+        self._context.orphan(self._in_flight)
+        self._in_flight = None
+        self._context.expedite = False
+        self._backoff.reset()
+        self.joined = False

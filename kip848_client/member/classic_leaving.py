@@ -1,0 +1,70 @@
+"""Leaving a classic group: LeaveGroup, also while a JoinGroup waits. The steps are in `leave_steps`.
+
+A dynamic member leaves; a static one says nothing, unless it is asked to leave for good: its successor takes the slot,
+or the session ends. A member that has an id, and never joined, leaves too: the group would wait for it.
+
+Source: Kafka's ``AbstractCoordinator.maybeLeaveGroup``; KIP-345, KIP-800. Rules: R211 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kip848_client.member.classic_heartbeat import ClassicHeartbeats
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import LeaveMode, LeaveRequested
+from kip848_client.member.leave_steps import LeaveSteps
+from kip848_client.member.positions import Positions
+from kip848_client.member.runs import Runs
+from kip848_client.model import Subscription
+
+__all__ = ["ClassicLeaving"]
+
+
+class ClassicLeaving(LeaveSteps):
+    """The leave of one member, and who waits for it.
+
+    Args:
+        subscribe: called with a subscription that was made while the member was leaving.
+        on_leave: called when the member begins to leave: no round matters any more.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        discovery: Discovery,
+        heartbeats: ClassicHeartbeats,
+        reconciler: Runs,
+        positions: Positions,
+        subscribe: Callable[[Subscription], None],
+        on_leave: Callable[[], None],
+    ) -> None:
+        super().__init__(context, discovery=discovery, reconciler=reconciler, positions=positions, subscribe=subscribe)
+        self._heartbeats = heartbeats
+        self._on_leave = on_leave
+
+    def start(self, event: LeaveRequested) -> None:
+        """Begin to leave; the member is joining or in the group."""
+        self._on_leave()
+        super().start(event)
+
+    def _send(self) -> None:
+        static = self._context.config.instance_id is not None
+        stays = self._mode is LeaveMode.REMAIN_IN_GROUP or (static and self._mode is not LeaveMode.LEAVE_GROUP)
+        if stays or not self._discovery.known or not self._context.member_id:
+            self._end_unsent()
+            return
+        reason = "the consumer is being closed" if self._context.closing else "the consumer unsubscribed"
+        request_id = self._heartbeats.send_leave(reason=reason, on_answer=self._answered, on_failure=self._answered)
+        self._context.move("left")
+        self.left()
+        self._request_id = request_id
+
+    def left(self) -> None:
+        """The member is out; the move was made. Nothing that is under way counts any more."""
+        super().left()
+        self._context.epoch = 0
+        self._context.member_id = ""
+        self._heartbeats.stop()

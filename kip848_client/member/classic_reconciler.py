@@ -1,0 +1,88 @@
+"""What a member on the classic protocol revokes before it joins, and takes up after it joined.
+
+A member that offers an eager assignor gives everything up before each join; a cooperative one only what it does not
+subscribe to any more, and then what the leader's assignment leaves out.
+
+Does not own: the steps (`runs`), when it joins (`classic_group`).
+
+Source: Kafka's ``ConsumerCoordinator.onJoinPrepare`` and ``onJoinComplete``; KIP-429.
+Rules: R204, R205 and R222 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kip848_client.member.commits import Commits
+from kip848_client.member.context import Context
+from kip848_client.member.positions import Positions
+from kip848_client.member.runs import Run, Runs
+from kip848_client.model import TopicIdPartition
+
+__all__ = ["ClassicReconciler"]
+
+
+class ClassicReconciler(Runs):
+    """Carries out the runs of one member.
+
+    Args:
+        subscribes_to: whether the member subscribes to a topic now.
+        on_prepared: everything that had to be revoked before a join is revoked.
+        on_assigned: an assignment was taken up.
+        on_assignment_refused: the assigned callback raised; returns whether the member joins again all the same.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        commits: Commits,
+        positions: Positions,
+        subscribes_to: Callable[[str], bool],
+        on_prepared: Callable[[], None],
+        on_assigned: Callable[[Run], None],
+        on_assignment_refused: Callable[[], bool],
+    ) -> None:
+        super().__init__(context, commits=commits, positions=positions)
+        self._subscribes_to = subscribes_to
+        self._on_prepared = on_prepared
+        self._on_assigned = on_assigned
+        self._on_assignment_refused = on_assignment_refused
+
+    @property
+    def to_revoke(self) -> frozenset[TopicIdPartition]:
+        """What must be revoked before the next join."""
+        owned = self._context.owned
+        if not self._context.config.cooperative:
+            return owned
+        return frozenset(partition for partition in owned if not self._subscribes_to(partition.topic))
+
+    def prepare(self) -> None:
+        """poll() began while a join waits for a revocation."""
+        revoked = self.to_revoke
+        self._begin(Run(self._context.owned - revoked, frozenset(), revoked, revokes_only=True))
+
+    def take_up(self, partitions: frozenset[TopicIdPartition]) -> None:
+        """poll() began while an assignment waits."""
+        owned = self._context.owned
+        added = (partitions - owned) | (self.unconfirmed & partitions)
+        self._begin(Run(partitions, added, owned - partitions))
+
+    def _commit_within_ms(self, run: Run) -> int:
+        # Of a preparation half the time: the group waits for our JoinGroup.
+        timeout_ms = self._context.config.rebalance_timeout_ms
+        return timeout_ms // 2 if run.revokes_only else timeout_ms
+
+    def _prepared(self, run: Run) -> None:
+        self._on_prepared()
+
+    def _assigned(self, run: Run) -> None:
+        self._on_assigned(run)
+
+    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None and run is self.run:
+            self.run = None
+            if not self._on_assignment_refused():
+                self._context.move("listener_failed")
+            return
+        super()._assignment_ended(run, error)

@@ -1,0 +1,375 @@
+"""One round of the classic protocol: JoinGroup, what the leader computes, SyncGroup.
+
+Both requests are answered late: the first when all members have joined, the second when the leader has assigned. They
+go over a connection of their own, so that heartbeats, commits and a leave do not wait behind them. A loss of the
+coordinator's other connection ends the wait for both; then the request that was under way is sent again: a JoinGroup
+with the same member id, a SyncGroup of the same generation, which a coordinator that has the round answers from memory.
+
+Does not own: what must be revoked before (`classic_reconciler`), what the leader assigns (`classic_assignors`), what an
+outcome makes of the member (`classic_group`).
+
+Source: Kafka's ``AbstractCoordinator.joinGroupIfNeeded``; KIP-394, KIP-345, KIP-800, KIP-814, KAFKA-13419.
+Rules: R200 to R202, R206 and R209 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, Protocol
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import Kip848Error, ProtocolError, error_for_code
+from kip848_client.member.classic_errors import ClassicErrorClass, fatal_error, join_error_class, sync_error_class
+from kip848_client.member.commits import Commits
+from kip848_client.member.context import Context
+from kip848_client.member.discovery import Discovery
+from kip848_client.member.events import Destination, FailureKind, RequestFailed
+from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_protocol import (
+    CONSUMER_PROTOCOL,
+    ConsumerProtocolAssignment,
+    decode_assignment,
+)
+from kip848_client.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+__all__ = ["JoinRound", "RoundOwner", "RoundStep"]
+
+_COMMITS_MS: Final = 5_000
+"""A JoinGroup waits at most so long for commits under way."""
+_SLACK_MS: Final = 5_000
+"""Added to the rebalance time-out, within which the coordinator answers."""
+_IMMEDIATE_ROUNDS: Final = 3
+"""So many new rounds in a row begin at once; then they wait for the backoff."""
+_REASON_MAX: Final = 255
+_STATIC_VERSION: Final = 5
+"""First version of JoinGroup that carries ``group.instance.id`` (Kafka 2.3)."""
+
+
+class RoundStep(enum.Enum):
+    """What a round waits for."""
+
+    NONE = "none"
+    """There is no round."""
+    JOIN_DUE = "join_due"
+    JOIN_SENT = "join_sent"
+    LEADING = "leading"
+    """What the leader assigns."""
+    SYNC_DUE = "sync_due"
+    SYNC_SENT = "sync_sent"
+
+    __hash__ = object.__hash__  # enum hashes in Python code
+
+
+class RoundOwner(Protocol):
+    """Who a round belongs to, and reports to."""
+
+    def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
+        """What a JoinGroup of this moment says, for each assignor in order of preference."""
+        ...
+
+    def joined(self) -> None:
+        """The member has a generation, and `JoinRound` knows who leads."""
+        ...
+
+    def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
+        """This member leads: call `JoinRound.assign` with what each member gets."""
+        ...
+
+    def synced(self, assignment: ConsumerProtocolAssignment) -> None:
+        """The leader's assignment came."""
+        ...
+
+    def removed(self, *, keep_id: bool) -> None:
+        """The coordinator does not know the member, or its generation."""
+        ...
+
+    def fail(self, error: Kip848Error) -> None:
+        """No retry cures it."""
+        ...
+
+    def sync_refused(self) -> str:
+        """What to add to the error of a SyncGroup that the coordinator could not store."""
+        ...
+
+
+class JoinRound:
+    """At most one round of one member."""
+
+    def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, owner: RoundOwner) -> None:
+        self._context: Final = context
+        self._discovery: Final = discovery
+        self._commits: Final = commits
+        self._owner: Final = owner
+        self._backoff: Final = context.new_backoff()
+        self.step = RoundStep.NONE
+        self.number = 0
+        """Grows with every JoinGroup that was answered: two rounds may have the same generation."""
+        self.protocol = ""
+        """Name of the assignor that the coordinator chose last."""
+        self.leader: str | None = None
+        """Member id of the leader; "" where the coordinator assigns."""
+        self.skipped = False
+        """The coordinator keeps the assignment that it has: the leader computes none."""
+        self._reason = ""
+        self._request_id: int | None = None
+        self._link: int | None = None
+        self._commits_until_ms = 0
+        self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        self._immediate = 0
+        self._ids_given = 0
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member assigns."""
+        return bool(self.leader) and self.leader == self._context.member_id
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a round."""
+        return self.step is not RoundStep.NONE
+
+    # ------------------------------------------------------------------------------------------------------- begin
+
+    def start(self, reason: str, *, delayed: bool = False) -> None:
+        """Begin a round; one under way counts no more.
+
+        Args:
+            reason: for the broker's log.
+            delayed: wait for the backoff first.
+        """
+        self.stop()
+        context = self._context
+        self.step = RoundStep.JOIN_DUE
+        self._reason = reason[:_REASON_MAX]
+        self._commits_until_ms = context.now_ms + min(_COMMITS_MS, context.config.rebalance_timeout_ms // 2)
+        if delayed:
+            self._backoff.failed(context.now_ms)
+
+    def stop(self) -> None:
+        """There is no round; answers to one count no more."""
+        self._context.orphan(self._request_id)
+        self._request_id = None
+        self._assignments = ()
+        self.step = RoundStep.NONE
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` would do something by time alone, given a coordinator."""
+        if self._request_id is not None or self.step not in {RoundStep.JOIN_DUE, RoundStep.SYNC_DUE}:
+            return None
+        if self.step is RoundStep.JOIN_DUE and self._commits.in_flight:
+            return max(self._backoff.ready_ms, self._commits_until_ms)
+        return self._backoff.ready_ms
+
+    def advance(self) -> None:
+        """Send what is due."""
+        context = self._context
+        if self._request_id is not None:
+            if self._link == context.link:
+                return
+            # The coordinator's connection broke, or it is another one now: nobody waits for that answer.
+            context.orphan(self._request_id)
+            self._step_back()
+        deadline_ms = self.deadline_ms()
+        if context.link is None or deadline_ms is None or context.now_ms < deadline_ms:
+            return
+        if self.step is RoundStep.JOIN_DUE:
+            self._join()
+        else:
+            self._sync()
+
+    def _step_back(self) -> None:
+        self._request_id = None
+        self.step = RoundStep.JOIN_DUE if self.step is RoundStep.JOIN_SENT else RoundStep.SYNC_DUE
+
+    @property
+    def _timeout_ms(self) -> int:
+        config = self._context.config
+        return max(config.request_timeout_ms, config.rebalance_timeout_ms + _SLACK_MS)
+
+    # -------------------------------------------------------------------------------------------------------- join
+
+    def _join(self) -> None:
+        context = self._context
+        config = context.config
+        version = self._discovery.highest_version(ApiKey.JOIN_GROUP)
+        if config.instance_id is not None and version is not None and version < _STATIC_VERSION:
+            self._owner.fail(
+                fatal_error(
+                    config,
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"group.instance.id needs JoinGroup version {_STATIC_VERSION} (Kafka 2.3), and the coordinator "
+                    f"offers {version}; leave it out",
+                )
+            )
+            return
+        self.step = RoundStep.JOIN_SENT
+        self._link = context.link
+        self._request_id = context.send(
+            JoinGroupRequest(
+                group_id=config.group_id,
+                session_timeout_ms=config.session_timeout_ms,
+                rebalance_timeout_ms=config.rebalance_timeout_ms,
+                member_id=context.member_id,
+                group_instance_id=config.instance_id,
+                protocol_type=CONSUMER_PROTOCOL,
+                protocols=self._owner.offers(),
+                reason=self._reason,
+            ),
+            destination=Destination.COORDINATOR_ROUND,
+            timeout_ms=self._timeout_ms,
+            on_answer=self._join_answered,
+            on_failure=self._failed,
+        )
+
+    def _join_answered(self, response: JoinGroupResponse) -> None:
+        self._request_id = None
+        if response.error_code:
+            self._join_refused(response)
+            return
+        context = self._context
+        self._discovery.proven()
+        self._ids_given = 0
+        if response.generation_id < 0:
+            self._owner.removed(keep_id=True)
+            return
+        offered = {assignor.name for assignor in context.config.client_assignors}
+        if response.protocol_type not in {None, CONSUMER_PROTOCOL} or response.protocol_name not in offered:
+            text = f"the coordinator chose the protocol {response.protocol_name!r} of {response.protocol_type!r}"
+            self._owner.fail(fatal_error(context.config, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text))
+            return
+        context.member_id = response.member_id or context.member_id
+        context.epoch = response.generation_id
+        self.number += 1
+        self.protocol = response.protocol_name or ""
+        self.leader = response.leader
+        self.skipped = response.skip_assignment
+        self._owner.joined()
+        if self.is_leader and not response.skip_assignment:
+            if all(member.member_id != context.member_id for member in response.members):
+                text = "the coordinator made this member leader of a group that it is not in"
+                self._surface(ProtocolError(f"group {context.config.group_id!r}: {text}"))
+                self.start("left out of its own group", delayed=True)
+                return
+            self.step = RoundStep.LEADING
+            self._owner.lead(response.members)
+        else:
+            self.step = RoundStep.SYNC_DUE
+            self._backoff.reset()
+            self.advance()
+
+    def _join_refused(self, response: JoinGroupResponse) -> None:
+        context = self._context
+        self.step = RoundStep.JOIN_DUE
+        match join_error_class(response.error_code):
+            case ClassicErrorClass.TAKE_ID:
+                context.member_id = response.member_id
+                self._ids_given += 1
+                if self._ids_given > 1 or not response.member_id:
+                    self._backoff.failed(context.now_ms)
+                else:
+                    self.advance()
+            case error_class:
+                self._refused(response.error_code, error_class)
+
+    # -------------------------------------------------------------------------------------------------------- sync
+
+    def assign(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
+        """The leader knows what each member gets."""
+        if self.step is RoundStep.LEADING:
+            self._assignments = assignments
+            self.step = RoundStep.SYNC_DUE
+            self._backoff.reset()
+
+    def _sync(self) -> None:
+        context = self._context
+        self.step = RoundStep.SYNC_SENT
+        self._link = context.link
+        self._request_id = context.send(
+            SyncGroupRequest(
+                group_id=context.config.group_id,
+                generation_id=context.epoch,
+                member_id=context.member_id,
+                group_instance_id=context.config.instance_id,
+                protocol_type=CONSUMER_PROTOCOL,
+                protocol_name=self.protocol,
+                assignments=self._assignments,
+            ),
+            destination=Destination.COORDINATOR_ROUND,
+            timeout_ms=self._timeout_ms,
+            on_answer=self._sync_answered,
+            on_failure=self._failed,
+        )
+
+    def _sync_answered(self, response: SyncGroupResponse) -> None:
+        self._request_id = None
+        if response.error_code:
+            self.step = RoundStep.SYNC_DUE
+            self._refused(response.error_code, sync_error_class(response.error_code))
+            return
+        config = self._context.config
+        if response.protocol_type not in {None, CONSUMER_PROTOCOL} or response.protocol_name not in {
+            None,
+            self.protocol,
+        }:
+            text = f"SyncGroup is about {response.protocol_name!r}, and JoinGroup was about {self.protocol!r}"
+            self._owner.fail(fatal_error(config, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text))
+            return
+        try:
+            # A leader answers nothing at all to a member that it left out.
+            assignment = decode_assignment(response.assignment) if response.assignment else ConsumerProtocolAssignment()
+        except ProtocolError as error:
+            self._surface(ProtocolError(f"group {config.group_id!r}: the leader's assignment cannot be read: {error}"))
+            self.start("unreadable assignment", delayed=True)
+            return
+        self.stop()
+        self._backoff.reset()
+        self._immediate = 0
+        self._owner.synced(assignment)
+
+    # -------------------------------------------------------------------------------------------------------- both
+
+    def _refused(self, code: int, error_class: ClassicErrorClass) -> None:
+        context = self._context
+        match error_class:
+            case ClassicErrorClass.RETRY:
+                self._backoff.failed(context.now_ms)
+            case ClassicErrorClass.REDISCOVER:
+                self._backoff.reset()
+                context.lose_link(self._link)
+            case ClassicErrorClass.NEW_ROUND:
+                self._immediate += 1
+                self.start("the group rebalances", delayed=self._immediate > _IMMEDIATE_ROUNDS)
+            case ClassicErrorClass.LATER_ROUND:
+                self.start("SyncGroup failed", delayed=True)
+            case ClassicErrorClass.LOST_GENERATION | ClassicErrorClass.LOST_ID:
+                self._owner.removed(keep_id=error_class is ClassicErrorClass.LOST_GENERATION)
+            case ClassicErrorClass.SURFACE_ROUND:
+                syncing = self.step is RoundStep.SYNC_DUE
+                detail = self._owner.sync_refused() if syncing else ""
+                text = f"group {context.config.group_id!r}: the coordinator could not complete the rebalance"
+                self._surface(error_for_code(code, text + (f": {detail}" if detail else "")))
+                self.start("the coordinator failed", delayed=True)
+            case _:
+                self._owner.fail(fatal_error(context.config, code))
+
+    def _failed(self, failure: RequestFailed) -> None:
+        """No answer: the same request again. Whether the coordinator is still there, heartbeats find out."""
+        self._step_back()
+        self._backoff.failed(self._context.now_ms)
+        if is_passing(failure):
+            return
+        error = failure_error(failure)
+        if failure.kind is FailureKind.MALFORMED:
+            self._surface(error)
+        else:
+            self._owner.fail(error)
+
+    def _surface(self, error: Kip848Error) -> None:
+        self._context.surface(error, key=("round", type(error)))

@@ -1,0 +1,184 @@
+"""One run: the steps from what the application has to what it shall have. Every protocol takes the same ones.
+
+The order: pause what is revoked; commit (auto-commit only); revoked callback; take what is assigned; assigned callback
+with what is added, even if that is nothing. A run starts only at the beginning of a poll(), because only then is every
+record that was handed out known to be processed. What arrives during a run waits for the next one.
+
+Does not own: when a run starts, with what, and what follows (`reconciler`, `classic_reconciler`).
+
+Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``.
+Rules: R64 to R88 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import msgspec
+
+from kip848_client.member.assignment import NO_ASSIGNMENT, LocalAssignment
+from kip848_client.member.commits import Commits
+from kip848_client.member.context import Context
+from kip848_client.member.events import AssignPartitions, PausePartitions, RevokePartitions
+from kip848_client.member.positions import Positions
+from kip848_client.model import TopicIdPartition
+
+__all__ = ["Run", "Runs"]
+
+
+class Run(msgspec.Struct, eq=False):
+    """One run under way, and what it was started with."""
+
+    partitions: frozenset[TopicIdPartition]
+    added: frozenset[TopicIdPartition]
+    revoked: frozenset[TopicIdPartition]
+    resolved: LocalAssignment = NO_ASSIGNMENT
+    """What is acknowledged afterwards, where the protocol has an acknowledgement."""
+    told_partitions: int = 0
+    """`Heartbeats.told_partitions` when the run began."""
+    revokes_only: bool = False
+    """It prepares a join of the classic protocol: no assigned callback follows."""
+    token: int | None = None
+    """Number of the listener call that is awaited."""
+
+
+class Runs(ABC):
+    """Carries out one run at a time, and knows which owned partitions must not be read meanwhile."""
+
+    def __init__(self, context: Context, *, commits: Commits, positions: Positions) -> None:
+        self._context = context
+        self._commits = commits
+        self._positions = positions
+        self.run: Run | None = None
+        self.held_back: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but paused because they are being revoked, or because that was tried and the listener raised."""
+        self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but the assigned callback has not succeeded for them yet."""
+        self.in_doubt: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but the coordinator was told that they are not: not to be read before it answered."""
+
+    # ---------------------------------------------------------------------------------------- what a protocol decides
+
+    def _may_assign(self, run: Run) -> bool:
+        """Whether the run may go on with its assignment; if not, the move was made that ends it."""
+        del run
+        return True
+
+    def _doubtful(self, run: Run) -> frozenset[TopicIdPartition]:
+        """What of a run that succeeded must not be read yet."""
+        del run
+        return frozenset()
+
+    def _prepared(self, run: Run) -> None:
+        """A run that only revokes is over."""
+        raise NotImplementedError
+
+    def _commit_within_ms(self, run: Run) -> int:
+        """How long a run waits for its commit."""
+        del run
+        return self._context.config.rebalance_timeout_ms
+
+    @abstractmethod
+    def _assigned(self, run: Run) -> None:
+        """The assigned callback succeeded: make the move that follows."""
+
+    # --------------------------------------------------------------------------------------------------------- steps
+
+    def _begin(self, run: Run) -> None:
+        self.run = run
+        self.held_back |= run.revoked
+        if run.revoked:
+            self._positions.hold(run.revoked)
+            self._context.emit(PausePartitions(run.revoked))
+        if self._commits.start_before_revocation(lambda: self._committed(run), within_ms=self._commit_within_ms(run)):
+            self._context.move("commit_started")
+        else:
+            self._revoke(run)
+
+    def _committed(self, run: Run) -> None:
+        if run is self.run:
+            self._revoke(run)
+
+    def _revoke(self, run: Run) -> None:
+        if not run.revoked:
+            self._assign(run)
+            return
+        self._context.move("revocation_started")
+        run.token = self._context.call_listener(
+            RevokePartitions, run.revoked, lambda error: self._revocation_ended(run, error)
+        )
+
+    def _revocation_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None:
+            self._give_up(run)
+            return
+        self._let_go(run.revoked)
+        self._assign(run)
+
+    def _let_go(self, revoked: frozenset[TopicIdPartition]) -> None:
+        self._context.set_owned(self._context.owned - revoked)
+        self._positions.drop(revoked)
+        self.held_back -= revoked
+        self.unconfirmed -= revoked
+        self.in_doubt -= revoked
+
+    def _assign(self, run: Run) -> None:
+        if run.revokes_only:
+            self.run = None
+            self._prepared(run)
+            return
+        if not self._may_assign(run):
+            self.run = None
+            return
+        self._context.set_owned(self._context.owned | run.added)
+        self._positions.prepare(run.added)
+        self.unconfirmed |= run.added
+        self._context.move("assignment_started")
+        run.token = self._context.call_listener(
+            AssignPartitions, run.added, lambda error: self._assignment_ended(run, error)
+        )
+
+    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None:
+            self._give_up(run)
+            return
+        self.run = None
+        self.unconfirmed = frozenset()
+        self.in_doubt = self._doubtful(run)
+        # Among them those that an earlier run paused, and that came back before their listener let them go.
+        self.held_back = frozenset()
+        self._positions.release(self._context.owned - self.in_doubt)
+        self._commits.restart_interval()
+        self._assigned(run)
+
+    def _give_up(self, run: Run) -> None:
+        """A listener raised: nothing is acknowledged, and the next poll() tries again."""
+        if run is self.run:
+            self.run = None
+            self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
+
+    # ------------------------------------------------------------------------------------------------- interruption
+
+    def reset(self) -> None:
+        """The member joins anew, or left. What is owned is the caller's business."""
+        self.held_back = frozenset()
+        self.unconfirmed = frozenset()
+        self.in_doubt = frozenset()
+
+    def cancel(self) -> Run | None:
+        """Stop the run: nothing more of it is applied. Returns it if its listener call is still awaited.
+
+        The caller decides what the end of that call means; see `settle`.
+        """
+        run = self.run
+        self.run = None
+        self._commits.cancel_before_revocation()
+        return run if run is not None and run.token is not None and self._context.listener_awaited(run.token) else None
+
+    def claim_owned(self) -> None:  # noqa: B027  nothing to do where each join lists what is owned
+        """Tell the coordinator of whatever the application has; only where heartbeats name it."""
+
+    def settle(self, run: Run, *, revoked: bool) -> None:
+        """The awaited call of a cancelled run is over; what it revoked is gone."""
+        if revoked:
+            self._let_go(run.revoked)

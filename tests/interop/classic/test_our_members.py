@@ -1,0 +1,125 @@
+"""Members of ours on the classic protocol: among themselves, and beside those of other libraries."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.library import Weighted
+from tests.interop.classic.conftest import PARTITIONS, Scene
+from tests.interop.embedded.classic_members import ClassicMember
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
+
+STRATEGIES = ("range", "roundrobin", "cooperative-sticky", "range,cooperative-sticky")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: Scene, strategy: str) -> None:
+    """Scaling out and in, which is what groups are for: no record is lost, and none is read twice."""
+    scene.produce(60)
+    first = scene.ours(partition_assignment_strategy=strategy)
+    scene.wait_until_all_is_read()
+    second = scene.ours(partition_assignment_strategy=strategy)
+    scene.wait_for_owned(first, second, shares=(3, 3))
+    scene.produce(600)
+    scene.wait_until_all_is_read()
+    scene.leave(first)
+    scene.wait_for_owned(second, shares=(PARTITIONS,))
+    scene.produce(60)
+    scene.wait_until_all_is_read()
+    assert set(scene.read.values()) == {1}
+    assert all(kind != "lost" for member in (first, second) for kind, _ in member.told)
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("leader", ["ours", "librdkafka"])
+def test_a_group_with_librdkafka_works_whoever_leads(scene: Scene, strategy: str, leader: str) -> None:
+    """A service is moved one process at a time; the first member of a group leads it."""
+    scene.produce(60)
+
+    def start(name: str) -> ClassicMember:
+        if name == "ours":
+            return scene.ours(partition_assignment_strategy=strategy)
+        return scene.theirs(f"librdkafka {strategy}")
+
+    first = start(leader)
+    wait_until(lambda: len(first.delivered) == 60, what="60 records", timeout_s=60)
+    second = start("librdkafka" if leader == "ours" else "ours")
+    scene.produce(60)
+    # Records of both, so that both have partitions.
+    wait_until(lambda: _feed(scene, bool(second.delivered)), what="the second to read", timeout_s=60)
+    scene.wait_until_all_is_read()
+    scene.leave(first)
+    scene.produce(60)
+    scene.wait_until_all_is_read()
+    assert len(scene.read) == scene.produced
+
+
+def _feed(scene: Scene, done: bool) -> bool:
+    if not done:
+        scene.produce(6)
+    return done
+
+
+@pytest.mark.parametrize("library", ["kafka-python", "aiokafka"])
+def test_a_group_with_a_python_library_works(scene: Scene, library: str) -> None:
+    """These write the oldest layout of a subscription, and no user data."""
+    first = scene.ours()
+    scene.wait_for_owned(first, shares=(PARTITIONS,))
+    second = scene.theirs(library)
+    scene.wait_for_owned(first, shares=(3,))
+    scene.produce(60)
+    scene.wait_until_all_is_read()
+    assert second.delivered
+    scene.leave(first)
+    scene.produce(60)
+    scene.wait_until_all_is_read()
+
+
+class Raises(PartitionAssignor):
+    name = "raises"
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        if len(spec.members) > 1:
+            raise RuntimeError("a bug of the user's")
+        return GroupAssignment.of({next(iter(spec.members)): spec.partitions})
+
+
+def test_an_assignor_of_ones_own_assigns(scene: Scene) -> None:
+    """What users of librdkafka have asked for since 2017: a machine of twice the size gets twice as much."""
+    big = scene.ours(group_local_assignors=Weighted(8))
+    scene.wait_for_owned(big, shares=(PARTITIONS,))
+    small = scene.ours(group_local_assignors=Weighted(4))
+    scene.wait_for_owned(big, small, shares=(4, 2))
+    scene.produce(60)
+    scene.wait_until_all_is_read()
+    assert set(scene.read.values()) == {1}
+
+
+def test_an_assignor_that_raises_moves_nothing(scene: Scene) -> None:
+    """A bug in user code costs the new member its share, and nobody else anything."""
+    first = scene.ours(group_local_assignors=Raises())
+    scene.wait_for_owned(first, shares=(PARTITIONS,))
+    second = scene.ours(group_local_assignors=Raises())
+    wait_until(lambda: second.told, what="an assignment of the second", timeout_s=60)
+    scene.produce(60)
+    scene.wait_until_all_is_read()
+    assert (len(first.owned), len(second.owned)) == (PARTITIONS, 0)
+
+
+def test_partitions_that_are_added_are_read(scene: Scene) -> None:
+    """Nobody tells a classic group that a topic has grown: its leader has to look."""
+    first = scene.ours(partition_assignment_strategy="cooperative-sticky")
+    scene.wait_for_owned(first, shares=(PARTITIONS,))
+    scene.grow(8)
+    scene.wait_for_owned(first, shares=(8,), partitions=8)
+
+
+def test_a_pattern_is_matched_by_the_member(scene: Scene) -> None:
+    """In a classic group no broker knows patterns."""
+    scene.produce(60)
+    first = scene.ours(topic=f"^{scene.topic[:3]}.*{scene.topic[-2:]}")
+    scene.wait_for_owned(first, shares=(PARTITIONS,))
+    scene.wait_until_all_is_read()

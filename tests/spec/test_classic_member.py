@@ -1,0 +1,406 @@
+"""Rules of a member on the classic protocol (docs/protocol.md, "The classic protocol")."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.assignors.interface import METADATA_UNREADABLE, AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.user_data import AssignmentFrame, SubscriptionFrame, read_assignment_frame
+from kip848_client.error_codes import ErrorCode
+from kip848_client.member.assignor_events import ReassignmentRequested, RunAssignor
+from kip848_client.member.events import Destination, Fail, FailureKind, LeaveMode
+from kip848_client.member.states import MemberState, Phase
+from kip848_client.wire.messages.consumer_protocol import decode_assignment
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.support.classic_member_harness import ClassicMemberHarness, a_member, held
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, positions
+
+ALL = {"t": range(6)}
+REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def cooperative(owned: dict[str, range] | None = None, **settings: object) -> ClassicMemberHarness:
+    member = ClassicMemberHarness(settings=dict(settings))
+    member.become_member(owned if owned is not None else ALL)
+    return member
+
+
+def eager(**settings: object) -> ClassicMemberHarness:
+    member = ClassicMemberHarness(settings=dict(settings), assignors=("range",))
+    member.become_member(ALL)
+    return member
+
+
+class First(PartitionAssignor):
+    """Gives everything to the first member, or what a test says."""
+
+    name = "first"
+    error = 0
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        if self.error:
+            return GroupAssignment(error=self.error)
+        return GroupAssignment.of({min(spec.members): spec.partitions})
+
+
+def test_r200_a_new_member_joins_with_the_id_that_it_is_given() -> None:
+    """A JoinGroup that is lost must not leave a member behind that nobody speaks for."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    assert not member.sent, "nothing before the first poll()"
+    member.poll()
+    assert member.joining().member_id == ""
+    member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
+    assert member.joining().member_id == "m-1", "at once"
+    member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="m-2")
+    assert not member.requests(JoinGroupRequest), "a second time in a row waits"
+    member.advance(100)
+    assert member.joining().member_id == "m-2"
+
+
+@pytest.mark.parametrize("partitions", [{}, {"t": [0, 1]}], ids=["nothing", "two"])
+def test_r201_a_join_is_followed_by_a_sync_and_then_by_the_assigned_callback(partitions: dict[str, list[int]]) -> None:
+    """An assignment of nothing is an assignment: the application waits for it."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(generation=3)
+    (sync,) = member.requests(SyncGroupRequest)
+    assert (sync.generation_id, sync.member_id, sync.assignments) == (3, "m-1", ())
+    member.answer_sync(partitions)
+    assert member.phase() is Phase.PENDING
+    member.poll()
+    named = tuple(f"t-{index}" for index in partitions.get("t", []))
+    member.finish_call("assigned", *named)
+    assert (member.state(), member.owned) == (MemberState.STABLE, list(named))
+
+
+def test_r202_join_and_sync_have_a_connection_of_their_own_and_heartbeats_go_on() -> None:
+    """Both are answered late; a heartbeat or a leave behind them would be too late."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    (join,) = [item for item in member.sent if isinstance(item.request, JoinGroupRequest)]
+    assert join.destination is Destination.COORDINATOR_ROUND
+    member.advance(INTERVAL_MS)
+    (beat,) = [item for item in member.sent if isinstance(item.request, HeartbeatRequest)]
+    assert beat.destination is Destination.COORDINATOR
+    member.answer_beat(REBALANCE)
+    assert len(member.requests(JoinGroupRequest)) == 1, "the join is on its way"
+
+
+def test_r203_a_cooperative_member_joins_again_at_once_and_lists_what_it_owns() -> None:
+    """One slow application would hold up the whole group; what it reads meanwhile is still its own."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    assert member.listed() == [f"t-{index}" for index in range(6)]
+    assert member.said().generation_id == 1
+    assert len(member.readable) == 6
+    assert not member.calls
+
+
+def test_r204_an_eager_member_gives_everything_up_inside_poll_before_it_joins_again() -> None:
+    """Its leader may give any partition to anybody."""
+    member = eager()
+    member.beat(REBALANCE)
+    assert member.phase() is Phase.REJOIN_DUE
+    assert not member.requests(JoinGroupRequest)
+    member.poll()
+    member.finish_call("revoked", *(f"t-{index}" for index in range(6)), error=RuntimeError("listener"))
+    assert not member.requests(JoinGroupRequest), "the next poll() tries again"
+    member.poll()
+    member.finish_call("revoked", *(f"t-{index}" for index in range(6)))
+    assert member.listed() == []
+    assert member.owned == []
+
+
+def test_r205_after_giving_something_up_a_cooperative_member_joins_again() -> None:
+    """Only this join tells the leader that the partitions are free."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    member.answer_join(generation=2)
+    member.answer_sync({"t": [0, 1, 2]})
+    member.poll()
+    member.finish_call("revoked", "t-3", "t-4", "t-5")
+    member.finish_call("assigned")
+    assert member.listed() == ["t-0", "t-1", "t-2"]
+    member.answer_join(generation=3)
+    member.answer_sync({"t": [0, 1, 2]})
+    member.poll()
+    member.finish_call("assigned")
+    assert member.phase() is Phase.IN_SYNC
+
+
+def test_r206_an_assignment_that_a_rebalance_overtakes_is_dropped() -> None:
+    """It is about a generation that is over: no callback may hear of it."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    member.answer_join(generation=2)
+    member.answer_sync({"t": [0]})
+    member.beat(REBALANCE)
+    assert member.listed() == [f"t-{index}" for index in range(6)]
+    assert not member.calls
+    member.answer_join(generation=3)
+    for _ in range(3):
+        member.answer_sync(error=REBALANCE)
+        assert len(member.owned) == 6, "KAFKA-13419: nothing is lost"
+        member.answer_join(generation=3)
+    member.answer_sync(error=REBALANCE)
+    assert not member.requests(JoinGroupRequest), "no storm"
+    member.advance(1000)
+    assert member.joining().member_id == "m-1"
+
+
+def test_r207_a_removed_member_loses_everything_and_keeps_its_id_if_only_the_generation_is_wrong() -> None:
+    """Another member may have the partitions; an unknown id would be refused again."""
+    for code, member_id in ((ErrorCode.ILLEGAL_GENERATION, "m-1"), (ErrorCode.UNKNOWN_MEMBER_ID, "")):
+        member = cooperative({"t": range(2)})
+        member.beat(code)
+        assert member.state() is MemberState.RELEASING_ASSIGNMENT
+        assert not member.requests(JoinGroupRequest)
+        member.finish_call("lost", "t-0", "t-1")
+        assert member.joining().member_id == member_id
+        assert (member.listed(), member.said().generation_id) == ([], -1)
+
+
+def test_r208_an_answer_to_a_heartbeat_of_an_earlier_round_does_not_remove_the_member() -> None:
+    """The two connections race: the answer to our JoinGroup may be on its way with the next generation."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    member.advance(INTERVAL_MS)
+    member.answer_beat(ErrorCode.ILLEGAL_GENERATION)
+    assert len(member.owned) == 6
+    member.advance(INTERVAL_MS)
+    member.answer_join(generation=2)
+    member.answer_beat(ErrorCode.ILLEGAL_GENERATION)
+    assert len(member.owned) == 6
+
+
+def test_r209_when_the_coordinator_is_lost_the_request_under_way_is_sent_again() -> None:
+    """A coordinator that has the round answers from memory, and the group is not disturbed."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    member.fail(JoinGroupRequest)
+    member.advance(100)
+    assert member.joining().member_id == "m-1"
+    member.answer_join(generation=2)
+    member.advance(INTERVAL_MS)
+    member.fail(HeartbeatRequest, FailureKind.DISCONNECTED)
+    again = member.requests(SyncGroupRequest)[-1]
+    assert (len(member.requests(SyncGroupRequest)), again.generation_id) == (2, 2)
+    member.take(SyncGroupRequest)  # nobody waits for the first
+    member.answer_sync(ALL)
+    assert member.phase() is Phase.PENDING
+
+
+def test_r210_commits_go_on_while_a_join_waits_and_a_join_waits_for_commits_under_way() -> None:
+    """A commit of an older generation would be refused, and its records read again."""
+    member = cooperative()
+    call = member.commit(positions(t_0=5))
+    member.beat(REBALANCE)
+    assert not member.requests(JoinGroupRequest)
+    member.answer_commit()
+    assert member.commit_error(call) is None
+    member.joining()
+    member.commit(positions(t_0=6))
+    (commit,) = member.requests(OffsetCommitRequest)
+    assert (commit.generation_id_or_member_epoch, commit.member_id) == (1, "m-1")
+    member.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    assert len(member.owned) == 6, "no commit removes a member"
+    member.answer_join(generation=2)
+    member.answer_sync(ALL)
+    assert member.requests(OffsetCommitRequest)[0].generation_id_or_member_epoch == 2
+
+
+def test_r211_a_dynamic_member_leaves_also_while_a_join_waits_and_a_static_one_only_if_asked() -> None:
+    """A member that stays counted costs the others a rebalance, or the wait for its session."""
+    member = cooperative({"t": range(1)})
+    member.beat(REBALANCE)
+    member.leave(closing=True)
+    member.finish_call("revoked", "t-0")
+    (leave,) = member.requests(LeaveGroupRequest)
+    assert leave.members[0].member_id == "m-1"
+    for mode, leaves in ((LeaveMode.DEFAULT, 0), (LeaveMode.REMAIN_IN_GROUP, 0), (LeaveMode.LEAVE_GROUP, 1)):
+        static = cooperative({}, instance_id="i-1")
+        static.leave(mode=mode, closing=True)
+        assert len(static.requests(LeaveGroupRequest)) == leaves
+
+
+def test_r212_the_leader_leaves_out_what_another_member_still_owns() -> None:
+    """Given at once, two members would read it."""
+    member = cooperative({})
+    member.beat(REBALANCE)
+    both = (a_member("m-1"), a_member("m-0", ALL, generation=1))
+    member.answer_join(generation=2, leader="m-1", members=both)
+    assert member.dealt() == {"m-0": ["t-0", "t-1", "t-2"], "m-1": []}
+    member.answer_sync({})
+    member.beat(REBALANCE)
+    both = (a_member("m-1"), a_member("m-0", {"t": range(3)}, generation=2))
+    member.answer_join(generation=3, leader="m-1", members=both)
+    assert member.dealt()["m-1"] == ["t-3", "t-4", "t-5"]
+
+
+def test_r213_of_two_claims_the_later_generation_wins_and_equal_ones_cancel() -> None:
+    """KIP-792: a member that comes back from a pause claims what others own by now."""
+    for generation, expected in ((4, ["t-0", "t-1", "t-2"]), (5, ["t-0", "t-1"])):
+        member = cooperative({})
+        member.beat(REBALANCE)
+        both = (
+            a_member("a", {"t": range(3)}, generation=5),
+            a_member("m-1", {"t": range(2, 5)}, generation=generation),
+        )
+        member.answer_join(generation=6, leader="m-1", members=both)
+        assert member.dealt() == {"a": expected, "m-1": ["t-3", "t-4", "t-5"]}
+
+
+def test_r214_an_assignor_that_fails_moves_nothing_and_all_members_hear_of_it() -> None:
+    """A bug in user code must not stop a group, nor send it round in circles."""
+    assignor = First()
+    member = ClassicMemberHarness(assignors=(assignor,))
+    member.become_member({"t": range(2)})
+    assignor.error = 7
+    member.beat(REBALANCE)
+    ours = a_member("m-1", {"t": range(2)}, generation=1, frame=SubscriptionFrame())
+    other = a_member("z", {"t": range(2, 4)}, generation=1, frame=SubscriptionFrame())
+    member.answer_join(generation=2, leader="m-1", members=(ours, other))
+    assert member.dealt() == {"m-1": ["t-0", "t-1"], "z": ["t-2", "t-3"]}
+    (sync,) = member.requests(SyncGroupRequest)
+    told = decode_assignment(sync.assignments[1].assignment).user_data
+    assert read_assignment_frame(told) == AssignmentFrame(error=7)
+    member.answer(SyncGroupRequest, SyncGroupResponse(assignment=sync.assignments[0].assignment))
+    assert [(call.error, len(call.partitions)) for call in member.told][-1] == (7, 2)
+
+
+def test_r215_an_assignor_runs_only_if_it_reads_the_metadata_of_all() -> None:
+    """What it cannot read it would misread."""
+    member = ClassicMemberHarness(assignors=(First(),))
+    member.become_member({})
+    member.beat(REBALANCE)
+    stranger = a_member("z", user_data=b"?")
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1", frame=SubscriptionFrame()), stranger))
+    assert not member.emitted(RunAssignor)
+    (sync,) = member.requests(SyncGroupRequest)
+    told = decode_assignment(sync.assignments[0].assignment).user_data
+    assert read_assignment_frame(told).error == METADATA_UNREADABLE
+
+
+def test_r216_an_eager_member_tells_its_own_assignor_what_it_had() -> None:
+    """Otherwise every rebalance would move everything."""
+    member = ClassicMemberHarness(assignors=(First(), "range"))
+    member.become_member({})
+    member.beat(REBALANCE)
+    frames = [
+        SubscriptionFrame(cooperative=False, held=held(t=[index]), generation=1, metadata=b"m") for index in range(2)
+    ]
+    both = (a_member("m-1", frame=frames[0]), a_member("z", frame=frames[1]))
+    member.answer_join(generation=2, leader="m-1", members=both)
+    (run,) = member.emitted(RunAssignor)
+    assert [[held_.partitions for held_ in each.topic_partitions] for each in run.snapshot.members] == [[(0,)], [(1,)]]
+    assert len(member.dealt()["m-1"]) == 6, "nobody owns it, so that all of it can go at once"
+
+
+def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() -> None:
+    """Nobody tells a classic group that a topic has grown."""
+    member = cooperative({}, topic_refresh_ms=5_000)
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync(ALL)
+    member.listeners_finish = True
+    member.poll()
+    quiet(member, 5_500)
+    assert not member.requests(JoinGroupRequest)
+    member.partition_counts = {}
+    quiet(member, 5_500)
+    assert member.joining().reason == "metadata changed", "gone twice"
+    member.answer_join(generation=3)
+    member.partition_counts = {"t": 8}
+    member.answer_sync(ALL)
+    member.poll()
+    quiet(member, 20_000)
+    assert not member.requests(JoinGroupRequest), "another member leads now"
+
+
+def quiet(member: ClassicMemberHarness, ms: int) -> None:
+    """Time passes; heartbeats are answered, and the application polls."""
+    for _ in range(ms // 500):
+        member.advance(500)
+        member.poll()
+        if member.requests(HeartbeatRequest):
+            member.answer_beat()
+
+
+def test_r218_a_wish_of_the_application_makes_the_group_assign_anew() -> None:
+    """The bytes have to differ, or the coordinator answers from memory."""
+    member = ClassicMemberHarness(assignors=(First(),))
+    member.become_member({})
+    before = b""
+    for _ in range(2):
+        member.step(ReassignmentRequested(5))
+        now = member.joining().protocols[0].metadata
+        assert now != before
+        before = now
+        member.answer_join(generation=2)
+        member.answer_sync({})
+        member.listeners_finish = True
+        member.poll()
+
+
+def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one() -> None:
+    """An application that hangs must not keep its partitions; the group may not have to wait either."""
+    member = cooperative({"t": range(1)})
+    member.app_polled_ms = member.now_ms
+    for _ in range(MAX_POLL_MS // INTERVAL_MS):
+        member.beat()
+    member.advance(2)
+    (leave,) = member.requests(LeaveGroupRequest)
+    assert leave.members[0].member_id == "m-1"
+    member.finish_call("lost", "t-0")
+    member.poll()
+    assert member.joining().member_id == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        9999,
+    ],
+)
+def test_r220_codes_that_no_retry_cures_stop_the_member(code: int) -> None:
+    """An endless loop of joins tells nobody what is wrong."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(error=code)
+    (failure,) = member.emitted(Fail)
+    assert getattr(failure.error, "code", None) == code
+    assert not member.sent
+
+
+def test_r221_a_member_matches_its_pattern_itself() -> None:
+    """In a classic group no broker knows patterns."""
+    member = ClassicMemberHarness()
+    member.subscribe(pattern="[tu]")
+    member.poll()
+    assert member.said().topics == ("t", "u")
+
+
+def test_r222_a_topic_that_is_unsubscribed_is_given_up_before_the_join() -> None:
+    """The leader may give it to somebody else as soon as the join arrives."""
+    member = cooperative({"t": range(1)})
+    member.subscribe("u")
+    assert not member.requests(JoinGroupRequest)
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    assert member.said().topics == ("u",)
+    member.subscribe("u", "v")
+    member.answer_join(generation=2)
+    member.answer_sync({"u": [0]})
+    assert member.said().topics == ("u", "v"), "what came was about another subscription"
