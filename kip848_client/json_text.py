@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 
 __all__ = ["to_json"]
@@ -20,5 +18,7 @@ def to_json(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
+        import json  # here: nearly no value needs it, and every consumer imports this module
+
         plain = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
         return plain.encode("utf-8", "replace").decode()

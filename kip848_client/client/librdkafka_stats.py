@@ -6,10 +6,11 @@ and what they mean: docs/observability.md. Called inside poll(), on the applicat
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
 
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
@@ -52,10 +53,10 @@ class CompletedStats:
         """Fill in, and pass on."""
         fetcher, group = self._fetcher(), self._group()
         if fetcher is not None and group is not None:
-            stats: dict[str, Any] = json.loads(text)
+            stats: dict[str, Any] = msgspec.json.decode(text)
             stats["cgrp"] = stats.get("cgrp", {}) | _group_fields(group)
             self._fill_partitions(stats, fetcher, group)
-            text = json.dumps(stats)
+            text = msgspec.json.encode(stats).decode()
         self._callback(text)
 
     def _fill_partitions(self, stats: dict[str, Any], fetcher: Fetcher, group: GroupMember) -> None:

@@ -16,6 +16,7 @@ WHEN_NEEDED = {
     "kip848_client.wire.session",
     "kip848_client.wire.tls",
     "anyio.streams.tls",
+    "json",
     "opentelemetry",
     "tempfile",
     "tenacity",
