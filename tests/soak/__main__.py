@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from kip848_client.model import TopicPartition
@@ -135,7 +135,10 @@ class Writer(threading.Thread):
             assert offset is not None
             self.acknowledged[place] = max(self.acknowledged.get(place, 0), offset + 1)
 
-        self._producer.produce(topic, str(generation).encode(), partition=partition, on_delivery=delivered)
+        try:
+            self._producer.produce(topic, str(generation).encode(), partition=partition, on_delivery=delivered)
+        except (BufferError, KafkaException):  # the broker is away, or the new topic is not known to the producer yet
+            self.not_written += 1
 
 
 class Soak:
@@ -177,6 +180,7 @@ class Soak:
             self._harm(fault)
             self.done[fault] += 1
             self._replace_the_dead()
+        assert self._writer.is_alive(), "the writer died: what it would have written was not tested"
         self._say(began, "the faults are over; everything has to be read and committed")
         self._writer.stop()
         try:
