@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,23 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.describe_producers import (
+    DescribedPartition,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
+from kip848_client.wire.messages.describe_transactions import DescribedTransactionTopic, DescribeTransactionsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from kip848_client.wire.record_batch import batches_of, records_of
 from tests.support.raw_connection import RawConnection
@@ -524,3 +537,96 @@ def test_waiting_in_vain_for_a_transaction_says_how_it_stands(broker: EmbeddedBr
     assert producer.epoch == 0
     with pytest.raises(RequestTimeoutError, match=r"Ongoing did not come to be .*state='Empty'"):
         broker.wait_for_transaction("tx", "Ongoing", timeout_s=0.01)
+
+
+# --- administrators
+
+
+def test_administrators_see_transactional_ids(producer: RawProducer, reader: RawConnection) -> None:
+    """Who looks for a transaction that hangs begins here."""
+    producer.produce(partition=1)
+    request = DescribeTransactionsRequest(transactional_ids=("tx", "nobody", ""))
+    shown, unknown, unnamed = reader.ask(request, version=0).transaction_states
+    assert (shown.transaction_state, shown.producer_id, shown.producer_epoch) == ("Ongoing", producer.producer_id, 0)
+    assert shown.topics == (DescribedTransactionTopic(topic=TOPIC, partitions=(1,)),)
+    assert (unknown.error_code, unnamed.error_code) == (
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    )
+
+
+@pytest.mark.parametrize(
+    ("filters", "names", "unknown"),
+    [
+        ({}, ["idle", "tx"], ()),
+        ({"state_filters": ("Ongoing", "Bogus")}, ["tx"], ("Bogus",)),
+        ({"producer_id_filters": (10**6,)}, [], ()),
+        ({"duration_filter": 3_600_000}, ["idle"], ()),
+        ({"transactional_id_pattern": "t."}, ["tx"], ()),
+        ({"transactional_id_pattern": "t"}, [], ()),
+    ],
+)
+def test_transactional_ids_are_listed_by_filters(
+    producer: RawProducer,
+    other: MakeProducer,
+    reader: RawConnection,
+    filters: dict[str, Any],
+    names: list[str],
+    unknown: tuple[str, ...],
+) -> None:
+    """One that hangs is found among thousands by its state and age."""
+    producer.produce()
+    other("idle")
+    answer = reader.ask(ListTransactionsRequest(**filters), version=2)
+    assert [each.transactional_id for each in answer.transaction_states] == names
+    assert answer.unknown_state_filters == unknown
+
+
+def test_a_pattern_that_cannot_be_read_is_refused(reader: RawConnection) -> None:
+    """As in Kafka; an empty list would look like an answer."""
+    answer = reader.ask(ListTransactionsRequest(transactional_id_pattern="("), version=2)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_the_producers_of_a_partition_are_shown(producer: RawProducer, reader: RawConnection) -> None:
+    """kafka-transactions.sh finds hanging transactions by it."""
+    asked = DescribeProducersTopic(name=TOPIC, partition_indexes=(0, 9))
+
+    def look() -> tuple[DescribedPartition, ...]:
+        return reader.ask(DescribeProducersRequest(topics=(asked,)), version=0).topics[0].partitions
+
+    producer.produce(b"a", b"b")
+    found, missing = look()
+    (state,) = found.active_producers
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (state.producer_id, state.producer_epoch) == (producer.producer_id, 0)
+    assert (state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset) == (1, -1, 0)
+    producer.end(commit=True)
+    (state,) = look()[0].active_producers
+    assert (state.producer_epoch, state.last_sequence, state.coordinator_epoch) == (1, -1, 0)
+    assert state.current_txn_start_offset == -1
+
+
+def test_a_marker_by_hand_frees_readers_and_tells_the_coordinator_nothing(
+    broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
+) -> None:
+    """So does `abortTransaction` of Kafka's Admin; the producer still ends its transaction."""
+    producer.produce(b"a")
+    topic = WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0, 9))
+    marker = WritableTxnMarker(producer_id=producer.producer_id, producer_epoch=0, topics=(topic,))
+    (result,) = reader.ask(WriteTxnMarkersRequest(markers=(marker,)), version=1).markers
+    assert [each.error_code for each in result.topics[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert fetched(reader).last_stable_offset == 2
+    assert broker.transactions()[0].state == "Ongoing"
+    assert producer.end(commit=False).error_code == 0
+    assert fetched(reader).high_watermark == 3
+
+
+def test_a_marker_with_an_epoch_of_before_is_refused(producer: RawProducer, reader: RawConnection) -> None:
+    """It would end a transaction that it does not belong to."""
+    producer.produce()
+    producer.end(commit=True)
+    topic = WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0,))
+    marker = WritableTxnMarker(producer_id=producer.producer_id, producer_epoch=0, topics=(topic,))
+    (result,) = reader.ask(WriteTxnMarkersRequest(markers=(marker,)), version=1).markers
+    assert result.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH

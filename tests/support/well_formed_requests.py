@@ -41,7 +41,9 @@ from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kip848_client.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from kip848_client.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kip848_client.wire.messages.end_txn import EndTxnRequest
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -56,6 +58,7 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -86,6 +89,11 @@ from kip848_client.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
@@ -432,6 +440,30 @@ def _txn_offset_commit(scene: Scene, version: int) -> TxnOffsetCommitRequest:
     )
 
 
+def _write_txn_markers(scene: Scene, version: int) -> WriteTxnMarkersRequest:
+    del version
+    name, _ = scene.create_topic()
+    topic = WritableTxnMarkerTopic(name=name, partition_indexes=(0,))
+    return WriteTxnMarkersRequest(markers=(WritableTxnMarker(producer_id=10**9, topics=(topic,)),))
+
+
+def _describe_producers(scene: Scene, version: int) -> DescribeProducersRequest:
+    del version
+    return DescribeProducersRequest(topics=(DescribeProducersTopic(name=scene.topic, partition_indexes=(0,)),))
+
+
+def _describe_transactions(scene: Scene, version: int) -> DescribeTransactionsRequest:
+    del version
+    return DescribeTransactionsRequest(transactional_ids=(_in_transaction(scene).transactional_id,))
+
+
+def _list_transactions(scene: Scene, version: int) -> ListTransactionsRequest:
+    _in_transaction(scene)
+    return ListTransactionsRequest(
+        duration_filter=0 if version >= 1 else -1, transactional_id_pattern=".*" if version >= 2 else None
+    )
+
+
 def _offset_for_leader_epoch(scene: Scene, version: int) -> OffsetForLeaderEpochRequest:
     del version
     asked = OffsetForLeaderPartition(leader_epoch=0)
@@ -558,6 +590,10 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
     ApiKey.END_TXN: _end_txn,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,

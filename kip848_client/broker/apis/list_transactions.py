@@ -1,0 +1,60 @@
+"""ListTransactions (66): the transactional ids that pass all filters.
+
+A state that does not exist is named in the answer and matches nothing. An id without any transaction so far counts as
+older than any duration, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.error_codes import ErrorCode
+from kip848_client.patterns import compiled
+from kip848_client.transactions.transaction import Transaction, TransactionState
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.list_transactions import (
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+API_KEY: Final = ApiKey.LIST_TRANSACTIONS
+VERSIONS: Final = (0, 2)
+
+_STATES: Final = frozenset(state.title for state in TransactionState) | {"Dead", "PrepareEpochFence"}
+
+
+def handle(broker: BrokerState, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    """List what all filters let through."""
+    del context
+    pattern = request.transactional_id_pattern
+    matches = None
+    if pattern:
+        try:
+            matches = compiled(pattern)
+        except ValueError:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    now_ms = broker.clock.wall_ms()
+    return ListTransactionsResponse(
+        unknown_state_filters=tuple(state for state in request.state_filters if state not in _STATES),
+        transaction_states=tuple(
+            ListedTransaction(
+                transactional_id=known.transactional_id,
+                producer_id=known.producer_id,
+                transaction_state=known.state.title,
+            )
+            for known in broker.transactions
+            if _passes(known, request, now_ms=now_ms)
+            and (matches is None or matches.fullmatch(known.transactional_id) is not None)
+        ),
+    )
+
+
+def _passes(known: Transaction, request: ListTransactionsRequest, *, now_ms: int) -> bool:
+    if request.state_filters and known.state.title not in request.state_filters:
+        return False
+    if request.producer_id_filters and known.producer_id not in request.producer_id_filters:
+        return False
+    return request.duration_filter < 0 or now_ms - known.started_ms > request.duration_filter

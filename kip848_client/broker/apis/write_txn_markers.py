@@ -1,0 +1,78 @@
+"""WriteTxnMarkers (27): write the end of a transaction into partitions, by hand.
+
+An administrator does that to a transaction that hangs. The transaction coordinator is not told: for it the transaction
+stays as it is.
+
+Source:
+    apache/kafka ``KafkaApis.handleWriteTxnMarkersRequest``, ``ProducerAppendInfo.checkProducerEpoch``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics import Topic
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import BrokerError
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
+VERSIONS: Final = (1, 2)
+
+_MOVING_TRANSACTIONS: Final = 2
+
+
+def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    """Write marker by marker; one that is refused does not stop the others."""
+    del context
+    results = []
+    for marker in request.markers:
+        topics = []
+        for asked in marker.topics:
+            topic = find_topic(broker.topics, name=asked.name, topic_id=ZERO_UUID, by_id=False)
+            topics.append(
+                WritableTxnMarkerTopicResult(
+                    name=asked.name,
+                    partitions=tuple(
+                        WritableTxnMarkerPartitionResult(
+                            partition_index=index, error_code=_write(broker, marker, topic, index)
+                        )
+                        for index in asked.partition_indexes
+                    ),
+                )
+            )
+        results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(topics)))
+    return WriteTxnMarkersResponse(markers=tuple(results))
+
+
+def _write(broker: BrokerState, marker: WritableTxnMarker, topic: Topic | ErrorCode, index: int) -> int:
+    log = find_log(topic, index)
+    if isinstance(log, ErrorCode):
+        return log
+    assert not isinstance(topic, ErrorCode)
+    try:
+        broker.topics.append_marker(
+            topic,
+            index,
+            producer_id=marker.producer_id,
+            epoch=marker.producer_epoch,
+            commit=marker.transaction_result,
+            timestamp_ms=broker.clock.wall_ms(),
+            coordinator_epoch=marker.coordinator_epoch,
+            moves_epoch=marker.transaction_version >= _MOVING_TRANSACTIONS,
+        )
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
