@@ -158,9 +158,17 @@ class ClassicGroup:
     def poll_wanted(self) -> bool:
         """As in `GroupPart`."""
         phase = self._context.phase
-        if phase is Phase.PENDING:
-            return self._synced is not None and not self._assignors.holds_back
-        return phase in {Phase.REJOIN_DUE, Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL} or self._release.poll_wanted
+        if phase in {Phase.PENDING, Phase.REJOIN_DUE}:
+            return self._run_due
+        return phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL} or self._release.poll_wanted
+
+    @property
+    def _run_due(self) -> bool:
+        """In PENDING or REJOIN_DUE: whether poll() starts a run now."""
+        context = self._context
+        if context.now_ms < self._reconciler.listener_ready_ms:
+            return False
+        return context.phase is Phase.REJOIN_DUE or (self._synced is not None and not self._assignors.holds_back)
 
     def seen_polling(self, at_ms: int) -> None:
         """As in `GroupPart`."""
@@ -174,13 +182,13 @@ class ClassicGroup:
         if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
             context.move("polled")
             self._join()
-        elif context.phase is Phase.REJOIN_DUE:
+        elif context.phase is Phase.REJOIN_DUE and self._run_due:
             if self._reconciler.to_revoke:
                 self._reconciler.prepare()
             else:
                 context.move("prepared")
                 self._begin_round()
-        elif context.phase is Phase.PENDING and self._synced is not None and not self._assignors.holds_back:
+        elif context.phase is Phase.PENDING and self._synced is not None and self._run_due:
             self._reconciler.take_up(self._synced)
 
     def _join(self) -> None:
@@ -430,7 +438,12 @@ class ClassicGroup:
             case ClassicErrorClass.LOST_GENERATION:
                 # The answer to our JoinGroup may be on its way, on the other connection, with the next generation.
                 if number == self._round.number and self._round.step is not RoundStep.JOIN_SENT:
-                    self.removed(keep_id=True)
+                    if self._round.leader == "":
+                        # The group became a classic one before this member had the coordinator's last epoch: it is a
+                        # member still, and others can be given what it owns only once it has joined.
+                        self._rebalance()
+                    else:
+                        self.removed(keep_id=True)
             case ClassicErrorClass.LOST_ID:
                 self.removed(keep_id=False)
             case ClassicErrorClass.RETRY:
@@ -464,6 +477,8 @@ class ClassicGroup:
         """As in `GroupPart`."""
         context = self._context
         times = [self._leaving.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms()]
+        if self._reconciler.listener_ready_ms > context.now_ms:
+            times.append(self._reconciler.listener_ready_ms)
         if context.phase in _MEMBER:
             times.append(self._last_poll_ms + context.config.max_poll_interval_ms + 1)
             times.append(self._match_again_ms)

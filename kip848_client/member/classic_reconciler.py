@@ -81,8 +81,8 @@ class ClassicReconciler(Runs):
 
     def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
         if error is not None and run is self.run:
-            self.run = None
-            if not self._on_assignment_refused():
-                self._context.move("listener_failed")
-            return
+            self.run = None  # joining again does not wait for a callback that may raise for ever
+            if self._on_assignment_refused():
+                return
+            self.run = run
         super()._assignment_ended(run, error)

@@ -62,9 +62,6 @@ class Reconciler(Runs):
         self._resolved = NO_ASSIGNMENT
         """The part of the target whose names are known."""
         self._hold_until_ms = 0
-        self._listener_backoff = context.new_backoff()
-        self._listener_failed = False
-        """The last run ended because a listener raised."""
 
     # ------------------------------------------------------------------------------------------------------ target
 
@@ -84,7 +81,6 @@ class Reconciler(Runs):
         super().reset()
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
-        self._forget_failures()
         self._names.forget()
         self._resolve()
 
@@ -122,7 +118,7 @@ class Reconciler(Runs):
             self._context.phase is Phase.PENDING
             and not self.hold_back_runs
             and not self._holding
-            and self._context.now_ms >= self._listener_backoff.ready_ms
+            and self._context.now_ms >= self.listener_ready_ms
             and self._resolved != self.current
             and not self._assignors.holds_back
             and not (self._heartbeats.telling_partitions and self._adds)
@@ -165,8 +161,8 @@ class Reconciler(Runs):
         if self._context.phase not in IN_GROUP:
             return None
         times = []
-        if self._context.phase is Phase.PENDING and self._listener_backoff.ready_ms > self._context.now_ms:
-            times.append(self._listener_backoff.ready_ms)
+        if self._context.phase is Phase.PENDING and self.listener_ready_ms > self._context.now_ms:
+            times.append(self.listener_ready_ms)
         ask_ms = self._names.deadline_ms()
         if ask_ms is not None:
             times.append(ask_ms)
@@ -207,24 +203,8 @@ class Reconciler(Runs):
     def _assigned(self, run: Run) -> None:
         self.current = run.resolved
         self._heartbeats.ack_due = True
-        self._forget_failures()
         self._prune_names()
         self._context.move("reconciled")
-
-    def _give_up(self, run: Run) -> None:
-        """A listener raised: nothing is acknowledged, and the next poll() tries again; a second time with backoff.
-
-        One that raises for ever would otherwise be called as often as the application polls.
-        """
-        if run is self.run:
-            if self._listener_failed:
-                self._listener_backoff.failed(self._context.now_ms)
-            self._listener_failed = True
-        super()._give_up(run)
-
-    def _forget_failures(self) -> None:
-        self._listener_failed = False
-        self._listener_backoff.reset()
 
     def _prune_names(self) -> None:
         self._names.keep(self._used())

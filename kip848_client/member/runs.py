@@ -57,6 +57,15 @@ class Runs(ABC):
         self.in_doubt: frozenset[TopicIdPartition] = frozenset()
         """Owned, but the coordinator was told that they are not: not to be read before it answered."""
 
+        self._listener_backoff = context.new_backoff()
+        self._listener_failed = False
+        """The last run ended because a listener raised."""
+
+    @property
+    def listener_ready_ms(self) -> int:
+        """When a listener that raised may be called again."""
+        return self._listener_backoff.ready_ms
+
     # ---------------------------------------------------------------------------------------- what a protocol decides
 
     def _may_assign(self, run: Run) -> bool:
@@ -125,6 +134,7 @@ class Runs(ABC):
     def _assign(self, run: Run) -> None:
         if run.revokes_only:
             self.run = None
+            self._forget_failures()
             self._prepared(run)
             return
         if not self._may_assign(run):
@@ -149,13 +159,24 @@ class Runs(ABC):
         self.held_back = frozenset()
         self._positions.release(self._context.owned - self.in_doubt)
         self._commits.restart_interval()
+        self._forget_failures()
         self._assigned(run)
 
     def _give_up(self, run: Run) -> None:
-        """A listener raised: nothing is acknowledged, and the next poll() tries again."""
+        """A listener raised: nothing is acknowledged, and the next poll() tries again; a second time with backoff.
+
+        One that raises for ever would otherwise be called as often as the application polls.
+        """
         if run is self.run:
             self.run = None
+            if self._listener_failed:
+                self._listener_backoff.failed(self._context.now_ms)
+            self._listener_failed = True
             self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
+
+    def _forget_failures(self) -> None:
+        self._listener_failed = False
+        self._listener_backoff.reset()
 
     # ------------------------------------------------------------------------------------------------- interruption
 
@@ -164,6 +185,7 @@ class Runs(ABC):
         self.held_back = frozenset()
         self.unconfirmed = frozenset()
         self.in_doubt = frozenset()
+        self._forget_failures()
 
     def cancel(self) -> Run | None:
         """Stop the run: nothing more of it is applied. Returns it if its listener call is still awaited.

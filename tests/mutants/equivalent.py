@@ -80,7 +80,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "what is no longer owned is dropped with the next answer"
     ),
     "member/commits Commits.advance: return => nothing": _SHORT_CUT,
-    "member/leaving Leaving.advance: return => nothing": _SHORT_CUT,
+    "member/leave_steps LeaveSteps.advance: return => nothing": _SHORT_CUT,
     "member/member Member._readable: self._last_readable = (context.owned, blocked, readable) => nothing": (
         "the same set is made again; views are compared by value"
     ),
@@ -250,7 +250,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a topic never has fewer partitions than were given of it"
     ),
     "member/backoff Backoff.__init__: 0 => 1 #2": "in the past as well, one millisecond after a clock began",
-    "member/leaving Leaving.over: self._mode = LeaveMode.DEFAULT => nothing": "the next leave sets it",
+    "member/leave_steps LeaveSteps.over: self._mode = LeaveMode.DEFAULT => nothing": "the next leave sets it",
     "member/positions Positions.flush: if slot.position is not None => every one": "who may start knows where",
     "member/runs Runs.reset: self.unconfirmed = frozenset() => nothing": (
         "nothing is owned by then; what is given again is new, and confirmed with the rest"
@@ -266,7 +266,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a snapshot has every topic that its members subscribe to"
     ),
     "member/commit_requests read_fetch: if topic.topic_id != ZERO_UUID => every one": "nobody has the id of no topic",
-    "member/heartbeat Heartbeats.restart: self.expedite = False => nothing": (
+    "member/heartbeat Heartbeats.restart: self._context.expedite = False => nothing": (
         "the next heartbeat is a join, which goes at once"
     ),
     "member/member Member._next_view: self._view.version + 1 => self._view.version - 1": (
@@ -309,7 +309,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/heartbeat Heartbeats.restart: False => True #2": (
         "the next heartbeat is a join, which goes at once, and sets it"
     ),
-    "member/leaving Leaving.left: 1 => 2": "a number that has to be another one, whichever",
+    "member/leave_steps LeaveSteps.left: 1 => 2": "a number that has to be another one, whichever",
     "member/membership Membership._refused: self._heartbeats.failed() => nothing #3": (
         "a member that stopped sends nothing"
     ),
@@ -356,7 +356,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "an assignor that was not told yet is news with either"
     ),
     "member/heartbeat Heartbeats.restart: self._expected_ms = None => nothing": "a join says None itself, and sets it",
-    "member/leaving Leaving.start: context.epoch > 0 => context.epoch >= 0": "whoever joins owns nothing yet",
+    "member/leave_steps LeaveSteps.start: context.epoch > 0 => context.epoch >= 0": "whoever joins owns nothing yet",
     "member/positions Positions.clear: self._listing.clear() => nothing": (
         "the answer finds nobody who waits for it, and forgets it"
     ),

@@ -112,6 +112,11 @@ def test_r204_an_eager_member_gives_everything_up_inside_poll_before_it_joins_ag
     member.finish_call("revoked", *(f"t-{index}" for index in range(6)), error=RuntimeError("listener"))
     assert not member.requests(JoinGroupRequest), "the next poll() tries again"
     member.poll()
+    member.finish_call("revoked", *(f"t-{index}" for index in range(6)), error=RuntimeError("again"))
+    member.poll()
+    assert not member.calls, "a second time it waits for the backoff"
+    member.advance(100)
+    member.poll()
     member.finish_call("revoked", *(f"t-{index}" for index in range(6)))
     assert member.listed() == []
     assert member.owned == []
@@ -177,6 +182,19 @@ def test_r208_an_answer_to_a_heartbeat_of_an_earlier_round_does_not_remove_the_m
     member.answer_join(generation=2)
     member.answer_beat(ErrorCode.ILLEGAL_GENERATION)
     assert len(member.owned) == 6
+
+
+def test_r223_a_group_that_is_classic_again_costs_a_member_nothing() -> None:
+    """The last step of moving back would make the members that lag read records again."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="")
+    member.answer_sync(ALL)
+    member.listeners_finish = True
+    member.poll()
+    member.beat(ErrorCode.ILLEGAL_GENERATION)
+    assert len(member.owned) == 6
+    assert (member.joining().member_id, member.said().generation_id) == ("m-1", 2)
 
 
 def test_r209_when_the_coordinator_is_lost_the_request_under_way_is_sent_again() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from kip848_client import AssignmentSpec, GroupAssignment, PartitionAssignor
@@ -107,6 +112,18 @@ def test_an_assignor_that_raises_moves_nothing(scene: Scene) -> None:
     scene.produce(60)
     scene.wait_until_all_is_read()
     assert (len(first.owned), len(second.owned)) == (PARTITIONS, 0)
+
+
+@pytest.mark.kafka
+def test_the_example_runs_on_apache_kafka(kafka_scene: Scene) -> None:
+    """The first page about assignors promises it; nothing but the address differs."""
+    example = Path(__file__).parents[3] / "examples" / "custom_assignor.py"
+    command = [sys.executable, str(example), kafka_scene.bootstrap_servers, kafka_scene.topic, "8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = next(line for line in process.stdout if line.startswith("epoch"))
+        process.send_signal(signal.SIGINT)
+    assert told.endswith("6 partitions, error 0\n")
 
 
 def test_partitions_that_are_added_are_read(scene: Scene) -> None:
