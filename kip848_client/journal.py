@@ -66,6 +66,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "target_assignment_computed": "assignor, members: member id -> {topic: [partitions]}",
     "member_assignment_changed": "state, assigned, pending_revocation: {topic: [partitions]}",
     "group_state_changed": "old, new",
+    "group_converted": "type: consumer | classic; members: those on the classic protocol, who were moved along",
     "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
     "offsets_committed": "offsets: {topic-partition: offset}",
     "commit_refused": "error, offsets",

@@ -21,7 +21,7 @@ from kip848_client.coordinator.timers import TimerKey, TimerKind
 class Batch:
     """Records, soft changes and facts of one event, for one group."""
 
-    __slots__ = ("events", "group_id", "records", "soft", "tasks")
+    __slots__ = ("events", "group_id", "records", "replies", "soft", "tasks")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -29,6 +29,8 @@ class Batch:
         self.soft: list[SoftChange] = []
         self.tasks: list[ResolveRegexes] = []
         self.events: list[GroupEvent] = []
+        self.replies: list[Reply] = []
+        """To requests of earlier events."""
 
     def happened(
         self,
@@ -60,10 +62,18 @@ class Batch:
         """Stop every timer of a member."""
         self.soft += [CancelTimer(TimerKey(kind, self.group_id, member_id)) for kind in TimerKind]
 
+    def add(self, result: CoordinatorResult) -> None:
+        """Take over what another result of the same event leads to."""
+        self.records += result.records
+        self.soft += result.soft
+        self.tasks += result.tasks
+        self.events += result.events
+        self.replies += result.replies
+
     def result(self, *replies: Reply) -> CoordinatorResult:
         """Close the batch."""
         return CoordinatorResult(
-            replies=replies,
+            replies=(*self.replies, *replies),
             records=tuple(self.records),
             soft=tuple(self.soft),
             tasks=tuple(self.tasks),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, get_type_hints
+from typing import Annotated, Final, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from kip848_client.errors import ConfigError
 
 Profile = Literal["default", "kafka"]
+MigrationPolicy = Literal["disabled", "downgrade", "upgrade", "bidirectional"]
+"""What a live group may become: nothing else, classic, a consumer group, or either."""
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -68,6 +70,8 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     classic_min_session_timeout_ms: Annotated[int, Property("group.min.session.timeout.ms", minimum=1)] = 100
     classic_max_session_timeout_ms: Annotated[int, Property("group.max.session.timeout.ms", minimum=1)] = 1_800_000
     classic_max_size: Annotated[int, Property("group.max.size", minimum=1)] = _INT32_MAX
+    migration_policy: Annotated[MigrationPolicy, Property("group.consumer.migration.policy")] = "bidirectional"
+    """Whether live groups change between the classic and the consumer protocol; groups without members always may."""
     members_max: Annotated[int, Property("kip848.members.max", minimum=1)] = 100_000
     """Members of all groups together; who would be one more is refused. Not Kafka's: it bounds memory."""
     groups_max: Annotated[int, Property("kip848.groups.max", minimum=1)] = 20_000
@@ -102,6 +106,11 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if isinstance(value, int) and not item.minimum <= value <= item.maximum:
                 raise ConfigError(f"{item.name} must be within [{item.minimum}, {item.maximum}], got {value}")
+        if self.migration_policy not in get_args(MigrationPolicy):
+            raise ConfigError(
+                f"group.consumer.migration.policy must be one of {', '.join(get_args(MigrationPolicy))}, "
+                f"got {self.migration_policy!r}"
+            )
         if not self.consumer_assignors or len(set(self.consumer_assignors)) != len(self.consumer_assignors):
             raise ConfigError(
                 f"group.consumer.assignors needs one name or more, each once, got {','.join(self.consumer_assignors)!r}"
@@ -145,12 +154,14 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
             ConfigError: an unknown name, or a value that is not of its type or outside its bounds.
         """
         by_name = {item.name: field for field, item in properties_of(CoordinatorConfig).items()}
-        values: dict[str, int | bool | tuple[str, ...]] = {}
+        values: dict[str, int | bool | str | tuple[str, ...]] = {}
         for name, text in properties.items():
             if name not in by_name:
                 raise ConfigError(f"unknown coordinator property {name!r}; known are {', '.join(sorted(by_name))}")
             if name == "group.consumer.assignors":
                 values[by_name[name]] = tuple(part.strip() for part in text.split(",") if part.strip())
+            elif name == "group.consumer.migration.policy":
+                values[by_name[name]] = text.strip().lower()
             elif name == "kip848.client.assignors.enable":
                 values[by_name[name]] = _parse_bool(name, text)
             else:
@@ -161,6 +172,16 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     def property_names() -> frozenset[str]:
         """Every name that `from_properties` reads."""
         return frozenset(item.name for item in properties_of(CoordinatorConfig).values())
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a live classic group becomes a consumer group when such a member joins."""
+        return self.migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group becomes a classic one when its last member on the new protocol goes."""
+        return self.migration_policy in ("downgrade", "bidirectional")
 
     @property
     def offsets_retention_ms(self) -> int:

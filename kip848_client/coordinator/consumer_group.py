@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, TypeVar, assert_never
 from uuid import UUID
@@ -109,6 +110,10 @@ class ConsumerGroup:
         self.assignor_votes: dict[str, int] = {}
         self.client_assignors: dict[str, dict[AssignorVersions, int]] = {}
         """Name of a client-side assignor -> number of members that offer it, by versions."""
+        self.classic_count = 0
+        """Number of members on the classic protocol."""
+        self.classic_protocols: dict[str, int] = {}
+        """Name of a classic protocol -> number of those members that offer it."""
         self.rack_ids: dict[str, str] = {}
         """Member id -> rack, where known."""
         self.metadata_changes: list[str] = []
@@ -347,6 +352,10 @@ class ConsumerGroup:
             member.is_reconciled_to(self.target_epoch) for member in self.members.values()
         )
         assert self._sorted_ids == sorted(self.members)
+        classic = [member.metadata.classic for member in self.members.values() if member.metadata.classic is not None]
+        assert self.classic_count == len(classic), "members on the classic protocol are miscounted"
+        assert self.classic_protocols == Counter(name for protocols in classic for name in protocols.names)
+        assert not classic or len(classic) in self.classic_protocols.values(), "they have no protocol in common"
 
     def _set_target_metadata(self, member_id: str, metadata: AssignmentMetadata) -> None:
         if metadata is NO_METADATA:
@@ -445,6 +454,10 @@ class ConsumerGroup:
             self._subscribed = None
         if metadata.server_assignor is not None:
             _count(self.assignor_votes, metadata.server_assignor, change)
+        if metadata.classic is not None:
+            self.classic_count += change
+            for name in metadata.classic.names:
+                _count(self.classic_protocols, name, change)
         for assignor in metadata.client_assignors:
             offered = self.client_assignors.setdefault(assignor.name, {})
             _count(offered, assignor.versions, change)

@@ -221,7 +221,7 @@ class GroupCoordinator:
         key, timer = due
         if key.kind in rebalance.CLASSIC_TIMERS:
             return rebalance.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
-        return departure.time_is_up(self._state, key, timer, wall_ms=wall_ms)
+        return departure.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
 
     def deadline_ms(self) -> int | None:
         """When `expire` has something to do next, on the clock of ``now_ms``; None if never."""
@@ -293,12 +293,11 @@ class GroupCoordinator:
         for group_id, group in state.groups.items():
             state.metadata_check_due.add(group_id)
             state.regex_check_due.add(group_id)
-            session_timeout_ms = state.group_config(group_id).session_timeout_ms
             for member in group.members.values():
                 epoch = member.current.member_epoch
                 state.timers.arm(
                     TimerKey(TimerKind.SESSION, group_id, member.member_id),
-                    deadline_ms=now_ms + session_timeout_ms,
+                    deadline_ms=now_ms + state.session_timeout_ms(group_id, member),
                     member_epoch=epoch,
                 )
                 if member.current.pending_revocation:  # a static member that is away has none, whatever its state was
@@ -395,7 +394,7 @@ class GroupCoordinator:
             case LeaveGroupRequest() if (classic := state.classic.get(message.group_id)) is not None:
                 return leave.handle_leave(state, request, message, classic, now_ms=now_ms)
             case LeaveGroupRequest():
-                return departure.handle_leave_group(state, request, message)
+                return departure.handle_leave_group(state, request, message, now_ms=now_ms)
             case ConsumerGroupDescribeRequest():
                 return describe.handle_consumer_group_describe(state, request, message)
             case ListGroupsRequest():

@@ -146,10 +146,13 @@ def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> Error
 
 
 def group_tombstones(group: ConsumerGroup) -> Iterator[CoordinatorRecord]:
-    """Everything that is left of a group without members, in the order that replay demands."""
+    """Everything of a consumer group but its offsets, in the order that replay demands."""
     group_id = group.group_id
-    assert not group.members
-    for member_id in sorted(group.target):
+    for member_id in group.sorted_member_ids:
+        yield records.current_tombstone(group_id, member_id=member_id)
+        yield records.target_tombstone(group_id, member_id=member_id)
+        yield records.member_metadata_tombstone(group_id, member_id=member_id)
+    for member_id in sorted(group.target.keys() - group.members.keys()):
         yield records.target_tombstone(group_id, member_id=member_id)
     yield records.target_epoch_tombstone(group_id)
     for regex in sorted(group.resolved_regexes):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from kip848_client.coordinator.group_member import (
     PartitionEpochs,
 )
 from kip848_client.coordinator.membership import static_member, unknown_member
+from kip848_client.coordinator.migration import can_downgrade, downgrade
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CancelTimer, CoordinatorResult, Reply
@@ -38,7 +40,9 @@ _SEVERAL_VERSION = 3
 """From this version of LeaveGroup on, a request names several members, and each has its code."""
 
 
-def leave(state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest) -> CoordinatorResult:
+def leave(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
+) -> CoordinatorResult:
     """Answer a heartbeat with epoch -1 (gone for good) or -2 (a static member that will be back).
 
     The member's epoch is not checked otherwise: whoever leaves is believed.
@@ -52,7 +56,7 @@ def leave(state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHe
     if message.member_epoch == STATIC_LEAVE_EPOCH:
         _leave_for_a_while(state, group, batch, member=member)
     else:
-        _remove(state, group, batch, members=(member,), reason="leave", wall_ms=request.wall_ms)
+        _remove(state, group, batch, members=(member,), reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
     response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
     return batch.result(Reply(request.request_id, response))
 
@@ -66,7 +70,9 @@ def _leaving_member(group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest
     return member
 
 
-def handle_leave_group(state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest) -> CoordinatorResult:
+def handle_leave_group(
+    state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, *, now_ms: int
+) -> CoordinatorResult:
     """Answer one LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
 
     Each member has its own code. Those that are found leave together: the group epoch moves by one.
@@ -90,7 +96,9 @@ def handle_leave_group(state: CoordinatorState, request: ApiRequest, message: Le
         else:
             codes.append(found)
     if group is not None and gone:
-        _remove(state, group, batch, members=tuple(gone.values()), reason="leave", wall_ms=request.wall_ms)
+        _remove(
+            state, group, batch, members=tuple(gone.values()), reason="leave", now_ms=now_ms, wall_ms=request.wall_ms
+        )
     response = leave_response(leaving, codes, api_version=request.api_version)
     return batch.result(Reply(request.request_id, response))
 
@@ -162,14 +170,21 @@ def _remove(
     *,
     members: Sequence[GroupMember],
     reason: str,
+    now_ms: int,
     wall_ms: int,
 ) -> None:
     """Take members out of the group, at least one, and bump the group epoch once.
 
     No target is computed: the next heartbeat of another member does it. If nobody is left, the target is current by
-    definition and its epoch follows at once.
+    definition and its epoch follows at once. If only members on the classic protocol are left, the group is theirs.
     """
     group_id = group.group_id
+    for member in members:
+        batch.happened("member_left", member=member, group_epoch=group.group_epoch, fields={"reason": reason})
+    if can_downgrade(state, group, gone=members):
+        gone_ids = frozenset(member.member_id for member in members)
+        downgrade(state, group, batch, gone=gone_ids, now_ms=now_ms, wall_ms=wall_ms)
+        return
     gone = [member.metadata for member in members]
     for member in members:
         batch.records += [
@@ -190,8 +205,6 @@ def _remove(
     client_assignment.members_gone(
         state, group, batch, member_ids=frozenset(member.member_id for member in members), group_epoch=epoch
     )
-    for member in members:
-        batch.happened("member_left", member=member, group_epoch=group.group_epoch, fields={"reason": reason})
     batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": f"member_left ({reason})"})
     batch.state_changed(
         old=group.state,
@@ -205,19 +218,29 @@ def _remove(
     )
 
 
-def time_is_up(state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, wall_ms: int) -> CoordinatorResult:
+_REASONS: Final[Mapping[TimerKind, str]] = {
+    TimerKind.SESSION: "session_timeout",
+    TimerKind.REBALANCE: "rebalance_timeout",
+    TimerKind.MIXED_JOIN: "rebalance_timeout",
+    TimerKind.MIXED_SYNC: "sync_timeout",
+}
+"""Timers that cost a member its place, and what is noted as the reason."""
+
+
+def time_is_up(
+    state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, now_ms: int, wall_ms: int
+) -> CoordinatorResult:
     """What a timer that fired leads to. A timer of a member that is gone, or has moved on, leads to nothing."""
     batch = Batch(key.group_id)
     group = state.groups.get(key.group_id)
     member = None if group is None else group.members.get(key.member_id)
     if group is not None and member is not None:
         match key.kind:
-            case TimerKind.SESSION:
-                _remove(state, group, batch, members=(member,), reason="session_timeout", wall_ms=wall_ms)
-            case TimerKind.REBALANCE if member.current.member_epoch == timer.member_epoch:
-                _remove(state, group, batch, members=(member,), reason="rebalance_timeout", wall_ms=wall_ms)
-            case TimerKind.REBALANCE:
+            case TimerKind.REBALANCE if member.current.member_epoch != timer.member_epoch:
                 pass
+            case kind if kind in _REASONS:
+                reason = _REASONS[kind]
+                _remove(state, group, batch, members=(member,), reason=reason, now_ms=now_ms, wall_ms=wall_ms)
             case TimerKind.CLIENT_ASSIGNMENT:
                 client_assignment.member_failed(state, group, batch, member_id=key.member_id, reason="timeout")
     if not batch.records:

@@ -29,6 +29,7 @@ from kip848_client.wire.messages.consumer_group_describe import (
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
+_MEMBER_TYPE_CLASSIC: Final = 0
 _MEMBER_TYPE_CONSUMER: Final = 1
 _ALL_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe and alter configs: what there is to do with a group; nothing is forbidden here."""
@@ -133,7 +134,7 @@ def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) 
         subscribed_topic_regex=metadata.subscribed_topic_regex or "",
         assignment=_assignment(state, _held(member)),
         target_assignment=_assignment(state, group.target_of(member.member_id)),
-        member_type=_MEMBER_TYPE_CONSUMER,
+        member_type=_MEMBER_TYPE_CONSUMER if metadata.classic is None else _MEMBER_TYPE_CLASSIC,
     )
 
 

@@ -95,6 +95,23 @@ NO_METADATA: Final = AssignmentMetadata()
 """What goes with a target of a server-side assignor."""
 
 
+class ClassicProtocols(msgspec.Struct, frozen=True):
+    """What only a member on the classic protocol has.
+
+    Args:
+        session_timeout_ms: how long it may be silent; it says so itself.
+        protocols: (name, metadata) of the assignors that it offers, the most preferred first.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the assignors."""
+        return frozenset(name for name, _ in self.protocols)
+
+
 class MemberMetadata(msgspec.Struct, frozen=True):
     """What a member told about itself.
 
@@ -103,6 +120,7 @@ class MemberMetadata(msgspec.Struct, frozen=True):
         subscribed_topic_regex: RE2 pattern, or None.
         server_assignor: the server-side assignor it prefers, or None.
         client_assignors: the client-side assignors it offers, the most preferred first.
+        classic: it speaks the classic protocol; None if it sends ConsumerGroupHeartbeat.
     """
 
     instance_id: str | None = None
@@ -114,6 +132,7 @@ class MemberMetadata(msgspec.Struct, frozen=True):
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     client_assignors: tuple[ClientAssignor, ...] = ()
+    classic: ClassicProtocols | None = None
 
     def subscribes_like(self, other: MemberMetadata) -> bool:
         """Whether both have the same names and the same pattern."""

@@ -18,6 +18,7 @@ from kip848_client.coordinator.heartbeat_answer import Waiting, extended_assignm
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.member_steps import MemberSteps
 from kip848_client.coordinator.membership import find_member
+from kip848_client.coordinator.migration import upgrade
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -44,7 +45,7 @@ def handle_heartbeat(
     """
     validate_heartbeat(message, api_version=request.api_version, assignors=state.assignors)
     if message.member_epoch < 0:
-        return leave(state, request, message)
+        return leave(state, request, message, now_ms=now_ms)
     steady = steady_member(state, request, message)
     if steady is not None:
         return answer_steady(state, request, steady, now_ms=now_ms)
@@ -116,10 +117,7 @@ class _Heartbeat:
             )
         classic = self._state.classic.get(group_id)
         if classic is not None and classic.members:
-            raise Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Cannot upgrade classic group {group_id} to consumer group because the online upgrade is disabled.",
-            )
+            return upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
         if is_classic:
             # A classic group without members, or offsets alone, give their name up; the offsets stay.
             self._batch.records.append(records.classic_group_tombstone(group_id))
@@ -139,6 +137,7 @@ class _Heartbeat:
             and message.rebalance_timeout_ms == -1
             and message.instance_id in (None, before.instance_id)
             and (self._offers is None or self._offers == before.client_assignors)
+            and before.classic is None
             and request.client_id == before.client_id
             and request.client_host == before.client_host
         ):

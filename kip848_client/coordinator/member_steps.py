@@ -97,6 +97,9 @@ class MemberSteps:
         if current is not updated.current:
             updated = GroupMember(updated.member_id, updated.metadata, current)
         self._arm_timers(updated, changed=current is not member.current)
+        if member.metadata.classic is not None and metadata.classic is None:
+            kinds = (TimerKind.MIXED_JOIN, TimerKind.MIXED_SYNC)
+            self._batch.soft += [CancelTimer(TimerKey(kind, group.group_id, member.member_id)) for kind in kinds]
         if self._batch.records or is_join:
             note_heartbeat(
                 self._batch,
@@ -320,11 +323,10 @@ class MemberSteps:
     def _arm_timers(self, member: GroupMember, *, changed: bool) -> None:
         group_id, member_id, epoch = self._group.group_id, member.member_id, member.current.member_epoch
         soft = self._batch.soft
-        session_timeout_ms = self._state.group_config(group_id).session_timeout_ms
         soft.append(
             ArmTimer(
                 TimerKey(TimerKind.SESSION, group_id, member_id),
-                deadline_ms=self._now_ms + session_timeout_ms,
+                deadline_ms=self._now_ms + self._state.session_timeout_ms(group_id, member),
                 member_epoch=epoch,
             )
         )

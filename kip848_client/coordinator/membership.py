@@ -75,7 +75,7 @@ def find_member(
             f"The consumer group {group.group_id} has reached its maximum capacity of {size_max} members.",
         )
     if known is None and message.member_epoch == JOIN_EPOCH and message.instance_id not in group.static_members:
-        _check_room(state, group)
+        check_room(state, group)
     if message.instance_id is not None:
         return _find_static(group, message, member_id=member_id, known=known, owned=owned)
     if known is not None:
@@ -105,7 +105,7 @@ def _find_static(
         # A fenced or restarted process that comes back under its own id is no second holder of the instance id.
         return _new(member_id) if known is None else FoundMember(known)
     holder = group.members[holder_id]
-    if holder.current.member_epoch != STATIC_LEAVE_EPOCH:
+    if holder.current.member_epoch != STATIC_LEAVE_EPOCH and holder.metadata.classic is None:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -182,7 +182,7 @@ def fenced(message: str) -> Refused:
     return Refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
-def _check_room(state: CoordinatorState, group: ConsumerGroup) -> None:
+def check_room(state: CoordinatorState, group: ConsumerGroup) -> None:
     """Refuse what would let memory grow without bounds, whoever floods this broker with joins."""
     members_max, groups_max = state.config.members_max, state.config.groups_max
     if state.member_count >= members_max:

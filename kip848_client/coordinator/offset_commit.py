@@ -230,13 +230,14 @@ def _check_member(
     member = group.members.get(message.member_id)
     if member is None:
         raise unknown_member(group, member_id=message.member_id)
-    if request.api_version < 9:
+    is_classic = member.metadata.classic is not None
+    if request.api_version < 9 and not is_classic:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
         )
     if not check_commit(member, epoch=epoch, topics=_stored(state, topics)):
         raise Refused(
-            ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
             f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
         )
 

@@ -118,7 +118,7 @@ def _check_member(state: CoordinatorState, group: OffsetFetchRequestGroup) -> No
         raise unknown_member(stored, member_id=group.member_id or "")
     if member.current.member_epoch != group.member_epoch:
         raise Refused(
-            ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.STALE_MEMBER_EPOCH if member.metadata.classic is None else ErrorCode.ILLEGAL_GENERATION,
             f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {group.member_epoch}.",
         )
 

@@ -12,6 +12,7 @@ from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
     NO_METADATA,
     AssignmentMetadata,
+    ClassicProtocols,
     ClientAssignor,
     CurrentAssignment,
     MemberMetadata,
@@ -46,6 +47,14 @@ def member_metadata_record(group_id: str, *, member_id: str, metadata: MemberMet
                     )
                     for assignor in metadata.client_assignors
                 ]
+            ),
+            classic_member_metadata=None
+            if metadata.classic is None
+            else wire.ClassicMemberMetadata(
+                session_timeout_ms=metadata.classic.session_timeout_ms,
+                supported_protocols=tuple(
+                    [wire.ClassicProtocol(name=name, metadata=data) for name, data in metadata.classic.protocols]
+                ),
             ),
         ),
     )
@@ -182,6 +191,14 @@ def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> Member
                 for assignor in value.client_assignors
             ]
         ),
+        classic=None if value.classic_member_metadata is None else _read_classic(value.classic_member_metadata),
+    )
+
+
+def _read_classic(value: wire.ClassicMemberMetadata) -> ClassicProtocols:
+    return ClassicProtocols(
+        session_timeout_ms=value.session_timeout_ms,
+        protocols=tuple([(protocol.name, protocol.metadata) for protocol in value.supported_protocols]),
     )
 
 

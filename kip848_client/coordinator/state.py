@@ -19,7 +19,7 @@ from kip848_client.coordinator.classic.group import ClassicGroup
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_configs import GroupConfig
-from kip848_client.coordinator.group_member import MemberMetadata
+from kip848_client.coordinator.group_member import GroupMember, MemberMetadata
 from kip848_client.coordinator.offset_store import OffsetStore
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.timers import Timers
@@ -85,6 +85,11 @@ class CoordinatorState:
     def group_config(self, group_id: str) -> GroupConfig:
         """The settings in force for a group."""
         return self.group_configs.get(group_id, self._default_group_config)
+
+    def session_timeout_ms(self, group_id: str, member: GroupMember) -> int:
+        """How long a member may be silent; one on the classic protocol has said so itself."""
+        classic = member.metadata.classic
+        return self.group_config(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
 
     def existing_group(self, group_id: str) -> ConsumerGroup:
         """The group of this id.

@@ -41,6 +41,7 @@ def steady_member(
         and message.rack_id is None
         and message.rebalance_timeout_ms == -1
         and message.instance_id in (None, metadata.instance_id)
+        and metadata.classic is None
         and request.client_id == metadata.client_id
         and request.client_host == metadata.client_host
     )

@@ -27,6 +27,10 @@ class TimerKind(enum.StrEnum):
     """A classic group's members had time enough to join; of the whole group."""
     CLASSIC_SYNC = "classic sync"
     """A classic group's members had time enough to fetch their assignment; of the whole group and one generation."""
+    MIXED_JOIN = "mixed join"
+    """A classic member of a consumer group was told to join again and did not: it is removed."""
+    MIXED_SYNC = "mixed sync"
+    """A classic member of a consumer group joined and did not fetch its assignment: it is removed."""
 
 
 class TimerKey(NamedTuple):

@@ -163,12 +163,12 @@ def test_a_timer_that_is_out_of_date_does_nothing() -> None:
         (TimerKind.SESSION, "gone", 1),
     ):
         key = TimerKey(kind, "g", member_id)
-        result = time_is_up(state, key, ArmedTimer(deadline_ms=0, member_epoch=epoch), wall_ms=0)
+        result = time_is_up(state, key, ArmedTimer(deadline_ms=0, member_epoch=epoch), now_ms=0, wall_ms=0)
         assert (result.records, result.soft) == ((), (CancelTimer(key),))
     stale = TimerKey(TimerKind.SESSION, "other", "a")
-    assert not time_is_up(state, stale, ArmedTimer(deadline_ms=0, member_epoch=1), wall_ms=0).records
+    assert not time_is_up(state, stale, ArmedTimer(deadline_ms=0, member_epoch=1), now_ms=0, wall_ms=0).records
     due = TimerKey(TimerKind.REBALANCE, "g", "a")
-    assert time_is_up(state, due, ArmedTimer(deadline_ms=0, member_epoch=1), wall_ms=0).records
+    assert time_is_up(state, due, ArmedTimer(deadline_ms=0, member_epoch=1), now_ms=0, wall_ms=0).records
 
 
 def test_a_failed_append_leaves_the_timer_due() -> None:

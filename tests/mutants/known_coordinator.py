@@ -167,8 +167,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = departure.time_is_up
 
-    def time_is_up(state: Any, key: Any, timer: Any, *, wall_ms: int) -> CoordinatorResult:
-        result = original(state, key, timer, wall_ms=wall_ms)
+    def time_is_up(state: Any, key: Any, timer: Any, **times: int) -> CoordinatorResult:
+        result = original(state, key, timer, **times)
         return CoordinatorResult(soft=(CancelTimer(key),)) if result.records else result
 
     patch.setattr(departure, "time_is_up", time_is_up)

@@ -42,12 +42,12 @@ def _(patch: Patch) -> None:
         )
         apply(self, replace(result, soft=kept))
 
-    def fires(state: Any, key: TimerKey, timer: Any, *, wall_ms: int) -> CoordinatorResult:
+    def fires(state: Any, key: TimerKey, timer: Any, **times: int) -> CoordinatorResult:
         group = state.groups.get(key.group_id)
         member = None if group is None else group.members.get(key.member_id)
         if member is not None and key.kind is TimerKind.REBALANCE:
             timer = timer._replace(member_epoch=member.current.member_epoch)
-        return time_is_up(state, key, timer, wall_ms=wall_ms)
+        return time_is_up(state, key, timer, **times)
 
     patch.setattr(GroupCoordinator, "apply", applied)
     patch.setattr(departure, "time_is_up", fires)
@@ -101,7 +101,8 @@ def _(patch: Patch) -> None:
     turns = {"count": 0}
 
     def reason(self: Any, found: Any, after: Any) -> str | None:
-        if self._message.topic_partitions is not None and self._message.member_epoch > 0:
+        message = self._request.message
+        if message.topic_partitions is not None and message.member_epoch > 0:
             return "partitions_acknowledged"
         return original(self, found, after)
 

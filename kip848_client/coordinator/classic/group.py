@@ -171,7 +171,7 @@ class ClassicGroup(msgspec.Struct, frozen=True):
             for member_id, member in self.members.items()
             if member.instance_id is not None
         }, "static members are not those of the members"
-        assert self.protocol_counts == _count_protocols(self.members.values()), "protocols are miscounted"
+        assert self.protocol_counts == count_protocols(self.members.values()), "protocols are miscounted"
         if self.state is ClassicState.STABLE:
             assert self.protocol_counts.get(self.protocol or "") == len(self.members), (
                 f"not every member supports {self.protocol!r}"
@@ -353,7 +353,7 @@ def from_value(group_id: str, value: wire.GroupMetadataValue) -> ClassicGroup:
         static_members={
             member.instance_id: member_id for member_id, member in members.items() if member.instance_id is not None
         },
-        protocol_counts=_count_protocols(members.values()),
+        protocol_counts=count_protocols(members.values()),
         subscribed_topics=subscribed_topics(protocol_type, [stored.subscription for stored in value.members]),
         state_timestamp_ms=value.current_state_timestamp,
         is_logged=True,
@@ -376,7 +376,8 @@ def subscribed_topics(protocol_type: str | None, subscriptions: Iterable[bytes])
     return frozenset(topics)
 
 
-def _count_protocols(members: Iterable[ClassicMember]) -> dict[str, int]:
+def count_protocols(members: Iterable[ClassicMember]) -> dict[str, int]:
+    """Protocol name -> how many of *members* offer it."""
     return dict(Counter(name for member in members for name in {name for name, _ in member.protocols}))
 
 

@@ -25,6 +25,7 @@ from kip848_client.coordinator.classic.group import (
 )
 from kip848_client.coordinator.classic.membership import find_member, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import Turn, refused_join
+from kip848_client.coordinator.mixed_group import MEMBER_ID_ROUND_VERSION, join_mixed_group
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -33,7 +34,6 @@ from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 _REBALANCE_TIMEOUT_VERSION: Final = 1
-_MEMBER_ID_ROUND_VERSION: Final = 4
 _SKIP_ASSIGNMENT_VERSION: Final = 9
 
 
@@ -49,7 +49,14 @@ def handle_join(
         return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
     consumer_group = state.groups.get(group_id)
     if consumer_group is not None and consumer_group.members:
-        return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
+        return join_mixed_group(
+            state,
+            request,
+            message,
+            consumer_group,
+            rebalance_timeout_ms=_rebalance_timeout_ms(message, api_version=request.api_version),
+            now_ms=now_ms,
+        )
     group = state.classic.get(group_id)
     if group is None:
         if member_id:
@@ -128,7 +135,7 @@ class _Join:
         turn, message = self._turn, self._message
         instance_id = message.group_instance_id
         new_id = new_classic_member_id(turn.state.rng, client_id=self._request.client_id, instance_id=instance_id)
-        if instance_id is None and self._request.api_version >= _MEMBER_ID_ROUND_VERSION:
+        if instance_id is None and self._request.api_version >= MEMBER_ID_ROUND_VERSION:
             # KIP-394: whoever does not come back with its id costs nothing but this id.
             turn.change(pending_joins=turn.group.pending_joins | {new_id})
             turn.arm_session(new_id, message.session_timeout_ms)
@@ -226,10 +233,7 @@ class _Join:
         return tuple([(protocol.name, bytes(protocol.metadata)) for protocol in self._message.protocols])
 
     def _rebalance_timeout_ms(self) -> int:
-        """Version 0 has none: the session timeout stands for it."""
-        given = self._message.rebalance_timeout_ms
-        is_given = self._request.api_version >= _REBALANCE_TIMEOUT_VERSION and given >= 0
-        return given if is_given else self._message.session_timeout_ms
+        return _rebalance_timeout_ms(self._message, api_version=self._request.api_version)
 
     def _note_join(self, member: ClassicMember) -> None:
         topics = subscribed_topics(self._message.protocol_type, [data for _, data in member.protocols])
@@ -239,6 +243,12 @@ class _Join:
     def _refuse(self, code: ErrorCode, *, member_id: str = "") -> None:
         response = refused_join(code, member_id=member_id, api_version=self._request.api_version)
         self._turn.reply(self._request.request_id, response)
+
+
+def _rebalance_timeout_ms(message: JoinGroupRequest, *, api_version: int) -> int:
+    """Version 0 has none: the session timeout stands for it."""
+    is_given = api_version >= _REBALANCE_TIMEOUT_VERSION and message.rebalance_timeout_ms >= 0
+    return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
 
 
 def _refuse(request: ApiRequest, code: ErrorCode, *, member_id: str = "") -> CoordinatorResult:

@@ -1,0 +1,385 @@
+"""Online migration: a live classic group becomes a consumer group, and back. Each conversion is one batch of records.
+
+Upgrade: a member joins a classic group with ConsumerGroupHeartbeat. The members of the group become members of a
+consumer group that speak the classic protocol, each with the assignment that it has; see `mixed_group` for their
+requests. Downgrade: the last member on the new protocol goes, and only members on the classic protocol are left.
+
+Source: KIP-848 "Supporting Online Consumer Group Upgrade"; Kafka's ``ConsumerGroup.fromClassicGroup``,
+``ClassicGroup.fromConsumerGroup``, ``GroupMetadataManager.convertToConsumerGroup`` and ``convertToClassicGroup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator import deletion, records
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.classic.group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    Parked,
+    count_protocols,
+    select_protocol,
+    subscribed_topics,
+)
+from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, Turn
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import (
+    ClassicProtocols,
+    CurrentAssignment,
+    GroupMember,
+    MemberMetadata,
+    MemberState,
+)
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorRecord
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.errors import ErrorCode, ProtocolError
+from kip848_client.wire.messages.consumer_protocol import (
+    CONSUMER_PROTOCOL,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    decode_assignment,
+    decode_subscription,
+    embedded_version,
+    encode_assignment,
+)
+from kip848_client.wire.messages.group_records import OffsetCommitKey
+
+# Upgrade
+
+
+def upgrade(
+    state: CoordinatorState, classic: ClassicGroup, batch: Batch, *, now_ms: int, wall_ms: int
+) -> ConsumerGroup:
+    """Turn a classic group with members into a consumer group.
+
+    Its epoch is the generation. Every member is at that epoch and has what the leader gave it last. Requests that are
+    parked are answered REBALANCE_IN_PROGRESS.
+
+    Args:
+        batch: takes the records, timers and answers.
+
+    Returns:
+        The group as the records make it, for the join that follows.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND, the group cannot be converted; COORDINATOR_LOAD_IN_PROGRESS, it has no generation
+            yet, and the client tries again. Nothing changed.
+    """
+    members = _upgraded_members(state, classic)
+    group_id, epoch = classic.group_id, classic.generation
+    topics = frozenset(name for member in members for name in member.metadata.subscribed_topic_names)
+    written: list[CoordinatorRecord] = [
+        records.member_metadata_record(group_id, member_id=member.member_id, metadata=member.metadata)
+        for member in members
+    ]
+    written.append(records.group_epoch_record(group_id, epoch=epoch, metadata_hash=state.metadata_hash(topics)))
+    written += [
+        records.target_record(group_id, member_id=member.member_id, target=_target(member.current))
+        for member in members
+    ]
+    written.append(records.target_epoch_record(group_id, epoch=epoch, timestamp_ms=wall_ms))
+    written += [
+        records.current_record(group_id, member_id=member.member_id, current=member.current) for member in members
+    ]
+    group = ConsumerGroup(group_id)
+    for record in written:
+        assert not isinstance(record.key, OffsetCommitKey)
+        group.replay(record.key, record.value)
+    batch.records += [records.classic_group_tombstone(group_id), *written]
+
+    turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    for member_id in tuple(classic.awaiting_join):
+        turn.refuse_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    for member_id in tuple(classic.awaiting_sync):
+        turn.refuse_sync(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    batch.replies += turn.result().replies
+    batch.soft += [
+        CancelTimer(TimerKey(kind, group_id, member_id))
+        for member_id in ("", *sorted(classic.pending_joins), *classic.members)
+        for kind in sorted(CLASSIC_TIMERS)
+    ]
+    batch.soft += [
+        ArmTimer(
+            TimerKey(TimerKind.SESSION, group_id, member.member_id),
+            deadline_ms=now_ms + state.session_timeout_ms(group_id, member),
+            member_epoch=epoch,
+        )
+        for member in members
+    ]
+    _note(batch, to="consumer", group_epoch=epoch, members=classic.members)
+    return group
+
+
+def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[GroupMember]:
+    if not state.config.may_upgrade:
+        raise _cannot_upgrade(classic, "the online upgrade is disabled")
+    if classic.protocol_type != CONSUMER_PROTOCOL:
+        raise _cannot_upgrade(classic, f"its protocol type is {classic.protocol_type} and not {CONSUMER_PROTOCOL}")
+    size_max = state.config.consumer_max_size
+    if len(classic.members) > size_max:
+        raise _cannot_upgrade(classic, f"it has {len(classic.members)} members, more than {size_max}")
+    if classic.protocol is None:
+        raise Refused(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Group {classic.group_id} forms its first generation; try again.",
+        )
+    given: dict[UUID, set[int]] = {}
+    return [_upgraded_member(state, classic, member, given=given) for member in classic.members.values()]
+
+
+def _upgraded_member(
+    state: CoordinatorState, classic: ClassicGroup, member: ClassicMember, *, given: dict[UUID, set[int]]
+) -> GroupMember:
+    """The member, with what it has.
+
+    Args:
+        given: partitions that other members have. A leader that gave one of them twice has made a mistake, which ends
+            here.
+    """
+    # Who came after the vote need not offer what was voted for.
+    subscription = member.metadata(classic.protocol) or member.protocols[0][1]
+    try:
+        subscribed = decode_subscription(subscription)
+        assignment = decode_assignment(member.assignment) if member.assignment else ConsumerProtocolAssignment()
+    except ProtocolError as error:
+        raise _cannot_upgrade(classic, f"the bytes of member {member.member_id} cannot be read: {error}") from None
+    if assignment.user_data:
+        raise _cannot_upgrade(classic, f"the assignor told member {member.member_id} more than its partitions")
+    assigned: dict[UUID, Mapping[int, int]] = {}
+    for topic_id, partitions in partitions_by_id(assignment.assigned_partitions, image=state.image).items():
+        taken = given.setdefault(topic_id, set())
+        if free := sorted(partitions - taken):
+            assigned[topic_id] = dict.fromkeys(free, classic.generation)
+            taken.update(free)
+    return GroupMember(
+        member.member_id,
+        classic_metadata(
+            subscribed,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+        ),
+        CurrentAssignment(
+            member_epoch=classic.generation,
+            previous_member_epoch=classic.generation,
+            state=MemberState.STABLE,
+            assigned=assigned,
+        ),
+    )
+
+
+def classic_metadata(
+    subscription: ConsumerProtocolSubscription,
+    *,
+    instance_id: str | None,
+    client_id: str,
+    client_host: str,
+    rebalance_timeout_ms: int,
+    classic: ClassicProtocols,
+) -> MemberMetadata:
+    """What a member on the classic protocol told about itself."""
+    return MemberMetadata(
+        instance_id=instance_id,
+        rack_id=subscription.rack_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        classic=classic,
+    )
+
+
+def partitions_by_id(named: Iterable[TopicPartition], *, image: TopicsImage) -> dict[UUID, set[int]]:
+    """Topic id -> partitions, of those that exist."""
+    found: dict[UUID, set[int]] = {}
+    for topic in named:
+        info = image.by_name.get(topic.topic)
+        if info is not None and (known := {n for n in topic.partitions if 0 <= n < info.partition_count}):
+            found.setdefault(info.topic_id, set()).update(known)
+    return found
+
+
+def _target(current: CurrentAssignment) -> TopicPartitions:
+    return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in current.assigned.items()}
+
+
+def _cannot_upgrade(classic: ClassicGroup, why: str) -> Refused:
+    return Refused(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}.",
+    )
+
+
+# Downgrade
+
+
+def can_downgrade(state: CoordinatorState, group: ConsumerGroup, *, gone: Iterable[GroupMember]) -> bool:
+    """Whether only members on the classic protocol are left when *gone* are, and the group may be theirs."""
+    classic_gone = [member.metadata.classic is not None for member in gone]
+    left = len(group.members) - len(classic_gone)
+    return (
+        state.config.may_downgrade
+        and 0 < left <= state.config.classic_max_size
+        and group.classic_count - sum(classic_gone) == left
+    )
+
+
+def downgrade(
+    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, gone: AbstractSet[str], now_ms: int, wall_ms: int
+) -> None:
+    """Turn a consumer group into a classic one of the members that are left, and let all of them join again.
+
+    The generation is the group epoch, and what they are given is their part of the target.
+
+    Args:
+        gone: ids of members that leave with this.
+    """
+    members = [member for member_id, member in group.members.items() if member_id not in gone]
+    targets = {member.member_id: group.target_of(member.member_id) for member in members}
+    turn = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
+    turn.prepare()
+    batch.add(turn.result())
+
+
+def downgrade_for(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    batch: Batch,
+    *,
+    replaced: GroupMember,
+    joining: GroupMember,
+    now_ms: int,
+    wall_ms: int,
+    parked: Parked,
+) -> Turn:
+    """Turn a consumer group into a classic one because a static member on the classic protocol takes the last place.
+
+    If the target is that of the group, and everybody else has its part of it, nothing moves, and the group is stable.
+    Otherwise all join again, and the request of the joining member is parked.
+
+    Args:
+        replaced: the last member on the new protocol.
+        joining: who takes its place.
+
+    Returns:
+        What follows, to be closed by the caller; `Turn.group` says whether the group is stable.
+    """
+    members = [joining if member_id == replaced.member_id else member for member_id, member in group.members.items()]
+    targets = {
+        member.member_id: group.target_of(replaced.member_id if member is joining else member.member_id)
+        for member in members
+    }
+    turn = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
+    is_settled = group.group_epoch == group.target_epoch and all(
+        member is joining or member.is_reconciled_to(group.group_epoch) for member in members
+    )
+    if not is_settled or not joining.metadata.subscribes_like(replaced.metadata):
+        turn.park_join(joining.member_id, parked)
+        turn.prepare()
+    return turn
+
+
+def begin_downgrade(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    batch: Batch,
+    *,
+    members: Iterable[GroupMember],
+    targets: Mapping[str, TopicPartitions],
+    now_ms: int,
+    wall_ms: int,
+) -> Turn:
+    """Write the tombstones of a consumer group; the classic one is in the turn, which writes it when it is closed."""
+    batch.records += deletion.group_tombstones(group)
+    for member_id in group.sorted_member_ids:
+        batch.cancel_timers(member_id)
+    classic = _downgraded_group(state, group, members, targets, wall_ms=wall_ms)
+    _note(batch, to="classic", group_epoch=group.group_epoch, members=classic.members)
+    turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    turn.log()
+    for member in classic.members.values():
+        turn.arm_session(member.member_id, member.session_timeout_ms)
+    return turn
+
+
+def _downgraded_group(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    members: Iterable[GroupMember],
+    targets: Mapping[str, TopicPartitions],
+    *,
+    wall_ms: int,
+) -> ClassicGroup:
+    downgraded = {member.member_id: _downgraded_member(state, member, targets[member.member_id]) for member in members}
+    classic = ClassicGroup(
+        group_id=group.group_id,
+        state=ClassicState.STABLE,
+        generation=group.group_epoch,
+        protocol_type=CONSUMER_PROTOCOL,
+        leader=next(iter(downgraded)),
+        members=downgraded,
+        static_members={
+            member.instance_id: member_id for member_id, member in downgraded.items() if member.instance_id is not None
+        },
+        protocol_counts=count_protocols(downgraded.values()),
+        state_timestamp_ms=wall_ms,
+    )
+    protocol = select_protocol(classic)
+    return replace(
+        classic,
+        protocol=protocol,
+        subscribed_topics=subscribed_topics(
+            CONSUMER_PROTOCOL, [member.metadata(protocol) for member in downgraded.values()]
+        ),
+    )
+
+
+def _downgraded_member(state: CoordinatorState, member: GroupMember, target: TopicPartitions) -> ClassicMember:
+    metadata = member.metadata
+    assert metadata.classic is not None
+    return ClassicMember(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        session_timeout_ms=metadata.classic.session_timeout_ms,
+        protocols=metadata.classic.protocols,
+        assignment=assignment_bytes(metadata.classic, target, image=state.image),
+    )
+
+
+def assignment_bytes(
+    classic: ClassicProtocols, partitions: Mapping[UUID, Iterable[int]], *, image: TopicsImage
+) -> bytes:
+    """Partitions as a member on the classic protocol reads them, in the version that it writes itself.
+
+    Topics that are gone are left out.
+    """
+    named = {
+        image.by_id[topic_id].name: tuple(sorted(partitions[topic_id]))
+        for topic_id in partitions
+        if topic_id in image.by_id
+    }
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=tuple(TopicPartition(topic=name, partitions=named[name]) for name in sorted(named))
+    )
+    version = min(embedded_version(classic.protocols[0][1]), ConsumerProtocolAssignment.WIRE.versions.last)
+    return encode_assignment(assignment, version=version)
+
+
+def _note(batch: Batch, *, to: str, group_epoch: int, members: Iterable[str]) -> None:
+    batch.happened("group_converted", group_epoch=group_epoch, fields={"type": to, "members": sorted(members)})
