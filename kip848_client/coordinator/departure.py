@@ -179,9 +179,8 @@ def _remove(
     definition and its epoch follows at once. If only members on the classic protocol are left, the group is theirs.
     """
     group_id = group.group_id
-    for member in members:
-        batch.happened("member_left", member=member, group_epoch=group.group_epoch, fields={"reason": reason})
     if can_downgrade(state, group, gone=members):
+        _note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
         gone_ids = frozenset(member.member_id for member in members)
         downgrade(state, group, batch, gone=gone_ids, now_ms=now_ms, wall_ms=wall_ms)
         return
@@ -205,6 +204,7 @@ def _remove(
     client_assignment.members_gone(
         state, group, batch, member_ids=frozenset(member.member_id for member in members), group_epoch=epoch
     )
+    _note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
     batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": f"member_left ({reason})"})
     batch.state_changed(
         old=group.state,
@@ -216,6 +216,11 @@ def _remove(
         ),
         group_epoch=epoch,
     )
+
+
+def _note_leaving(batch: Batch, members: Sequence[GroupMember], *, reason: str, group_epoch: int) -> None:
+    for member in members:
+        batch.happened("member_left", member=member, group_epoch=group_epoch, fields={"reason": reason})
 
 
 _REASONS: Final[Mapping[TimerKind, str]] = {
