@@ -287,8 +287,9 @@ def test_the_commit_before_a_revocation_is_retried_with_the_newest(
     count = len(scripted.commits)
     scripted.always(COMMIT, None)
     scripted.script(COMMIT, stale, LOADING)
-    reader.consumer.seek(TopicPartition("orders", 0, 2))
     scripted.give({"orders": [1]})
+    wait_until(lambda: reader.consumer._group.view.poll_wanted)
+    reader.consumer.seek(TopicPartition("orders", 0, 2))  # and the next poll begins the run, before it is read again
     reader.drive_to("report 9 orders-1")
     assert epochs(scripted)[count:][0] == 6
     assert epochs(scripted)[-1] == 9

@@ -179,8 +179,7 @@ def test_a_different_member_id_in_an_answer_is_used_from_then_on(
     scripted: ScriptedCoordinator, member: Watched
 ) -> None:
     scripted.member_id = "renamed"
-    member.drive_for(0.15)
-    assert scripted.heartbeats[-1].member_id == "renamed"
+    member.drive(lambda: scripted.heartbeats[-1].member_id == "renamed")
     member.consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
     assert scripted.commits[-1].member_id == "renamed"
 

@@ -332,7 +332,7 @@ def test_without_a_listener_one_poll_is_a_whole_run(scripted: ScriptedCoordinato
     member.drive_to("report 1 orders-0", "heartbeat 1")
     for parts, report in (({"orders": [1]}, "report 2 orders-1"), ({}, "report 3 nothing")):
         scripted.give(parts)
-        wait_until(lambda: member.consumer.state is MemberState.RECONCILING)
+        wait_until(lambda: member.consumer._group.view.poll_wanted)
         member.consumer.poll(0)
         wait_until(lambda report=report: report in scripted.story)  # type: ignore[misc]
     assert member.told == []
