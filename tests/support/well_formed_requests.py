@@ -555,15 +555,13 @@ def _describe_topic_partitions(scene: Scene, version: int) -> DescribeTopicParti
 
 def _prepare_assignment(scene: Scene, version: int) -> ConsumerGroupPrepareAssignmentRequest:
     del version
-    return ConsumerGroupPrepareAssignmentRequest(
-        group_id=scene.members_group, member_id=scene.member_id, member_epoch=1
-    )
+    return ConsumerGroupPrepareAssignmentRequest(group_id=scene.members_group, member_id="another", member_epoch=1)
 
 
 def _install_assignment(scene: Scene, version: int) -> ConsumerGroupInstallAssignmentRequest:
     del version
     return ConsumerGroupInstallAssignmentRequest(
-        group_id=scene.members_group, member_id=scene.member_id, member_epoch=1, group_epoch=1
+        group_id=scene.members_group, member_id="another", member_epoch=1, group_epoch=1
     )
 
 
@@ -619,7 +617,7 @@ REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
 }
-"""What is answered where the scene has no place for it: no SASL, and a member that is to compute nothing."""
+"""What is answered where the scene has no place for it: no SASL, and a member that is not in the group."""
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(
     (api.api_key, version)
