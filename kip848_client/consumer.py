@@ -78,26 +78,26 @@ __all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "Rebalan
 AnswerT = TypeVar("AnswerT")
 
 PREFETCH_RECORDS: Final = 256
-"""What one poll() takes from librdkafka at most; all but the first wait in memory for the next calls."""
+"""Records that one poll() takes from librdkafka at most; the next calls return all but the first."""
 
 BATCH_RECORDS: Final = 500
-"""What batches() asks for at a time unless told otherwise."""
+"""Default size of a batch of batches()."""
 
 ABANDON_TIMEOUT_S: Final = 0.3
-"""For leaving the group when the consumer was dropped, or the interpreter ends, without close()."""
+"""Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
 
 
 class Consumer:
     """A member of a consumer group (KIP-848) that reads the records of its partitions.
 
-    Used by one thread at a time; heartbeats go on in a thread of their own, whatever that one does. Errors are raised,
+    One thread at a time may use it; another thread sends heartbeats, even while a listener runs. Errors are raised,
     never returned as messages. Rebalances happen, and listeners run, inside poll(), consume(), unsubscribe() and
     close().
 
     Args:
         config: Kafka's property names as librdkafka spells them; see docs/porting.md for those that differ.
         journal: where the client writes its event log.
-        settings: more of them, over those in *config*: ``Consumer(conf, logger=log)``, ``Consumer(**conf)``.
+        settings: override *config*: ``Consumer(conf, logger=log)``, ``Consumer(**conf)``.
 
     Raises:
         ConfigError: a key or value is wrong; the message says what to do.
@@ -143,7 +143,7 @@ class Consumer:
         if not self._config.auto_offset_store:
             stored = self._fetcher.stored
             self._group.thread.stored = lambda: stored
-        # librdkafka would go on trying the same credentials for ever, and lock the account.
+        # librdkafka would retry the same credentials for ever, and lock the account.
         self._group.thread.on_refused = self._fetcher.close
         self._fetcher.on_renewed = self._group.listeners.observer.data_plane_renewed
         self._manager = self._group.manager
@@ -173,12 +173,12 @@ class Consumer:
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Join the group for these topics; replaces what was subscribed to before. Joining begins in poll().
+        """Subscribe to these topics, in place of earlier ones. The consumer joins the group in poll().
 
         Args:
             topics: names, `SubscriptionPattern` objects, or names that start with ``^``, which are patterns (RE2,
-                matched by the coordinator against whole names). None of them at all is `unsubscribe`.
-            listener: told about partitions that come and go.
+                matched by the coordinator against whole names). An empty list is `unsubscribe`.
+            listener: called when partitions are assigned, revoked or lost.
             on_assign, on_revoke, on_lost: the same as callables ``(consumer, partitions)``.
 
         Raises:
@@ -197,13 +197,13 @@ class Consumer:
             self._group.subscribe(subscription, _Callbacks(self, listener) if listener is not None else None)
 
     def request_reassignment(self, reason: int) -> None:
-        """Ask the group for a new assignment, by its client-side assignor. Returns at once.
+        """Request a new assignment by the group's client-side assignor. Returns at once.
 
-        The local assignors are asked for their metadata first, so that the new assignment is computed with it.
+        The local assignors' metadata() is called first, so that the new assignment uses the result.
 
         Args:
-            reason: a number of the assignor's own, -128..127 and not 0; every member's `MemberSpec.reason` tells the
-                last one to `PartitionAssignor.assign`.
+            reason: a number that the assignor defines, -128..127 and not 0; `PartitionAssignor.assign` sees the last
+                one as `MemberSpec.reason`.
 
         Raises:
             IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
@@ -215,11 +215,11 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
 
-        With enable.auto.commit, what was handed out is committed first; a listener that unsubscribes does it itself.
-        Waits for the coordinator's answer, at most default.api.timeout.ms; from inside a listener it does not wait.
+        With enable.auto.commit, returned records are committed first; a listener that unsubscribes must commit itself.
+        Waits for the coordinator's answer, at most default.api.timeout.ms; inside a listener it does not wait.
 
         Raises:
-            ListenerError: the listener raised; the consumer left all the same.
+            ListenerError: the listener raised; the consumer has left anyway.
         """
         with self._gate:
             self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
@@ -235,46 +235,46 @@ class Consumer:
             timeout: seconds; negative or None waits for ever.
 
         Returns:
-            A record; None if time ran out, also before subscribe(). With enable.partition.eof=true also a message whose
-            ``error().code()`` is `KafkaError._PARTITION_EOF`, and no other error.
+            A record; None after the timeout, also before subscribe(). With enable.partition.eof=true also messages with
+            the ``error().code()`` `KafkaError._PARTITION_EOF`, but no other errors.
 
         Raises:
             ListenerError: a listener raised; the rebalance goes on with the next poll().
-            BrokerError: the broker refused something; ``fatal`` ones are raised from every later call, too.
+            BrokerError: the broker refused a request; every later call raises a ``fatal`` one again.
             Kip848Error: any other error of this library; see `kip848_client.errors`.
-            IllegalStateError: closed, used by two threads, called from a listener, or asked to wait for ever while
-                neither subscribed nor assigned.
-            TypeError: *timeout* is no number.
+            IllegalStateError: the consumer is closed, used by two threads, or called from a listener; or the call would
+                wait for ever, because nothing is subscribed or assigned.
+            TypeError: *timeout* is not a number.
         """
         if self._values is not None:
             opened = self._read_opened(self._values, 1, timeout)
             return opened[0] if opened else None
-        # The fast path: nothing has moved since the last look, and a record is at hand.
+        # The fast path: ownership has not changed since the last check, and a record is ready.
         ready = self._ready
         if not (ready and self._mark is self._manager.mark and self._gate.owner is None):
             with self._gate:
                 batch = self._next_batch(PREFETCH_RECORDS, timeout)
                 if not batch:
                     return None
-                # In front: after a resume() there may be more in `ready` than the batch that was taken out of it.
+                # In front: after a resume() `ready` may hold more than the batch that was taken from it.
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
-        # Python looks for Ctrl-C where something is called: not between here and the caller.
+        # Python handles Ctrl-C at calls: there is none between here and the caller.
         message = ready[0]
         del ready[0]
         return message
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
-        """Take part in rebalances, and return the next records: as soon as there is one, those that are at hand.
+        """Take part in rebalances, and return the available records as soon as there is one.
 
         Unlike librdkafka's, this call does not wait for *num_messages* to be complete.
 
         Args:
-            num_messages: at most so many; 0 to 1,000,000.
+            num_messages: the maximum, 0 to 1,000,000.
             timeout: seconds to wait for the first one; negative or None waits for ever.
 
         Returns:
-            Records, and ends of partitions as `poll` tells them; none if time ran out.
+            Records, and ends of partitions as from `poll`; empty after the timeout.
 
         Raises:
             The same as `poll`.
@@ -286,7 +286,7 @@ class Consumer:
         mark = manager.mark
         fetcher = self._fetcher
         if self._mark is mark and self._gate.owner is None and not self._ready and fetcher.smooth:
-            # The fast path: nothing has moved since the last look, and librdkafka has records at hand.
+            # The fast path: ownership has not changed since the last check, and librdkafka has records.
             fetcher.on_the_way = True
             batch = fetcher.plane.consume(num_messages, 0)
             if batch:
@@ -300,15 +300,15 @@ class Consumer:
             fetcher.on_the_way = False
         with self._gate:
             batch = self._next_batch(num_messages, timeout)
-        fetcher.on_the_way = False  # Python looks for Ctrl-C where something is called: not between here and the caller
+        fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
         return batch
 
     def batches(self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0) -> Iterator[list[Message]]:
-        """``for batch in consumer.batches()``: what consume() returns, again and again; ends with the consumer.
+        """``for batch in consumer.batches()``: iterate over the results of consume(); ends when the consumer closes.
 
         Args:
-            num_messages: at most so many in a batch.
-            timeout: seconds after which an empty batch comes if no record did; negative or None: no empty ones.
+            num_messages: maximum size of a batch.
+            timeout: seconds until an empty batch is yielded without a record; negative or None: never.
         """
         while not self._group.closed and not self._group.handed_over:
             yield self.consume(num_messages, timeout)
@@ -325,7 +325,7 @@ class Consumer:
                 yield message
 
     def _read_opened(self, values: Deserializers, count: int, timeout: float | None) -> list[Message]:
-        """Read records, and open keys and values. One that cannot be opened stays in front of what is ready."""
+        """Read records and deserialise keys and values. A record that fails stays first in `ready`."""
         waits_s = wait_s(timeout)
         deadline_s = math.inf if waits_s < 0 else time.monotonic() + waits_s
         ready = self._ready
@@ -366,16 +366,16 @@ class Consumer:
             while True:
                 mark = manager.mark
                 if mark is not settled:
-                    # No record is handed out before the group had its say.
+                    # Rebalances come first: no record is returned before pending revocations.
                     if not thread.settle(deadline_s):
                         return []
                     if group.handed_over or (not group.wants_records and deadline_s == math.inf):
-                        return []  # a listener called unsubscribe(), or the others have everything
+                        return []  # a listener called unsubscribe(), or handing over is complete
                     view = group.view
                     fetcher.keep_readable(view.readable)
                     if self._health.lags_wanted:
                         self._health.measure(self._known_lags)
-                    settled = mark  # as of before: what moved meanwhile is looked at again
+                    settled = mark  # the version of before: changes since then are checked again
                     self._mark = None if view.poll_wanted else mark
                     continue
                 if count <= len(ready) or (ready and count):
@@ -392,7 +392,7 @@ class Consumer:
                 elif batch:
                     if manager.mark is mark:
                         return batch
-                    ready.extend(batch)  # what is owned moved while the records came: look before they are handed out
+                    ready.extend(batch)  # ownership changed while the records came: filter before returning them
                     fetcher.on_the_way = False
                 elif deadline_s <= time.monotonic():
                     return []
@@ -420,7 +420,7 @@ class Consumer:
             log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
 
     def _tell(self, batch: list[Message]) -> None:
-        """Pass on what librdkafka said in place of records; *batch* is kept for the next call."""
+        """Raise or return librdkafka's errors among the records; the next call returns *batch*."""
         self._ready.extend(batch)
         self._fetcher.on_the_way = False
         while (lost := self._fetcher.first_lost()) is not None:
@@ -430,8 +430,8 @@ class Consumer:
             missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not ((missing or is_own_lookup(error)) and self._group.subscription):
                 raise error
-            # A topic was deleted: the coordinator knows, and takes its partitions away with the next assignment. Or
-            # librdkafka finds no coordinator: a member looks for it by itself, and tells.
+            # A topic was deleted: the coordinator knows it and will revoke its partitions. Or
+            # librdkafka finds no coordinator: the member looks it up itself and reports errors.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
     # ---------------------------------------------------------------------------------------------------------- offsets
@@ -445,31 +445,31 @@ class Consumer:
         timeout_s: float | None = None,
         on_commit: PublicCommitCallback | None = None,
     ) -> list[PublicTopicPartition] | None:
-        """Commit offsets: of one message, of the given partitions, or of everything handed out so far.
+        """Commit offsets: of one message, of the given partitions, or of all records returned so far.
 
-        With enable.auto.offset.store=false the last is: of everything that `store_offsets` was given.
+        With enable.auto.offset.store=false the last case commits the offsets of `store_offsets`.
 
         Args:
             message: commits the offset after it.
             offsets: partitions with the next offset to read.
             asynchronous: return at once. A failure goes to *on_commit*, else to on_commit of the configuration, else it
                 is raised by a later call.
-            timeout_s: of a synchronous commit; default.api.timeout.ms if None.
+            timeout_s: for a synchronous commit; default.api.timeout.ms if None.
             on_commit: ``(error or None, partitions)``, called from a later poll(), consume(), commit() or close().
 
         Returns:
-            What was committed, or None if asynchronous. Inside on_partitions_revoked, partitions of a topic that was
-            deleted meanwhile are left out, and the log tells of them.
+            Committed partitions, or None if asynchronous. Inside on_partitions_revoked, partitions of a topic that was
+            deleted meanwhile are left out and logged.
 
         Raises:
             CommitFailedError: the partitions may belong to another member now.
-            RequestTimeoutError: no answer in time; whether the commit counts is unknown.
+            RequestTimeoutError: no answer in time; the commit may have been applied.
             BrokerError: the coordinator refused it.
         """
         with self._gate:
             chosen = commit_offsets(message, offsets)
             if chosen is not None:
-                self._fetcher.positions(chosen)  # what is committed is done: no Ctrl-C from here on may repeat it
+                self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
             if asynchronous:
                 self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
                 return None
@@ -477,10 +477,10 @@ class Consumer:
             return public_offsets(committed)
 
     def store_offsets(self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None) -> None:
-        """Say what is processed, for automatic commits and commit() without arguments. Sends nothing.
+        """Mark records as processed, for automatic commits and commit() without arguments. Sends nothing.
 
-        With enable.auto.offset.store=false, and without it not needed: then everything handed out counts as processed
-        when the next poll() begins.
+        Only with enable.auto.offset.store=false. Otherwise all returned records count as processed when the next
+        poll() begins.
 
         Args:
             message: the offset after it is stored.
@@ -496,7 +496,7 @@ class Consumer:
             if chosen is None:
                 raise IllegalStateError("store_offsets() takes a message or offsets")
             self._check_assigned(chosen, call="store_offsets")
-            self._fetcher.positions(chosen)  # what is stored is done: no Ctrl-C from here on may repeat it
+            self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
             self._fetcher.stored.update(chosen)
 
     def committed(
@@ -518,17 +518,17 @@ class Consumer:
             ]
 
     def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
-        """The next offset that poll() will hand out; OFFSET_INVALID while it is not known. Without metadata."""
+        """The next offset that poll() will return; OFFSET_INVALID while unknown. Without metadata."""
         with self._gate:
             wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
             known = self._fetcher.positions(wanted)
             return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
 
     def seek(self, partition: PublicTopicPartition) -> None:
-        """Go on with *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END), in the next poll().
+        """Continue *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END) in the next poll().
 
         Raises:
-            IllegalStateError: the partition is not assigned to this consumer, or has no such offset.
+            IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
         """
         with self._gate:
             name, position = seek_position(partition)
@@ -542,15 +542,15 @@ class Consumer:
             self._group.seek(name, position)
 
     def pause(self, partitions: list[PublicTopicPartition]) -> None:
-        """Hand out no records of *partitions* until `resume`. The mark goes when the partition goes.
+        """Return no records of *partitions* until `resume`. Revocation ends the pause.
 
-        Partitions that are not assigned to this consumer are left out, and logged: they may have been revoked.
+        Partitions that are not assigned to this consumer are ignored and logged: they may have been revoked.
         """
         with self._gate:
             self._fetcher.pause(self._owned(partitions, call="pause"))
 
     def resume(self, partitions: list[PublicTopicPartition]) -> None:
-        """Hand out records of *partitions* again; those that are not assigned are left out, as in `pause`."""
+        """Return records of *partitions* again; unassigned ones are ignored, as in `pause`."""
         with self._gate:
             self._fetcher.resume(self._owned(partitions, call="resume"))
 
@@ -587,8 +587,8 @@ class Consumer:
         Inside on_partitions_assigned it means: start them at their offsets.
 
         Args:
-            partitions: an offset >= 0, OFFSET_BEGINNING or OFFSET_END is where to start; without one the committed
-                offset is, and then auto.offset.reset.
+            partitions: each starts at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END), else at its committed offset,
+                else by auto.offset.reset.
 
         Raises:
             IllegalStateError: topics are subscribed to.
@@ -598,11 +598,11 @@ class Consumer:
             if effect is not None:
                 if isinstance(effect, AssignPartitions):
                     self._start_at(partitions)
-                return  # in the other callbacks the library lets go of the partitions by itself
+                return  # in the other callbacks the library releases the partitions itself
             self._group.assign(assign_positions(partitions))
 
     def unassign(self) -> None:
-        """End a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
+        """End a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""
         with self._gate:
             if self._group.listener_effect is None:
                 self._group.assign({})
@@ -617,14 +617,14 @@ class Consumer:
             self._group.assign({**kept, **assign_positions(partitions)})
 
     def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
-        """Take from a manual assignment. Inside a listener it does nothing: the library lets go by itself."""
+        """Take from a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""
         with self._gate:
             if self._group.listener_effect is None:
                 gone = {internal(partition) for partition in check_partitions(partitions, call="incremental_unassign")}
                 self._group.assign({p: None for p in self._group.manual if p not in gone})
 
     def assignment(self) -> list[PublicTopicPartition]:
-        """The partitions that this consumer has now, sorted."""
+        """The partitions that this consumer owns, sorted."""
         with self._gate:
             return [public(tip.topic_partition) for tip in sorted(self._group.view.assigned)]
 
@@ -655,7 +655,7 @@ class Consumer:
         return cast("ClusterMetadata", described)
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
-        """The id of the cluster; None of brokers that have none.
+        """The id of the cluster; None if the brokers have none.
 
         Args:
             timeout: seconds; negative waits for ever.
@@ -673,7 +673,7 @@ class Consumer:
 
         Args:
             timeout: seconds; negative waits for ever.
-            cached: do not ask: as of the last fetch, OFFSET_INVALID before one.
+            cached: return the values of the last fetch without a request; OFFSET_INVALID before one.
 
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
@@ -701,18 +701,18 @@ class Consumer:
         return self._ask("offsets_for_times", lambda: plane.offsets_for_times(partitions, timeout=timeout))
 
     def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
-        """How many offsets each assigned partition is behind its end, as of its last fetch.
+        """The distance of each assigned partition to its end, as of its last fetch.
 
-        A paused partition is not fetched: its leader is asked, and its last fetch counts only if nobody answers.
+        For a paused partition, which is not fetched, the leader is asked; without an answer the last fetch counts.
 
         Args:
-            timeout_s: for asking about partitions that are paused, or were not fetched yet.
+            timeout_s: for requests about partitions that are paused or not fetched yet.
 
         Returns:
             Partitions whose position is not known yet are absent.
 
         Raises:
-            RequestTimeoutError, ConnectionLostError, BrokerError: no answer about one that was not fetched yet.
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
         """
         with self._gate:
             deadline_s = time.monotonic() + timeout_s
@@ -738,7 +738,7 @@ class Consumer:
             except KafkaException as error:
                 failure = translate(error, what=what)
                 if isinstance(failure, (ConnectionLostError, RequestTimeoutError)):
-                    # librdkafka's words name no address.
+                    # librdkafka's text has no address.
                     servers = self._config.data_plane["bootstrap.servers"]
                     failure = type(failure)(f"{failure}; bootstrap.servers is {servers}")
                 raise failure from error
@@ -747,12 +747,12 @@ class Consumer:
 
     @property
     def state(self) -> MemberState:
-        """What the member is doing: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
+        """The member's state: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
         return MemberState.FATAL if self._group.thread.fatal is not None else self._group.view.state
 
     @property
     def member_id(self) -> str:
-        """The id of this member; made by the client, the same as long as the consumer lives."""
+        """The member id; made by the client, constant for the life of the consumer."""
         return self._group.view.member_id
 
     @property
@@ -772,14 +772,14 @@ class Consumer:
         return self.member_id
 
     def group_metadata(self) -> bytes:
-        """What ``producer.send_offsets_to_transaction(offsets, ...)`` needs.
+        """The group metadata for ``producer.send_offsets_to_transaction(offsets, ...)``.
 
-        Ask for it at the time of sending: the epoch moves. A member that was removed, or left, goes on naming itself by
-        the last epoch that it had: so its transaction is refused. Without an epoch the coordinator would accept its
-        offsets, even of partitions that another member has processed since.
+        Call it when you send, because the epoch changes. A member that was removed, or left, keeps its last epoch, so
+        that its transaction is refused. Without an epoch the coordinator would accept its offsets, even of partitions
+        that another member has processed since.
 
         Raises:
-            Kip848Error: the installed librdkafka lays these bytes out differently.
+            Kip848Error: the installed librdkafka uses another layout of these bytes.
         """
         with self._gate:
             if not self._layout_checked:
@@ -797,10 +797,9 @@ class Consumer:
     consumer_group_metadata = group_metadata
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in as this user from the next connection on, and whenever a session is renewed; for PLAIN and SCRAM.
+        """Use this user for new connections and renewed sessions; for PLAIN and SCRAM.
 
-        Connections that are open stay as they are. A consumer that brokers refused already (`AuthenticationError`) is
-        not revived: make a new one.
+        Open connections stay. After an `AuthenticationError` make a new consumer instead.
 
         Raises:
             IllegalStateError: the consumer does not log in with a user and a password.
@@ -814,18 +813,18 @@ class Consumer:
     # -------------------------------------------------------------------------------------------- handing over, closing
 
     def hand_over(self, timeout_s: float = 10.0) -> None:
-        """Leave without a gap: let the other members prepare while this one goes on reading, then give everything up.
+        """Leave without a gap: keep reading while the other members prepare, then revoke everything.
 
-        Returns at once. Go on polling: records are handed out until the others are ready, or time is up; then
-        on_partitions_revoked runs, poll() and consume() return nothing any more, and iterations end. Then close(). A
-        partition that moves this way is read again within tens of milliseconds, where a plain close() leaves it without
-        a reader until the others' next heartbeat. Where the group cannot be described (an old broker, no rights on the
-        group) this is a plain revocation, and the log says so once.
+        Returns at once. Keep polling: poll() returns records until the others are ready, or the time is up. Then
+        on_partitions_revoked runs, poll() and consume() return nothing, and iterations end. Then call close(). The
+        others read the partitions within tens of milliseconds; after a plain close() they notice only with their next
+        heartbeats. If the group cannot be described (an old broker, no rights on the group) this is a plain
+        revocation, which is logged once.
 
-        May be called from a signal handler, and from any thread. Without a subscription it does nothing.
+        Signal handlers and any thread may call it. Without a subscription it does nothing.
 
         Args:
-            timeout_s: seconds to wait for the others, >= 0; one heartbeat interval of the group and a little is enough.
+            timeout_s: seconds to wait for the others, >= 0; a little more than a heartbeat interval is enough.
 
         Example::
 
@@ -840,22 +839,21 @@ class Consumer:
 
     @property
     def handed_over(self) -> bool:
-        """Whether `hand_over` was called and is complete: this consumer has nothing, and gets nothing."""
+        """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
         return self._group.handed_over
 
     def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
-        """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.
+        """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
 
-        Returns by its deadline, whatever the brokers do; the leave is written even if nobody answers. A second call
-        does nothing.
+        Returns by its deadline even if no broker answers; the leave is sent in any case. A second call does nothing.
 
         Args:
             timeout_s: seconds, >= 0.
-            mode: whether to leave the group; matters for static members most of all.
+            mode: whether to leave the group; matters mostly for static members.
 
         Raises:
-            ListenerError: the listener raised; everything was closed all the same.
-            Kip848Error: an asynchronous commit failed, or the member was FATAL and nobody was told.
+            ListenerError: the listener raised; everything was closed anyway.
+            Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
         """
         if timeout_s < 0:
             raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
@@ -880,7 +878,7 @@ class Consumer:
         except Exception as error:
             if exc is None:
                 raise
-            # The block's own exception matters more than what went wrong while closing after it.
+            # The block's own exception matters more than a later error of close().
             log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
 
     def __repr__(self) -> str:
@@ -897,33 +895,33 @@ RebalanceCallback: TypeAlias = "Callable[[Consumer, list[PublicTopicPartition]],
 
 
 class ConsumerRebalanceListener:
-    """Told when partitions come and go. Override what you need; every method does nothing by itself.
+    """Called when partitions are assigned, revoked or lost. Override what you need; the defaults do nothing.
 
     Methods run on the thread that calls ``poll()``, ``consume()``, ``unsubscribe()`` or ``close()``, one at a time,
-    while heartbeats go on in the background. All calls of the consumer but close(), poll() and consume() may be made
-    from inside. What a method raises comes out of that call as `ListenerError`; a later ``poll()`` repeats the step.
+    while heartbeats go on in the background. They may call any method of the consumer except close(), poll() and
+    consume(). If a method raises, that call raises `ListenerError`, and a later ``poll()`` repeats the step.
 
     Source:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
-        """Called after a rebalance with what is new, also if that is nothing. Fetching starts when it returned.
+        """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
 
-        ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, decides where to start;
-        otherwise the committed offset does, and without one ``auto.offset.reset``.
+        ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, sets where to start;
+        the default is the committed offset, else ``auto.offset.reset``.
         """
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
-        """Called before partitions are handed over; they are paused already. The last chance to commit."""
+        """Called before partitions are revoked; they are paused already. The last chance to commit."""
 
     def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
-        """Called when partitions may belong to somebody else already; a commit fails. Calls revoked by default."""
+        """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
         self.on_partitions_revoked(consumer, partitions)
 
 
 class CallableListener(ConsumerRebalanceListener):
-    """A listener made of the callables that ``subscribe()`` accepts.
+    """A listener made from the callables of ``subscribe()``.
 
     Args:
         on_assign, on_revoke, on_lost: ``callback(consumer, partitions)``; without *on_lost*, *on_revoke* is called.
@@ -957,10 +955,10 @@ class CallableListener(ConsumerRebalanceListener):
 
 
 def _check_listener(listener: object, callbacks: Iterable[RebalanceCallback | None]) -> None:
-    """Refuse what cannot be called.
+    """Check the listener arguments of subscribe().
 
     Raises:
-        ConfigError: it is no listener, a callback is not callable, or there are both kinds.
+        ConfigError: the listener is of another type, a callback is not callable, or both kinds are given.
     """
     given = [callback for callback in callbacks if callback is not None]
     if listener is not None and given:
@@ -975,10 +973,10 @@ def _check_listener(listener: object, callbacks: Iterable[RebalanceCallback | No
 
 
 class _Callbacks:
-    """A listener as the member's `RebalanceCallbacks`: with the consumer first, and with confluent_kafka's partitions.
+    """Adapts a listener to `RebalanceCallbacks`: adds the consumer, and passes confluent_kafka's partitions.
 
     Args:
-        consumer: handed to the listener; referred to weakly, so that a consumer that was dropped can be collected.
+        consumer: passed to the listener; a weak reference, so that a dropped consumer can be collected.
         listener: the user's.
     """
 
@@ -1009,7 +1007,7 @@ def _named(partitions: tuple[TopicIdPartition, ...]) -> list[PublicTopicPartitio
 
 
 def _abandon(manager: HeartbeatRequestManager, process_id: int, group_id: str, client_id: str) -> None:
-    """The consumer was dropped, or the interpreter ends, and nobody called close(): leave without its listeners."""
+    """Leave without listeners: the consumer was dropped, or the interpreter ends, without close()."""
     if os.getpid() != process_id:
         return  # a child of fork(): thread and connections are the parent's
     log_event(

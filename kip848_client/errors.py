@@ -8,7 +8,7 @@
     │   └── ForkedProcessError      the consumer was made before fork(); make a new one in the child
     ├── RequestTimeoutError         no answer in time (network or broker; also a TimeoutError)
     ├── ConnectionLostError         the connection could not be made, or broke (also a ConnectionError)
-    │   └── AuthenticationError     TLS or SASL refused the connection; no retry cures it
+    │   └── AuthenticationError     TLS or SASL refused the connection; a retry cannot help
     ├── ProtocolError               a peer sent what the protocol does not allow
     ├── MessageValueError           a value does not fit its field on the wire (caller; also a ValueError)
     ├── DataDirError                the embedded broker's folder cannot be read or written
@@ -49,7 +49,7 @@
 Messages say what was seen and what to do. Foreign exceptions are mapped where they enter, with ``from``.
 
 Once confluent_kafka is loaded, which importing `Consumer` does, every `Kip848Error` is also a
-``confluent_kafka.KafkaException`` (`client/kafka_errors.py`), so that existing handlers go on working. Importing this
+``confluent_kafka.KafkaException`` (`client/kafka_errors.py`), so that existing handlers keep working. Importing this
 file alone loads nothing of librdkafka.
 """
 
@@ -123,8 +123,8 @@ class Kip848Error(_KafkaExceptionLater):
     """Base of every exception that this library raises on purpose.
 
     Attributes:
-        librdkafka_code: what ``error.args[0].code()`` tells, unless a broker sent a code of its own; negative, one of
-            librdkafka's ``ERR__...`` numbers.
+        librdkafka_code: ``error.args[0].code()``, unless a broker sent a code; negative, one of librdkafka's
+            ``ERR__...`` numbers.
         args: with confluent_kafka loaded, a single `confluent_kafka.KafkaError`, as in confluent-kafka; the text is
             ``str(error)``.
     """
@@ -176,13 +176,13 @@ class ConnectionLostError(Kip848Error, ConnectionError):
 
 
 class AuthenticationError(ConnectionLostError):
-    """The peer refused our credentials, or its certificate was refused. No retry cures it."""
+    """The peer refused our credentials, or its certificate was refused. A retry cannot help."""
 
     librdkafka_code = -169  # _AUTHENTICATION
 
 
 class ProtocolError(Kip848Error):
-    """Bytes or a message that the protocol does not allow. Nothing of it was applied."""
+    """Bytes or a message that the protocol does not allow. They were not applied."""
 
     librdkafka_code = -199  # _BAD_MSG
 
@@ -220,19 +220,19 @@ class DataDirCorruptError(DataDirError):
 
 
 class UnsupportedVersionError(Kip848Error):
-    """No version of a request is common to both sides, or the common version cannot carry a field that is set."""
+    """Client and broker have no common version of a request, or it lacks a field that is set."""
 
     librdkafka_code = -165  # _UNSUPPORTED_FEATURE
 
 
 class ListenerError(Kip848Error):
-    """A rebalance listener raised. ``__cause__`` is what it raised; the step is retried by a later poll()."""
+    """A rebalance listener raised ``__cause__``; a later poll() retries the step."""
 
     librdkafka_code = -143  # _APPLICATION
 
 
 class ClientAssignorError(Kip848Error):
-    """A client-side assignor failed. What it raised, if anything, is ``__cause__``.
+    """A client-side assignor failed. Its exception, if any, is ``__cause__``.
 
     Args:
         assignor: its name.
@@ -244,7 +244,7 @@ class ClientAssignorError(Kip848Error):
 
 
 class InvalidAssignmentError(ClientAssignorError):
-    """What a client-side assignor returned cannot be applied.
+    """The result of a client-side assignor cannot be applied.
 
     Args:
         partitions: ``topic-partition`` names of the offending partitions, sorted.
@@ -276,7 +276,7 @@ class CommitFailedError(Kip848Error):
 
 
 class RetriableCommitFailedError(CommitFailedError):
-    """An asynchronous commit failed for a passing reason; a new commit may succeed."""
+    """An asynchronous commit failed for a temporary reason; a new commit may succeed."""
 
     librdkafka_code = -153  # _RETRY
 
@@ -342,7 +342,7 @@ class BrokerError(Kip848Error):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka marks the code as curable by a retry."""
+        """Whether Kafka marks the code as retriable."""
         return not self.fatal and self.code in RETRIABLE
 
 
@@ -366,7 +366,7 @@ class RefusedRecordsError(BrokerError):
     """Single records of a produced batch break a rule of their topic; nothing of the batch was appended.
 
     Args:
-        records: what is wrong, by index in the batch; empty if it is not known of which records.
+        records: index in the batch -> what is wrong; empty if the records are not known.
     """
 
     def __init__(self, message: str, *, code: int, records: Mapping[int, str]) -> None:
@@ -385,9 +385,9 @@ class TopicAuthorizationError(BrokerError):
 
 
 class FatalGroupError(BrokerError):
-    """What no retry cures. If `fatal`, the member stopped: close the consumer, correct the cause, make a new one.
+    """A retry cannot help. If `fatal`, the member stopped: close the consumer, correct the cause, make a new one.
 
-    Else the same code refused only a commit, or a lookup of the coordinator, and the member goes on.
+    Otherwise only a commit or a lookup of the coordinator was refused, and the member continues.
     """
 
     fatal = True
@@ -455,7 +455,7 @@ _BY_CODE: Final[dict[int, type[BrokerError]]] = {
 
 
 def error_for_code(code: int, message: str, *, stopped: bool = False) -> BrokerError:
-    """Build the exception that stands for *code*; its text is ``NAME(code): message``.
+    """Build the exception for *code*; its text is ``NAME(code): message``.
 
     Args:
         stopped: the member stopped because of it; a commit or a lookup can be refused with the same code.

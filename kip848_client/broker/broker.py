@@ -1,7 +1,7 @@
-"""`EmbeddedBroker`: start and stop. What it does while it runs is in `controls`; everything else is behind it.
+"""`EmbeddedBroker`: start and stop. The calls on a running broker are in `controls`.
 
-The broker runs on one thread of its own, named ``kip848-broker-<port>``. Methods here may be called from any thread;
-they hand their work to that thread and wait for it.
+The broker runs on its own thread, ``kip848-broker-<port>``. Any thread may call the methods here; they pass their work
+to the broker's thread and wait for it.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class EmbeddedBroker(BrokerControls):
         port: port to listen on; 0 takes a free one.
         data_dir: folder that keeps topics, groups and offsets; without it they live as long as this object.
         clock: drives group timers. With a `ManualClock` they move only by `advance_clock`.
-        journal: where events go.
+        journal: receives the events.
         node_id: the broker's id, >= 0.
         allow_remote: needed for a host that is not loopback, together with authentication.
-        advertised_host: what clients are told to connect to; *host* if None.
-        tls: given, every connection is TLS.
-        sasl: given, every connection has to log in.
+        advertised_host: the address that clients are given; *host* if None.
+        tls: if given, every connection uses TLS.
+        sasl: if given, every connection must log in.
 
     Raises:
         ConfigError: a property, the host or the port is wrong.
@@ -118,7 +118,7 @@ class EmbeddedBroker(BrokerControls):
         self.config: Final = BrokerConfig.parse(config or {}, profile=profile)
         check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
         self.security_protocol: Final = protocol_name(tls, sasl)
-        """What clients put into ``security.protocol``."""
+        """The value of ``security.protocol`` for clients."""
         self._ssl_context: Final = None if tls is None else server_context(tls)
         self._sasl = sasl
         self._advertised_host: Final = advertised_host or host
@@ -160,8 +160,8 @@ class EmbeddedBroker(BrokerControls):
     def start(self) -> Self:
         """Serve. Returns when clients may connect; a running broker cannot be started again.
 
-        After `stop` or `crash` it starts on the same port, with the topics, records, groups and offsets of before. It
-        leads their partitions with the next leader epoch, as Kafka does; one of a topic created later begins at 0.
+        After `stop` or `crash` it starts on the same port with its topics, records, groups and offsets. As in Kafka the
+        leader epoch of their partitions grows by one; in topics created later it starts at 0.
 
         Raises:
             ConfigError: the port is taken, or a topic to create is refused.
@@ -184,11 +184,11 @@ class EmbeddedBroker(BrokerControls):
         return self
 
     def stop(self) -> None:
-        """Stop serving and close every connection. Leaves no thread, socket or task; a second call does nothing."""
+        """Stop serving and close every connection. No thread, socket or task remains; a second call does nothing."""
         self._end(abort=False)
 
     def crash(self) -> None:
-        """Stop as if the process had been killed: connections end in mid-sentence, and nothing more is written."""
+        """Stop like a killed process: connections break, and nothing more is written."""
         self._end(abort=True)
 
     def __enter__(self) -> Self:
@@ -225,14 +225,14 @@ class EmbeddedBroker(BrokerControls):
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was repaired in the data folder when the broker started last; empty if all was as it should be."""
+        """Repairs of the data folder at the last start; empty if there were none."""
         return self._repairs
 
     def set_users(self, users: Mapping[str, str]) -> None:
-        """Replace the users who may log in: passwords by name. Who is logged in stays until its session ends.
+        """Replace the users: passwords by name. A logged-in user stays until the session ends.
 
         Raises:
-            ConfigError: this broker demands no login, or a name or password is not usable.
+            ConfigError: this broker has no SASL, or a name or password is not usable.
         """
         if self._sasl is None:
             raise ConfigError("this broker demands no login; give it users when it is made (sasl=BrokerSasl(...))")
@@ -412,7 +412,7 @@ class EmbeddedBroker(BrokerControls):
                 return ()  # a forked child has no such thread
             try:
                 return thread.call(state.groups.figures, timeout_s=_FIGURES_TIMEOUT_S)
-            except (TimeoutError, RuntimeError):  # stopped meanwhile, or busy: whoever collects shall not wait for it
+            except (TimeoutError, RuntimeError):  # stopped, or too busy to wait for
                 return ()
 
         return publish_coordinator(figures, attributes={"cluster-id": state.cluster_id, "node-id": str(state.node_id)})
@@ -451,7 +451,7 @@ class EmbeddedBroker(BrokerControls):
 
 
 class _Storage(NamedTuple):
-    """What a broker has again when it starts again."""
+    """The state that a broker keeps between two starts."""
 
     topics: TopicRegistry
     log: GroupLog

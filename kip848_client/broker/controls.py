@@ -1,8 +1,7 @@
-"""What a test does to a running broker and sees of it: topics, groups, members, time. No life cycle, no wire.
+"""Calls on a running broker: topics, groups, members, time. No life cycle, no wire.
 
-Everything goes the way that a request would: through the topic registry and the group coordinator, into the records,
-and out to whoever is told about changes. Methods may be called from any thread; they hand their work to the broker's
-thread and wait for it.
+A call takes the way of a request: through the topic registry and the group coordinator, into the records and to the
+observers of changes. Any thread may call the methods; they pass their work to the broker's thread and wait for it.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class BrokerControls(abc.ABC):
     """The part of `EmbeddedBroker` that works while it runs.
 
     Attributes:
-        faults: rules that let requests go wrong; see `Faults.on`.
-        requests: what clients asked and were answered; see `RequestLog.of` and `RequestLog.wait_for`.
+        faults: rules that inject faults into requests; see `Faults.on`.
+        requests: the requests of clients with their answers; see `RequestLog.of` and `RequestLog.wait_for`.
     """
 
     faults: Faults
@@ -74,10 +73,10 @@ class BrokerControls(abc.ABC):
         return self._on_loop(lambda state: state.topics.create(name, partitions, configs=configs).topic_id)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Let a topic grow to *count* partitions.
+        """Increase the partitions of a topic to *count*.
 
         Raises:
-            BrokerError: there is no such topic, or it has as many already.
+            BrokerError: there is no such topic, or it has at least as many.
         """
         self._on_loop(lambda state: state.topics.add_partitions(name, count))
 
@@ -93,7 +92,7 @@ class BrokerControls(abc.ABC):
         """Delete a topic and create it again in one step, empty and with another id, which is returned.
 
         Args:
-            partitions: how many it has then; as many as before if not given.
+            partitions: the new number; unchanged if not given.
 
         Raises:
             BrokerError: there is no such topic.
@@ -106,7 +105,7 @@ class BrokerControls(abc.ABC):
         return self._on_loop(recreate)
 
     def delete_records(self, name: str, partition: int, before_offset: int = -1) -> int:
-        """Let the records of a partition below an offset be gone, as retention does; return where it starts now.
+        """Delete the records of a partition below an offset, as retention does; return its new start.
 
         Args:
             before_offset: the first offset that stays; -1 for none.
@@ -119,10 +118,10 @@ class BrokerControls(abc.ABC):
         )
 
     def set_partition_racks(self, name: str, racks: Sequence[str | Iterable[str]]) -> None:
-        """Say in which racks the replicas of a topic's partitions are, for assignors that look at racks.
+        """Set the racks of the replicas of a topic's partitions, for rack-aware assignors.
 
         Args:
-            racks: of partition 0, 1 and so on, one rack or several; where they end they begin again. Empty: not known.
+            racks: of partition 0, 1 and so on, one rack or several; the list repeats. Empty: unknown.
 
         Raises:
             BrokerError: there is no such topic, or a rack is blank or holds a comma or a slash.
@@ -155,7 +154,7 @@ class BrokerControls(abc.ABC):
     # --- groups
 
     def metrics(self) -> dict[str, float]:
-        """The coordinator's metrics as they are now: ``name`` or ``name{attribute=value}`` -> value.
+        """The current values of the coordinator's metrics: ``name`` or ``name{attribute=value}`` -> value.
 
         The names are in ``telemetry.COORDINATOR_METRICS``; an OpenTelemetry SDK in this process is given the same.
         """
@@ -166,11 +165,11 @@ class BrokerControls(abc.ABC):
         return self._on_loop(lambda state: state.groups.group_ids())
 
     def group(self, group_id: str) -> GroupSnapshot | None:
-        """What the coordinator knows of a group now; None if there is no such consumer group."""
+        """The current snapshot of a group; None if there is no such consumer group."""
         return self._on_loop(lambda state: state.groups.snapshot(group_id))
 
     def set_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
-        """Let one group override ``consumer.session.timeout.ms`` and its like; replaces what it overrode before.
+        """Override ``consumer.session.timeout.ms`` and the like for one group; replaces earlier overrides.
 
         Raises:
             ConfigError: a name is unknown, or a value is outside the broker's bounds.
@@ -182,7 +181,7 @@ class BrokerControls(abc.ABC):
         return self._on_loop(lambda state: committed_offsets(state.groups, group_id))
 
     def expire_session(self, group_id: str, member: str) -> None:
-        """Let the session of a member run out now, as if nothing had been heard of it for too long.
+        """Expire the session of a member now, as if it had sent no heartbeat for too long.
 
         Its next heartbeat is refused with UNKNOWN_MEMBER_ID; a static member leaves its instance id free.
 
@@ -195,7 +194,7 @@ class BrokerControls(abc.ABC):
         self._on_loop(lambda state: expire_session(state.groups, group_id, member))
 
     def expire_revocation(self, group_id: str, member: str) -> None:
-        """Let the time run out now that a member has for giving up partitions (``max.poll.interval.ms``).
+        """Expire a member's time for revoking partitions (``max.poll.interval.ms``) now.
 
         Args:
             member: its member id, group instance id or client id.
@@ -211,9 +210,9 @@ class BrokerControls(abc.ABC):
         )
 
     def expire_assignment(self, group_id: str) -> str:
-        """Let the time run out now that a member has for computing the target with its client-side assignor.
+        """Expire a member's time for computing the target with its client-side assignor now.
 
-        Another member is asked; what the slow one hands in later is refused.
+        Another member is asked; a later result of the slow one is refused.
 
         Returns:
             The id of the member that was too slow.
@@ -225,7 +224,7 @@ class BrokerControls(abc.ABC):
         return self._on_loop(lambda state: expire_assignment(state.groups, group_id))
 
     def remove_member(self, group_id: str, member: str) -> None:
-        """Let a member leave behind its back, as an operator may: its next heartbeat is refused.
+        """Remove a member, as an operator may: its next heartbeat is refused.
 
         Args:
             member: its member id, group instance id or client id.
@@ -236,9 +235,9 @@ class BrokerControls(abc.ABC):
         self._on_loop(lambda state: remove_member(state.groups, group_id, member))
 
     def force_rebalance(self, group_id: str) -> int:
-        """Move a group to a new epoch, as when a member comes and goes; return that epoch.
+        """Move a group to a new epoch, as when a member joins and leaves; return that epoch.
 
-        Every member gets the new epoch with a next heartbeat. What it owns stays, if its assignor is sticky.
+        Every member gets the new epoch with its next heartbeat, and keeps its partitions if the assignor is sticky.
 
         Raises:
             BrokerError: there is no such group, or it is full.
@@ -299,7 +298,7 @@ class BrokerControls(abc.ABC):
         assignor: str | None = None,
         timeout_s: float = 30.0,
     ) -> GroupSnapshot:
-        """Wait until a group is as described; all that is given must hold at once.
+        """Wait until a group matches; all given conditions must hold at once.
 
         Checked whenever the group changes, not in intervals. Blocks the calling thread: in asynchronous code call it
         through ``asyncio.to_thread`` or ``anyio.to_thread.run_sync``.
@@ -307,13 +306,13 @@ class BrokerControls(abc.ABC):
         Args:
             state: as Kafka names it, case does not matter: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``; of
                 a classic group ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``.
-            members: exactly so many.
+            members: the exact number of members.
             epoch: the group epoch, or the generation of a classic group, is at least this.
             assignor: the assignor in use, a server-side one or a client-side one that all members offer; the protocol
                 of a classic group.
 
         Raises:
-            RequestTimeoutError: it did not come to be; the message shows the group as it is.
+            RequestTimeoutError: the time is up; the message shows the current group.
         """
         return self.wait_for(
             group_id,
@@ -340,14 +339,14 @@ class BrokerControls(abc.ABC):
         what: str = "the condition",
         timeout_s: float = 30.0,
     ) -> GroupSnapshot:
-        """Wait until *predicate* holds for a group, and return the group as it was then.
+        """Wait until *predicate* holds for a snapshot of a group, and return that snapshot.
 
         Args:
             predicate: called on the broker's thread with each new snapshot; must be quick and call no broker method.
             what: names the condition in the error.
 
         Raises:
-            RequestTimeoutError: it did not come to be.
+            RequestTimeoutError: the time is up.
             IllegalStateError: the broker was stopped meanwhile.
         """
         future: concurrent.futures.Future[GroupSnapshot] = concurrent.futures.Future()
@@ -357,7 +356,7 @@ class BrokerControls(abc.ABC):
         except concurrent.futures.TimeoutError as error:
             now = self.group(group_id) if self.running else None
             raise RequestTimeoutError(
-                f"group {group_id!r}: {what} did not come to be within {timeout_s} s; "
+                f"group {group_id!r}: {what}: not within {timeout_s} s; "
                 f"{'there is no such group' if now is None else now}"
             ) from error
         finally:
@@ -394,7 +393,7 @@ class BrokerControls(abc.ABC):
         )
 
     def advance_clock(self, ms: int) -> None:
-        """Move the `ManualClock` and do what is due by then: sessions and revocations run out, offsets expire.
+        """Advance the `ManualClock` and perform what becomes due: sessions, revocations and offsets expire.
 
         Raises:
             IllegalStateError: the broker runs on real time.

@@ -38,8 +38,8 @@ class LocalAssignors(msgspec.Struct, frozen=True):
 
     Args:
         assignors: by priority; none if the coordinator assigns.
-        fallback: let the coordinator assign where it knows no client-side assignment, instead of failing.
-        timeout_ms: longest that a call of an assignor counts.
+        fallback: let the coordinator assign if it has no client-side assignment, instead of failing.
+        timeout_ms: time limit of one call of an assignor.
     """
 
     assignors: tuple[PartitionAssignor, ...] = ()
@@ -120,13 +120,13 @@ def read_local_assignors(reader: ConfigReader, *, max_poll_interval_ms: int) -> 
         max_poll_interval_ms: the rebalance timeout; the coordinator waits no longer for an assignment.
 
     Raises:
-        ConfigError: something is no assignor, or the keys contradict each other.
+        ConfigError: a value is not an assignor, or the keys contradict each other.
     """
     given = reader.conf.get(_ASSIGNORS)
     if given is None or given == "" or given == []:
         for key in (_FALLBACK, _TIMEOUT):
             if reader.conf.get(key) is not None:
-                raise ConfigError(f"{key} says what to do about {_ASSIGNORS}, and that is not set")
+                raise ConfigError(f"{key} has no effect without {_ASSIGNORS}; set that, or leave this out")
         return LocalAssignors()
     if reader.conf.get("group.remote.assignor") is not None:
         raise ConfigError(

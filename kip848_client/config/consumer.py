@@ -55,22 +55,22 @@ class ConsumerConfig(Confidential, frozen=True):
         auto_commit_interval_ms: None when enable.auto.commit is off.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
         rebalance_timeout_ms: equal to max.poll.interval.ms; sent to the coordinator.
-        early_heartbeats: heartbeat sooner than the interval while partitions of other members are on their way.
-        heartbeat_interval_max_ms: longest heartbeat interval, or None for whatever the coordinator names.
+        early_heartbeats: heartbeat sooner than the interval while waiting for partitions of other members.
+        heartbeat_interval_max_ms: longest heartbeat interval, or None for no limit.
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
-        security: TLS and SASL of the control plane; made from the same keys that the data plane is given.
+        security: TLS and SASL of the control plane; made from the same keys as the data plane's.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
         local_assignors: client-side assignors; none if the coordinator assigns. On the classic protocol all that this
-            consumer offers, built-in ones too.
-        auto_offset_store: whether what poll() hands out counts as processed; else the application says so with
+            consumer offers, including built-in ones.
+        auto_offset_store: whether records returned by poll() count as processed; else the application calls
             store_offsets().
         partition_eof: whether poll() returns a message with an error() of _PARTITION_EOF at the end of a partition.
-        classic_keys: keys that were given and have no effect under this protocol, sorted.
+        classic_keys: given keys without effect under this protocol, sorted.
         protocol: ``consumer`` (KIP-848) or ``classic``.
         session_timeout_ms, heartbeat_interval_ms: of the classic protocol.
         topic_refresh_ms: how often a leader on the classic protocol looks at the group's topics; None for never.
         key_deserializer, value_deserializer: called with bytes or None and a `SerializationContext`.
-        on_deserialization_error: called with a record that cannot be opened, and the error; None raises it.
+        on_deserialization_error: called with a record that cannot be deserialised, and the error; None raises it.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"data_plane", "on_commit"})
@@ -127,7 +127,7 @@ _RESET: Final[Mapping[str, str]] = {
 }
 
 _ALIASES: Final[Mapping[str, str]] = {"metadata.broker.list": "bootstrap.servers"}
-"""Other names, and the key that they stand for."""
+"""Other name -> key."""
 
 _TOPIC_CONFIG: Final = "default.topic.config"
 """librdkafka's old place for settings of topics: a mapping. Keys beside it win."""
@@ -147,7 +147,7 @@ CLASSIC_KEYS: Final[Mapping[str, str]] = {
     ),
     "group.protocol.type": "leave it out",
 }
-"""Keys of the classic protocol, and what stands in their place under KIP-848, where they have no effect."""
+"""Key of the classic protocol, without effect under KIP-848 -> what replaces it there."""
 
 _OWN_KEYS: Final = frozenset(
     {
@@ -318,7 +318,7 @@ def merge_settings(
     """The mapping and the keyword arguments of a consumer as one mapping; keyword arguments win, as in confluent-kafka.
 
     Raises:
-        ConfigError: *config* is no mapping.
+        ConfigError: *config* is not a mapping.
     """
     if config is None:
         return settings
@@ -328,7 +328,7 @@ def merge_settings(
 
 
 def _spread_topic_config(reader: ConfigReader) -> None:
-    """Put what is in ``default.topic.config`` beside the rest."""
+    """Merge ``default.topic.config`` into the configuration."""
     topics = reader.conf.get(_TOPIC_CONFIG)
     if isinstance(topics, Mapping):
         del reader.conf[_TOPIC_CONFIG]
@@ -336,18 +336,18 @@ def _spread_topic_config(reader: ConfigReader) -> None:
 
 
 def _recognise_underscores(reader: ConfigReader) -> None:
-    """Name the right spelling of keys as kafka-python and aiokafka write them."""
+    """Suggest the right spelling of keys as kafka-python and aiokafka write them."""
     known = DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
     for key in [key for key in reader.conf if "_" in key and key not in known]:
         dotted = key.replace("_", ".")
         if dotted in known:
             value = reader.conf.pop(key)
             reader.refuse(f"{key} is spelled {dotted} here", None)
-            reader.conf.setdefault(dotted, value)  # so that nothing else is said about it
+            reader.conf.setdefault(dotted, value)  # so that it gets no second message
 
 
 def nearest_key(key: str) -> str | None:
-    """Name the known key that *key* most resembles, or None if none is near."""
+    """The known key most similar to *key*, or None if none is near."""
     import difflib  # here: only a mistake needs it
 
     known = sorted(DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS)
@@ -358,7 +358,7 @@ def nearest_key(key: str) -> str | None:
 def _data_plane(
     conf: Mapping[str, ConfigValue], *, servers: tuple[BootstrapServer, ...], group_id: str
 ) -> dict[str, ConfigValue]:
-    """Build librdkafka's configuration: ours to read records with, never to be a member with."""
+    """Build librdkafka's configuration, for reading records only; it never becomes a group member."""
     data_plane = {key: value for key, value in conf.items() if key not in _NOT_FOR_DATA_PLANE}
     data_plane.setdefault("fetch.queue.backoff.ms", 10)  # librdkafka's 1000 stalls a fast reader
     # With Nagle the second request on a connection waits up to 40 ms until the peer's kernel acknowledges the first.

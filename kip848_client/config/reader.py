@@ -1,6 +1,6 @@
 """Typed access to a raw configuration mapping. Knows kinds of values, and no key.
 
-Every problem of a configuration is told in one error: `ConfigReader` goes on after the first one, and `check` raises.
+One error names all problems of a configuration: `ConfigReader` continues after the first one, and `check` raises.
 Secrets are never shown: the value of a key that holds one is left out of error texts.
 """
 
@@ -23,7 +23,7 @@ ValueT = TypeVar("ValueT")
 class ConfigReader:
     """Typed access to a raw mapping; every refusal names the key.
 
-    A value that is refused is read as its default, and the problem kept for `check`; inside `at_once` it is raised.
+    A refused value is read as its default, and `check` raises the problem; inside `at_once` it is raised at once.
 
     Args:
         conf: as the user gave it.
@@ -39,7 +39,7 @@ class ConfigReader:
                 raise ConfigError(f"configuration keys are strings, got {key!r}")
             self.conf[aliases.get(key, key)] = value
         self.problems: Final[list[str]] = []
-        """What is wrong, in the order in which it was met."""
+        """The problems, in the order in which they were found."""
         self._at_once = False
 
     def refuse(self, problem: str, instead: ValueT) -> ValueT:
@@ -65,10 +65,10 @@ class ConfigReader:
             self._at_once = False
 
     def check(self) -> None:
-        """Raise what was refused, all of it.
+        """Raise one error with all problems.
 
         Raises:
-            ConfigError: something was.
+            ConfigError: there are any.
         """
         if len(self.problems) == 1:
             raise ConfigError(self.problems[0])
@@ -77,7 +77,7 @@ class ConfigReader:
             raise ConfigError(f"the configuration has {len(self.problems)} mistakes: {listed}")
 
     def text(self, key: str) -> str:
-        """A string that must be there."""
+        """A required string."""
         value = self.optional_text(key)
         if value is None:
             return self.refuse(f"{key} is missing", "") if self.conf.get(key) is None else ""
@@ -93,7 +93,7 @@ class ConfigReader:
         return value
 
     def not_blank(self, key: str) -> str | None:
-        """A string with something in it, or None if the key is absent."""
+        """A string that is not blank, or None if the key is absent."""
         value = self.optional_text(key)
         if value is not None and not value.strip():
             return self.refuse(f"{key} is blank; leave it out, or give a value", None)
@@ -144,5 +144,5 @@ class ConfigReader:
         return value
 
     def show(self, key: str, value: object) -> str:
-        """*value* for an error text; not that of a secret."""
-        return "a value that is not shown" if is_secret(key) else repr(value)
+        """*value* for an error text; secrets are hidden."""
+        return "a hidden value" if is_secret(key) else repr(value)

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 ALLOW_UNENCRYPTED: Final = "kip848.allow.unencrypted.credentials"
-"""Ours: passwords and tokens may cross a network that anybody can read."""
+"""Our key: allows passwords and tokens on an unencrypted network."""
 
 OWN_SECURITY_KEYS: Final = frozenset({ALLOW_UNENCRYPTED})
 """Keys that librdkafka does not know."""
@@ -39,7 +39,7 @@ _PROTOCOLS: Final[Mapping[str, tuple[bool, bool]]] = {
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 _SENT_AS_IT_IS: Final = frozenset({"PLAIN", "OAUTHBEARER"})
-"""Mechanisms that show the secret itself to whoever listens."""
+"""Mechanisms that send the secret itself."""
 
 _OTHER_MECHANISMS: Final[Mapping[str, str]] = {
     "GSSAPI": "Kerberos is not offered by the control plane",
@@ -123,17 +123,17 @@ def read_security(reader: ConfigReader, *, hosts: Iterable[str]) -> tuple[Securi
 
 
 def check_data_plane(security: SecuritySettings) -> None:
-    """Refuse what librdkafka cannot be trusted with: it logs in to every broker that the cluster names.
+    """Refuse what librdkafka cannot check: it logs in to every broker that the cluster names.
 
-    The control plane looks at each address that it dials; librdkafka has no place where that could be done.
+    The control plane checks each address that it dials; librdkafka offers no hook for that.
 
     Raises:
-        ConfigError: its secret would cross a network in the open if the cluster named a broker elsewhere.
+        ConfigError: the secret would be sent unencrypted if the cluster named a remote broker.
     """
     if security.loopback_only and security.sasl is not None:
         raise ConfigError(
-            f"sasl.mechanism={security.sasl.mechanism} over security.protocol=sasl_plaintext: librdkafka would show "
-            "the secret to every broker that the cluster names, wherever it is; use sasl_ssl or a SCRAM mechanism, or "
+            f"sasl.mechanism={security.sasl.mechanism} over security.protocol=sasl_plaintext: librdkafka would send "
+            "the secret to every broker that the cluster names; use sasl_ssl or a SCRAM mechanism, or "
             f"set {ALLOW_UNENCRYPTED}=true if all of them are on this machine or in a network that is trusted"
         )
 
@@ -149,7 +149,7 @@ def _refuse(reader: ConfigReader, *, protocol: str) -> None:
     if method is not None and method.lower() != "default":
         raise ConfigError(f"sasl.oauthbearer.method={method} {_FETCH_IT}")
     if protocol == "plaintext" and "security.protocol" not in reader.conf:
-        # Who sets these and forgets the protocol would send everything in the open, and never log in.
+        # With these keys and no protocol, librdkafka would send everything unencrypted, and never log in.
         for prefix, wanted in (("sasl.", "sasl_ssl"), ("ssl.", "ssl")):
             forgotten = sorted(key for key in reader.conf if key.startswith(prefix))
             if forgotten:
@@ -234,10 +234,10 @@ def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> Sasl
 
 
 def check_user(username: str, password: str) -> None:
-    """Refuse what cannot be sent.
+    """Refuse a value that cannot be sent.
 
     Raises:
-        ConfigError: a value is empty, no text, or has a NUL in it.
+        ConfigError: a value is empty, not text, or has a NUL in it.
     """
     for key, value in (("sasl.username", username), ("sasl.password", password)):
         if not isinstance(value, str):
@@ -267,9 +267,9 @@ def _refuse_remote(sasl: SaslSettings, hosts: Iterable[str]) -> None:
     remote = sorted({host for host in hosts if not is_loopback(host)})
     if remote:
         raise ConfigError(
-            f"sasl.mechanism={sasl.mechanism} over security.protocol=sasl_plaintext shows the secret to everybody "
-            f"between here and {remote[0]}; use sasl_ssl or a SCRAM mechanism, or set {ALLOW_UNENCRYPTED}=true if that "
-            "network is trusted"
+            f"sasl.mechanism={sasl.mechanism} over security.protocol=sasl_plaintext sends the secret unencrypted to "
+            f"{remote[0]}; use sasl_ssl or a SCRAM mechanism, or set {ALLOW_UNENCRYPTED}=true if that network is "
+            "trusted"
         )
 
 
@@ -282,7 +282,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether *host* is this machine by its very name or address; other names may resolve to anything."""
+    """Whether *host* is certainly this machine; other names may resolve to anything."""
     import ipaddress  # here: only open secrets need it
 
     try:

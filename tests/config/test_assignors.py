@@ -159,7 +159,7 @@ def test_the_limit_is_a_minute_and_never_more_than_the_coordinator_waits() -> No
 @pytest.mark.parametrize("key", ["group.local.assignors.fallback", "group.local.assignors.timeout.ms"])
 def test_companions_without_assignors_are_a_mistake(key: str) -> None:
     """A misspelled group.local.assignors would otherwise go unnoticed beside them."""
-    with pytest.raises(ConfigError, match=f"{key} says what to do about group.local.assignors"):
+    with pytest.raises(ConfigError, match=f"{key} has no effect without group.local.assignors"):
         parse_consumer_config({**BASE, key: "1"})
 
 
