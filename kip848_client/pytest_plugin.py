@@ -69,7 +69,7 @@ def kip848_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the brokers of a failed test were asked."""
+    """Show the requests to the brokers of a failed test."""
     report = yield
     module = sys.modules.get("kip848_client.broker.broker")
     if report.when == "call" and report.failed and module is not None:

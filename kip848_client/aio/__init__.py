@@ -1,4 +1,4 @@
-"""The consumer for programs that await, on asyncio and trio. `consumer` has it; `owner_thread` is what it stands on."""
+"""The consumer for asyncio and trio: `consumer`, which runs on `owner_thread`."""
 
 from __future__ import annotations
 

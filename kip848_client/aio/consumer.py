@@ -1,7 +1,7 @@
 """`AsyncConsumer`: the consumer for tasks of an event loop. The synchronous one does the work, in a thread of its own.
 
-Owns what only an event loop has: awaiting, cancellation, iteration. Signatures and meanings are those of `Consumer`;
-membership, commits, fetching and their rules are the same objects, so that the two cannot differ.
+Owns awaiting, cancellation and iteration. Signatures and meanings are those of `Consumer`; membership, commits and
+fetching are the same objects, so that the two cannot differ.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
 
 YIELD_S: Final = 0.001
-"""After so long without a turn for other tasks a call gives them one, even if a record is at hand."""
+"""A call that has run this long lets other tasks run, even if a record is ready."""
 
 CLOSE_GRACE_S: Final = 1.0
-"""How long a cancelled close() waits; closing goes on behind it."""
+"""How long a cancelled close() waits; closing continues in the background."""
 
 
 class AsyncConsumer:
@@ -53,20 +53,20 @@ class AsyncConsumer:
     is a property. One task at a time may read (poll, consume, iterate); other calls may be made from several tasks, and
     wait for each other. Listeners and commit callbacks run in the event loop, in the task that awaits.
 
-    **Cancellation.** A cancelled call loses no record: what it would have returned is returned by the next one. A
-    listener that is cancelled is called again, by the next poll() or by close(). A cancelled task leaves the group in
-    order on its way out of ``async with``: what was handed out is committed (if enable.auto.commit is on), listeners
-    run, the leave is written. close() that is cancelled waits one second more at most, and goes on in the background.
+    **Cancellation.** A cancelled call loses no record: the next one returns it. The next poll() or close() calls a
+    cancelled listener again. A cancelled task leaves the group in order on its way out of ``async with``: returned
+    records are committed (with enable.auto.commit), listeners run, the leave is sent. A cancelled close() waits at
+    most one second more, and continues in the background.
 
-    **Back-pressure.** Nothing is read for an application that does not ask: at most one prefetch of 256 records waits
-    here, and librdkafka stops fetching at ``queued.max.messages.kbytes``. A task that does not come back for
-    max.poll.interval.ms is taken for stuck, as a thread is.
+    **Back-pressure.** The consumer reads on demand: at most one prefetch of 256 records waits here, and librdkafka
+    stops fetching at ``queued.max.messages.kbytes``. A task that does not poll for max.poll.interval.ms loses its
+    membership, as a thread does.
 
     Args:
         config: as for `Consumer`. ``on_commit`` is called in the event loop, and awaited if it can be; ``error_cb``,
             ``stats_cb`` and ``throttle_cb`` are called on the consumer's thread.
         journal: where the client writes its event log.
-        settings: more of *config*, as keyword arguments.
+        settings: override *config*.
 
     Raises:
         ConfigError: a key or value is wrong; the message says what to do.
@@ -119,7 +119,7 @@ class AsyncConsumer:
 
         Args:
             topics: names, `SubscriptionPattern` objects, or names that start with ``^``.
-            listener: told about partitions that come and go; its methods may be ``async`` or not.
+            listener: called when partitions are assigned, revoked or lost; its methods may be ``async`` or not.
             on_assign, on_revoke, on_lost: the same as callables ``(consumer, partitions)``, ``async`` or not.
         """
         given = [callback for callback in (on_assign, on_revoke, on_lost) if callback is not None]
@@ -132,7 +132,7 @@ class AsyncConsumer:
         bridged = None
         if listener is not None or given:
             bridged = _BridgedListener(
-                cast("Callable[[], AsyncConsumer]", weakref.ref(self)),  # while it is called, somebody awaits a method
+                cast("Callable[[], AsyncConsumer]", weakref.ref(self)),  # during the call a task awaits a method
                 self._thread.call_out,
                 on_assign=on_assign,
                 on_revoke=on_revoke,
@@ -165,7 +165,7 @@ class AsyncConsumer:
         await self._thread.run(partial(self._consumer.incremental_unassign, partitions))
 
     async def assignment(self) -> list[PublicTopicPartition]:
-        """The partitions that this consumer has now, sorted."""
+        """The partitions that this consumer owns, sorted."""
         return await self._thread.run(self._consumer.assignment)
 
     # ------------------------------------------------------------------------------------------------------- records
@@ -189,10 +189,10 @@ class AsyncConsumer:
         return batch[0] if batch else None
 
     async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
-        """Take part in rebalances, and return the next records, those that are at hand; see `Consumer.consume`.
+        """Take part in rebalances, and return the available records; see `Consumer.consume`.
 
         Args:
-            num_messages: at most so many; 0 to 1,000,000.
+            num_messages: the maximum, 0 to 1,000,000.
             timeout: seconds to wait for the first one; negative or None waits for ever.
         """
         if num_messages == 0:
@@ -200,11 +200,11 @@ class AsyncConsumer:
         return await self._read(partial(self._consumer.consume, num_messages), timeout)
 
     def batches(self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0) -> AsyncIterator[list[Message]]:
-        """``async for batch in consumer.batches()``: what consume() returns, again and again; ends with the consumer.
+        """``async for batch in consumer.batches()``: the results of consume(); ends when the consumer closes.
 
         Args:
-            num_messages: at most so many in a batch.
-            timeout: seconds after which an empty batch comes if no record did; negative or None: no empty ones.
+            num_messages: maximum size of a batch.
+            timeout: seconds until an empty batch is yielded without a record; negative or None: never.
         """
         return _Batches(self, num_messages, timeout)
 
@@ -238,7 +238,7 @@ class AsyncConsumer:
                 )
                 self._yielded_s = time.monotonic()
                 if batch and readable is not self._group.view.readable and readable != self._group.view.readable:
-                    # Partitions went while the records were on their way from one thread to the other.
+                    # Partitions were revoked while the records went from one thread to the other.
                     await self._thread.run(partial(self._put_back, batch), interruptible=False)
                 elif batch or deadline_s <= self._yielded_s or self._group.handed_over:
                     return batch
@@ -248,10 +248,10 @@ class AsyncConsumer:
     def _read_until(
         self, read: Callable[[float], list[Message]], deadline_s: float
     ) -> tuple[list[Message], frozenset[TopicPartition]]:
-        """Read until there are records, or time is up, or somebody else wants the thread (on the thread).
+        """Read until there are records, the time is up, or another call needs the thread (on the thread).
 
         Returns:
-            Records, and what could be read when they left.
+            Records, and the partitions that were readable at that time.
         """
         while True:
             if deadline_s == math.inf and not self._group.wants_records:
@@ -263,7 +263,7 @@ class AsyncConsumer:
             self._thread.check()
 
     def _put_back(self, batch: list[Message]) -> None:
-        """These come first with the next read; until then they are not handed out (on the thread)."""
+        """Keep these records for the next read, which returns them first (on the thread)."""
         if self._consumer._values is not None:
             self._consumer._values.take_back(batch, self._consumer._ready)
         self._consumer._fetcher.take_back(batch)
@@ -280,10 +280,10 @@ class AsyncConsumer:
         timeout_s: float | None = None,
         on_commit: AsyncCommitCallback | None = None,
     ) -> list[PublicTopicPartition] | None:
-        """Commit offsets: of one message, of the given partitions, or of everything handed out so far.
+        """Commit offsets: of one message, of the given partitions, or of all records returned so far.
 
-        See `Consumer.commit`. *asynchronous* decides whether the coordinator's answer is waited for, as there; a
-        cancelled commit may have been done.
+        See `Consumer.commit`. *asynchronous*: do not wait for the coordinator's answer, as there; a cancelled commit
+        may have been applied.
 
         Args:
             on_commit: ``(error or None, partitions)``, ``async`` or not, called in the event loop inside a later call.
@@ -298,7 +298,7 @@ class AsyncConsumer:
     async def store_offsets(
         self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None
     ) -> None:
-        """Say what is processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
+        """Mark records as processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
         await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
 
     async def committed(
@@ -308,19 +308,19 @@ class AsyncConsumer:
         return await self._thread.run(partial(self._consumer.committed, partitions, timeout))
 
     async def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
-        """The next offset that poll() will hand out; see `Consumer.position`."""
+        """The next offset that poll() will return; see `Consumer.position`."""
         return await self._thread.run(partial(self._consumer.position, partitions))
 
     async def seek(self, partition: PublicTopicPartition) -> None:
-        """Go on with *partition* at its offset in the next poll(); see `Consumer.seek`."""
+        """Continue *partition* at its offset in the next poll(); see `Consumer.seek`."""
         await self._thread.run(partial(self._consumer.seek, partition))
 
     async def pause(self, partitions: list[PublicTopicPartition]) -> None:
-        """Hand out no records of *partitions* until `resume`; see `Consumer.pause`."""
+        """Return no records of *partitions* until `resume`; see `Consumer.pause`."""
         await self._thread.run(partial(self._consumer.pause, partitions))
 
     async def resume(self, partitions: list[PublicTopicPartition]) -> None:
-        """Hand out records of *partitions* again."""
+        """Return records of *partitions* again."""
         await self._thread.run(partial(self._consumer.resume, partitions))
 
     async def paused(self) -> list[PublicTopicPartition]:
@@ -351,19 +351,19 @@ class AsyncConsumer:
         return await self._thread.run(partial(self._consumer.offsets_for_times, partitions, timeout), grace_s=0)
 
     async def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
-        """How many offsets each assigned partition is behind its end; see `Consumer.lag`."""
+        """The distance of each assigned partition to its end; see `Consumer.lag`."""
         return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
 
     # --------------------------------------------------------------------------------------------------------- state
 
     @property
     def state(self) -> MemberState:
-        """What the member is doing: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
+        """The member's state: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
         return self._consumer.state
 
     @property
     def member_id(self) -> str:
-        """The id of this member; made by the client, the same as long as the consumer lives."""
+        """The member id; made by the client, constant for the life of the consumer."""
         return self._consumer.member_id
 
     @property
@@ -376,13 +376,13 @@ class AsyncConsumer:
         return self.member_id
 
     async def group_metadata(self) -> bytes:
-        """What ``producer.send_offsets_to_transaction(offsets, ...)`` needs; see `Consumer.group_metadata`."""
+        """The group metadata for ``send_offsets_to_transaction(offsets, ...)``; see `Consumer.group_metadata`."""
         return await self._thread.run(self._consumer.group_metadata)
 
     consumer_group_metadata = group_metadata
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in as this user from the next connection on; see `Consumer.set_sasl_credentials`."""
+        """Use this user for new connections; see `Consumer.set_sasl_credentials`."""
         await self._thread.run(partial(self._consumer.set_sasl_credentials, username, password))
 
     # --------------------------------------------------------------------------------------------------------- close
@@ -404,23 +404,23 @@ class AsyncConsumer:
 
     @property
     def handed_over(self) -> bool:
-        """Whether `hand_over` was called and is complete: this consumer has nothing, and gets nothing."""
+        """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
         return self._group.handed_over
 
     async def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
-        """Commit what was handed out (if enable.auto.commit is on), run on_partitions_revoked, leave the group, close.
+        """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
 
-        Ends another task's poll() or iteration. Called by a task that is cancelled already it does all of it, within
-        its time; see `Consumer.close`. A listener that has not returned by then is cancelled.
+        Ends another task's poll() or iteration. A task that is already cancelled may call it, and it does all of
+        this within its time; see `Consumer.close`. A listener that has not returned by then is cancelled.
 
         Args:
             timeout_s: seconds, >= 0.
-            mode: whether to leave the group; matters for static members most of all.
+            mode: whether to leave the group; matters mostly for static members.
 
         Raises:
-            ListenerError: the listener raised; everything was closed all the same.
+            ListenerError: the listener raised; everything was closed anyway.
             RequestTimeoutError: another task's call, or its listener, did not end in time; the group was left.
-            Kip848Error: an asynchronous commit failed, or the member was FATAL and nobody was told.
+            Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
         """
         if timeout_s < 0:
             raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
@@ -429,7 +429,7 @@ class AsyncConsumer:
         self._thread.home.check()
         deadline_s = time.monotonic() + timeout_s
         patience_end_s = anyio.current_time() + max(timeout_s, CLOSE_GRACE_S)  # also with no time a listener gets some
-        # For a task that is cancelled already this is the clean-up; one that is cancelled from now on wants to be gone.
+        # A task that is already cancelled does its clean-up here; one that is cancelled from now on should end.
         with anyio.CancelScope(shield=anyio.current_effective_deadline() == -math.inf):
             try:
                 await self._thread.run(
@@ -470,7 +470,7 @@ class AsyncConsumer:
         except Exception as error:
             if exc is None:
                 raise
-            # The block's own exception matters more than what went wrong while closing after it.
+            # The block's own exception matters more than a later error of close().
             log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
 
     def __repr__(self) -> str:
@@ -478,38 +478,38 @@ class AsyncConsumer:
 
 
 AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[PublicTopicPartition]], object]"
-"""``callback(consumer, partitions)``; what it returns is awaited if it can be."""
+"""``callback(consumer, partitions)``; an awaitable result is awaited."""
 
 AsyncCommitCallback: TypeAlias = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
-"""``callback(error or None, partitions)``; what it returns is awaited if it can be."""
+"""``callback(error or None, partitions)``; an awaitable result is awaited."""
 
 _CallOut: TypeAlias = Callable[[Callable[[], object]], None]
 
 
 class AsyncConsumerRebalanceListener:
-    """Told when partitions come and go. Override what you need; every method does nothing by itself.
+    """Called when partitions are assigned, revoked or lost. Override what you need; the defaults do nothing.
 
     Methods run in the event loop, in the task that awaits ``poll()``, ``consume()``, ``unsubscribe()`` or ``close()``,
-    one at a time, while heartbeats go on in the background. All calls of the consumer but close(), poll() and consume()
-    may be awaited from inside. What a method raises comes out of that call as `ListenerError`; a later ``poll()``
-    repeats the step. A method that is cancelled with its task is called again, too.
+    one at a time, while heartbeats go on in the background. They may await any method of the consumer except close(),
+    poll() and consume(). If a method raises, that call raises `ListenerError`, and a later ``poll()`` repeats the step.
+    A method that is cancelled with its task is called again, too.
 
     Source:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
     async def on_partitions_assigned(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
-        """Called after a rebalance with what is new, also if that is nothing. Fetching starts when it returned.
+        """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
 
-        ``await consumer.seek(partition)``, or ``await consumer.assign(partitions)`` with offsets, decides where to
-        start; otherwise the committed offset does, and without one ``auto.offset.reset``.
+        ``await consumer.seek(partition)``, or ``await consumer.assign(partitions)`` with offsets, sets where to
+        start; the default is the committed offset, else ``auto.offset.reset``.
         """
 
     async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
-        """Called before partitions are handed over; they are paused already. The last chance to commit."""
+        """Called before partitions are revoked; they are paused already. The last chance to commit."""
 
     async def on_partitions_lost(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
-        """Called when partitions may belong to somebody else already; a commit fails. Calls revoked by default."""
+        """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
         await self.on_partitions_revoked(consumer, partitions)
 
 
@@ -517,7 +517,7 @@ _AnyListener: TypeAlias = AsyncConsumerRebalanceListener | ConsumerRebalanceList
 
 
 class _BridgedListener(ConsumerRebalanceListener):
-    """A listener of an `AsyncConsumer`, as the synchronous consumer below it calls one.
+    """Adapts a listener of an `AsyncConsumer` for the synchronous consumer that calls it.
 
     Args:
         living: the AsyncConsumer.
@@ -563,7 +563,7 @@ def _methods_of(
     """The callables for assigned, revoked and lost of a listener of either kind.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is of another type.
     """
     if not isinstance(listener, (AsyncConsumerRebalanceListener, ConsumerRebalanceListener)):
         raise ConfigError(
@@ -580,7 +580,7 @@ def _methods_of(
 
 
 class _Messages:
-    """What ``async for message in consumer`` goes through."""
+    """The iterator of ``async for message in consumer``."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
@@ -601,7 +601,7 @@ class _Messages:
 
 
 class _Batches:
-    """What ``async for batch in consumer.batches()`` goes through."""
+    """The iterator of ``async for batch in consumer.batches()``."""
 
     def __init__(self, consumer: AsyncConsumer, num_messages: int, timeout: float | None) -> None:
         self._consumer = consumer

@@ -1,9 +1,9 @@
-"""`Lookout`: while a task waits for another thread, its event loop wakes now and then, so that a signal is handled.
+"""`Lookout`: wakes the event loop regularly while a task waits for another thread, so that signals are handled.
 
-Python handles a signal between two steps of its main thread. One that comes in the moment in which the event loop goes
-to sleep is noted and no more: it is handled when the loop wakes, which without a timer is when the next record comes,
-and Ctrl-C seems lost. trio guards against that (`signal.set_wakeup_fd`), asyncio only for ``loop.add_signal_handler``
-and not for the Ctrl-C of ``asyncio.run``. A timer does it here, and changes nothing that belongs to the whole process.
+Python handles a signal between two steps of its main thread. If one arrives just as the event loop
+goes to sleep, it is handled when the loop wakes; without a timer that is with the next record, and Ctrl-C seems lost.
+trio guards against that (`signal.set_wakeup_fd`), asyncio only for ``loop.add_signal_handler``
+and not for the Ctrl-C of ``asyncio.run``. The timer here changes no state of the process.
 
 Does not own: what a signal does.
 """
@@ -15,7 +15,7 @@ import threading
 from typing import Final
 
 LOOK_S: Final = 0.2
-"""A person who pressed Ctrl-C does not notice it; a process that waits for records does not either."""
+"""Short enough for a person who pressed Ctrl-C, and rare enough for a waiting process."""
 
 
 class Lookout:

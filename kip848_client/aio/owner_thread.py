@@ -29,7 +29,7 @@ ResultT = TypeVar("ResultT")
 
 
 class CallCancelledError(BaseException):
-    """Raised inside work whose task was cancelled. To the work it is what a KeyboardInterrupt is to a program."""
+    """Raised inside work whose task was cancelled, as KeyboardInterrupt is raised in a program."""
 
 
 class _End:
@@ -48,7 +48,7 @@ class _Returned:
 
 
 class _CallOut:
-    """Something that the waiting task is to run."""
+    """A function that the waiting task has to run."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Final = call
@@ -77,7 +77,7 @@ class _Job(Generic[ResultT]):
         self.cancelled = False
         """Its task wants it to end soon."""
         self.abandoned = False
-        """Nobody waits for it."""
+        """No task waits for it."""
         self._tell_loop = _teller()
         self._moved = anyio.Event()
 
@@ -92,7 +92,7 @@ class _Job(Generic[ResultT]):
         self._moved = anyio.Event()
 
     def abandon(self) -> None:
-        """Nobody waits any more (event loop)."""
+        """The task has stopped waiting (event loop)."""
         self.abandoned = True
         if self.asked is not None:
             self.asked.end(CallCancelledError())
@@ -219,7 +219,7 @@ class OwnerThread:
         return job.result
 
     def end(self) -> None:
-        """Let the thread end after what it has to do; work that comes later is done where it comes from."""
+        """Let the thread end after its pending work; later work runs in the calling thread."""
         self._over = True
         self._inbox.put(_End())
 

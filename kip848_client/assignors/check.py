@@ -117,7 +117,7 @@ class _Check:
             if member_id not in self._spec.members:
                 known = isinstance(member_id, str)
                 self._found.append(
-                    Violation(f"{member_id!r} is no member of the group", members=(member_id,) if known else ())
+                    Violation(f"{member_id!r} is not a member of the group", members=(member_id,) if known else ())
                 )
             elif not isinstance(member, MemberAssignment):
                 text = f"member {member_id!r} is given {_shown(member)}, and not a MemberAssignment"

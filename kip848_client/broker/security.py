@@ -60,7 +60,7 @@ class BrokerSasl(Confidential, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.users:
-            raise ConfigError("BrokerSasl needs at least one user, or nobody can log in")
+            raise ConfigError("BrokerSasl needs at least one user")
         for name, password in self.users.items():
             if not name or not password or "\0" in name + password:
                 raise ConfigError(
@@ -141,7 +141,7 @@ def check_exposure(
     if sasl is not None and tls is None and PlainServer.mechanism in sasl.mechanisms:
         raise ConfigError(f"host {host!r} is not loopback, and PLAIN shows passwords; add TLS, or use SCRAM alone")
     if address.is_unspecified and advertised_host is None:
-        raise ConfigError(f"host {host!r} is no address to come back to; say which one is (advertised_host)")
+        raise ConfigError(f"host {host!r} is not an address that clients can connect to; set advertised_host")
 
 
 def _check_readable(path: str) -> None:

@@ -53,7 +53,7 @@ def _integer(minimum: int, maximum: int = _INT64_MAX) -> _Check:
 
 
 def _one_of(*allowed: str) -> _Check:
-    return lambda text: None if text.strip().lower() in allowed else f"is none of {', '.join(allowed)}"
+    return lambda text: None if text.strip().lower() in allowed else f"is not one of {', '.join(allowed)}"
 
 
 def _ratio(text: str) -> str | None:

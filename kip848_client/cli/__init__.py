@@ -27,15 +27,15 @@ from kip848_client.errors import Kip848Error
 __all__ = ["main", "COMMANDS"]
 
 COMMANDS: Final[dict[str, str]] = {
-    "assignor": "try a client-side assignor, and draw what it does",
+    "assignor": "check a client-side assignor, and draw its result",
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
-    "consume": "join a group and print what arrives",
+    "consume": "join a group and print its records",
     "demo": "watch a group rebalance in the terminal",
     "groups": "list, describe and delete groups; show offsets and lag",
     "produce": "write records to a topic: arguments, lines or JSON",
-    "report": "who read which partition when: event logs as numbers, a page, a picture",
+    "report": "turn event logs into figures, a page or a picture: which member read which partition when",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
-    "sweep": "play very many seeds on Spark, and keep what happened as Parquet",
+    "sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
     "topics": "create, list, describe and delete topics; print their records",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
@@ -71,10 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 2
             return _run(parser.parse_args(arguments))
         finally:
-            sys.stdout.flush()  # here, also after --help: an error at the end of the interpreter is not ours to word
+            sys.stdout.flush()  # here, also after --help: at the end of the interpreter we could not word the error
     except BrokenPipeError:
         _drop_stdout()
-        sys.stderr.close()  # the reader of our output went away; say nothing more
+        sys.stderr.close()  # the reader of our output closed it: end silently
         return 141
     except OSError as error:
         if error.errno not in _CANNOT_BE_WRITTEN:
@@ -95,7 +95,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _drop_stdout() -> None:
-    """Let what is left of the output go nowhere, or the end of the interpreter tries to write it again."""
+    """Discard the rest of the output, which the interpreter would try to write again at its end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -5,7 +5,7 @@
     kip848 broker --listen 127.0.0.1:9092 --topic orders:6 --set group.consumer.session.timeout.ms=6000 \\
         --data-dir ./data --ready-file ready.json
 
-The ready file is written whole or not at all: who sees it may connect. SIGTERM and SIGINT stop the broker cleanly.
+The ready file is written atomically: once it exists, clients can connect. SIGTERM and SIGINT stop the broker cleanly.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                 EmbeddedBroker(
                     topics,
                     profile=arguments.profile,
-                    # Nobody can look at the requests from outside, so they are not kept, unless somebody asks for it.
+                    # Requests cannot be read from outside this process, so they are kept only on demand.
                     config={"kip848.request.log.max.entries": "0"} | parse_properties(arguments.properties),
                     host=host,
                     port=port,

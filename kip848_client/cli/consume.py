@@ -1,4 +1,4 @@
-"""``kip848 consume``: join a group and print what arrives: records on stdout, the life of the group on stderr.
+"""``kip848 consume``: join a group and print its records on stdout, rebalances on stderr.
 
 ::
 
@@ -6,8 +6,8 @@
     kip848 consume orders payments --bootstrap 127.0.0.1:9092 --group billing --json --max 100
     kip848 consume '^orders-.*' --bootstrap 127.0.0.1:9092 --group billing -X client.rack=eu-1
 
-It is a whole member of the group: it shares the partitions with the others, commits what it printed, and leaves when it
-ends. Ctrl-C and SIGTERM end it cleanly.
+It is a full member of the group: it shares the partitions, commits the printed records, and leaves at the end.
+Ctrl-C and SIGTERM end it cleanly.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="GROUP", required=True, help="the group to join")
     parser.add_argument("--from-beginning", action="store_true", help="without a committed offset start at the oldest")
     parser.add_argument("--max", metavar="N", type=int, help="end after N records")
-    parser.add_argument("--json", action="store_true", help="print each record as one JSON object a line")
-    parser.add_argument("--quiet", "-q", action="store_true", help="say nothing about rebalances")
+    parser.add_argument("--json", action="store_true", help="print each record as one JSON object per line")
+    parser.add_argument("--quiet", "-q", action="store_true", help="do not print rebalances")
     add_client_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print records until there were enough of them, or a signal comes.
+    """Print records until --max is reached or a signal comes.
 
     Raises:
         ConfigError: an option does not parse, or the consumer refuses a property.
-        Kip848Error: whatever the consumer raises.
+        Kip848Error: the consumer raised it.
     """
     from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
 
@@ -92,7 +92,7 @@ def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None:
-    """Subscribe, and say on standard error what the group gives and takes."""
+    """Subscribe, and print assigned and revoked partitions on standard error."""
 
     def say(what: str, partitions: Sequence[Any]) -> None:
         if not quiet:
@@ -139,7 +139,7 @@ def _readable(data: bytes | str | None) -> str | dict[str, str] | None:
 
 
 class Troubles(logging.Handler):
-    """Prints what the client's log says of requests that fail and of anything worse; the same text once in a row."""
+    """Prints the client's warnings and errors; consecutive equal texts once."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -156,7 +156,7 @@ class Troubles(logging.Handler):
 
 @contextmanager
 def tell_troubles() -> Iterator[None]:
-    """Show on standard error what the client's log says of troubles, such as a broker that does not answer."""
+    """Print the client's warnings on standard error, such as a broker that does not answer."""
     handler, level_before = Troubles(), LOGGER.level
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)

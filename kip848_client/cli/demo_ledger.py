@@ -102,7 +102,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     def differences(self) -> list[str]:
         """Say what is not as it should be, one sentence each; empty if all is well."""
-        found = [f"{where} were counted by nobody" for where in self.missing]
+        found = [f"{where} were not counted" for where in self.missing]
         found += [
             f"{duplicate.where} were counted by {duplicate.first_by} and again by {duplicate.again_by}, "
             "and nothing explains it"

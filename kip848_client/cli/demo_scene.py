@@ -118,7 +118,7 @@ class Scene(msgspec.Struct):
     def kill(self, name: str, *, now_ms: int) -> None:
         """A worker was killed."""
         self.workers[name].fate = Fate.KILLED
-        self.say(name, "killed with SIGKILL: it tells nobody", now_ms=now_ms)
+        self.say(name, "killed with SIGKILL, without leaving", now_ms=now_ms)
 
     def say(self, actor: str, text: str, *, now_ms: int) -> None:
         """Add a line to what happened."""

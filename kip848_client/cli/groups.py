@@ -1,6 +1,6 @@
-"""``kip848 groups``: list, describe and delete groups, and how far behind they are, as tables or JSON.
+"""``kip848 groups``: list, describe and delete groups, and show their lag, as tables or JSON.
 
-What is asked of brokers: `groups_queries`.
+The requests to brokers are in `groups_queries`.
 
 ::
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, help_text in (
         ("list", "every group of the cluster"),
         ("describe", "members, partitions and lag of groups"),
-        ("lag", "how far groups are behind, partition by partition; groups of any protocol"),
+        ("lag", "the lag of groups of any protocol, by partition"),
         ("delete", "delete groups that have no members, with their offsets"),
     ):
         action = actions.add_parser(name, help=help_text)
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked for.
+    """Run the action.
 
     Raises:
         ConfigError: an option is out of range.

@@ -226,7 +226,7 @@ class Cluster:
         progress = await self._progress(coordinator, group_id, members)
         if not progress:
             # Nothing was ever committed: a group without members, or a wrong name.
-            _check(group.error_code, f"group {group_id!r}: {group.error_message or 'there is none'}")
+            _check(group.error_code, f"group {group_id!r}: {group.error_message or 'does not exist'}")
         return GroupLag(group_id, progress)
 
     async def delete(self, group_id: str) -> None:

@@ -33,7 +33,7 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One record as JSON; other fields, such as the offset that it had elsewhere, are not looked at."""
+    """One record as JSON; other fields, such as the offset that it had elsewhere, are ignored."""
 
     value: str | Base64 | None
     key: str | Base64 | None = None
@@ -47,17 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("values", metavar="VALUE", nargs="*", help="one record each; none: lines of standard input")
     parser.add_argument("--json", action="store_true", help="each value or line is a JSON object")
-    parser.add_argument("--key-separator", metavar="TEXT", help="what stands before its first occurrence is the key")
-    parser.add_argument("--partition", metavar="N", type=int, help="for records that name none")
+    parser.add_argument("--key-separator", metavar="TEXT", help="the text before its first occurrence is the key")
+    parser.add_argument("--partition", metavar="N", type=int, help="for records without a partition")
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each record (10)")
     add_client_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the records, and say how many were.
+    """Write the records, and print their number.
 
     Raises:
-        ConfigError: an option, a property or a line cannot be read. What stands before that line is written.
+        ConfigError: an option, a property or a line cannot be read. The lines before it are written.
         Kip848Error: records were not written.
     """
     from confluent_kafka import KafkaException, Producer  # here, so that the options can be listed without librdkafka
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.timeout <= 3600:
         raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
     if arguments.json and arguments.key_separator is not None:
-        raise ConfigError("--key-separator goes with lines, not with --json, where the key has a field")
+        raise ConfigError("--key-separator is for lines; with --json the key is a field")
     if arguments.partition is not None and arguments.partition < 0:
         raise ConfigError(f"--partition {arguments.partition}: 0 or more")
     failures: list[str] = []
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{written:,} records written", file=sys.stderr)
     if failures:
         is_missing = False
-        with contextlib.suppress(KafkaException):  # nobody can be asked; the first failure says what is known
+        with contextlib.suppress(KafkaException):  # no broker answers; report the first failure
             is_missing = arguments.topic not in producer.list_topics(timeout=arguments.timeout).topics
         why = "there is no such topic; see kip848 topics create" if is_missing else failures[0]
         raise Kip848Error(f"records not written to {arguments.topic!r}: {len(failures):,}: {why}")

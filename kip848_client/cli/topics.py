@@ -1,4 +1,4 @@
-"""``kip848 topics``: create, list, describe and delete topics, and print the records that are in them.
+"""``kip848 topics``: create, list, describe and delete topics, and print their records.
 
 ::
 
@@ -34,7 +34,7 @@ _DYNAMIC_TOPIC_CONFIG: Final = 1
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
-    """One partition. Offsets are None if its leader did not tell them.
+    """One partition. Offsets are None if its leader did not answer.
 
     Args:
         start: offset of the first record that can be read.
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("list", "every topic, with its partitions"),
         ("create", "create topics"),
         ("describe", "partitions, leaders, offsets and configuration of topics"),
-        ("records", "print the records that are in a topic now; no group takes part"),
+        ("records", "print the current records of a topic, without a group"),
         ("delete", "delete topics with their records"),
     ):
         action = actions.add_parser(name, help=help_text)
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked for.
+    """Run the action.
 
     Raises:
         ConfigError: an option is out of range, or a property is refused.
@@ -260,7 +260,7 @@ def _offsets(
         try:
             offsets[partition.partition] = future.result().offset
         except KafkaException:
-            continue  # its leader does not answer: the others are shown all the same
+            continue  # its leader does not answer: the others are shown anyway
     return offsets
 
 

@@ -71,7 +71,7 @@ class CommitManager:
         """Nobody waits for *call* any more."""
         self._pending.pop(call.call_id, None)
         if call.span is not None:
-            call.span.end("nobody waits for it any more")
+            call.span.end("the application stopped waiting")
 
     def complete(self, effect: CommitDone | OffsetsFetched | LeaveDone) -> bool:
         """Mark the call that *effect* answers as finished (background thread).

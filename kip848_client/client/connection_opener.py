@@ -88,7 +88,7 @@ class ConnectionOpener:
             assert self._security.sasl is not None
             raise AuthenticationError(
                 f"the cluster names a broker at {host}:{port}, which is not on this machine, and sasl.mechanism="
-                f"{self._security.sasl.mechanism} over sasl_plaintext would show the secret to everybody on the way; "
+                f"{self._security.sasl.mechanism} over sasl_plaintext would send the secret unencrypted; "
                 f"nothing was sent. Use sasl_ssl or a SCRAM mechanism, or set {ALLOW_UNENCRYPTED}=true if "
                 "that network is trusted"
             )
@@ -97,7 +97,7 @@ class ConnectionOpener:
 def _warn_if_unverified(tls: TlsSettings) -> None:
     if not tls.verify_certificate:
         key = "enable.ssl.certificate.verification=false"
-        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="whoever answers is taken for the broker")
+        log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="any server is accepted as the broker")
     elif not tls.verify_host_name:
         key = "ssl.endpoint.identification.algorithm=none"
         log_event(logging.WARNING, LogEvent.NOT_VERIFIED, key=key, means="any trusted certificate is taken")

@@ -40,7 +40,7 @@ class HandKeptRecords:
             IllegalStateError: the partition is not owned (any more).
         """
         if partition not in self._positions:
-            raise IllegalStateError(f"{partition} is not owned; what was read of it belongs to somebody else")
+            raise IllegalStateError(f"{partition} is not owned; another member may read it")
         self._positions[partition] = position
 
     def warm(self, topics: Iterable[str]) -> None:

@@ -142,7 +142,7 @@ def start_position(partition: PublicTopicPartition) -> OffsetAndMetadata | None:
         return LATEST
     if offset < 0:
         raise IllegalStateError(
-            f"{internal(partition)}: {offset} is no offset; give one >= 0, OFFSET_BEGINNING or OFFSET_END"
+            f"{internal(partition)}: {offset} is not an offset; give one >= 0, OFFSET_BEGINNING or OFFSET_END"
         )
     return OffsetAndMetadata(offset, leader_epoch(partition))
 

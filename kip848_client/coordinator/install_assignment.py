@@ -167,7 +167,7 @@ def read_assignment(
 
     Source:
         KIP-848 "Assignment Validation": all partitions are assigned, each once, all members are known. That topics and
-        partitions must exist, and that the member subscribes to them, is ours: nobody would ever own them.
+        partitions must exist, and that the member subscribes to them, is ours: they would never be owned.
     """
     owners: dict[UUID, list[str | None]] = {topic_id: [None] * count for topic_id, count in prepared.topics.items()}
     handed_in: dict[str, HandedIn] = {}
@@ -175,7 +175,7 @@ def read_assignment(
         member_id = member.member_id
         subscribed = prepared.subscriptions.get(member_id)
         if subscribed is None:
-            raise _invalid(f"{member_id!r} is no member of the group at epoch {prepared.group_epoch}.")
+            raise _invalid(f"{member_id!r} is not a member of the group at epoch {prepared.group_epoch}.")
         if member_id in handed_in:
             raise _invalid(f"member {member_id!r} is there twice.")
         if len(member.metadata_bytes) > bytes_max:
@@ -188,7 +188,7 @@ def read_assignment(
             topic_id, given = topic.topic_id, topic.partitions
             taken = owners.get(topic_id)
             if taken is None:
-                raise _invalid(f"topic id {topic_id} of member {member_id!r} is none of the group's.")
+                raise _invalid(f"topic id {topic_id} of member {member_id!r} is not subscribed to by the group.")
             if topic_id not in subscribed:
                 raise _invalid(f"member {member_id!r} does not subscribe to topic id {topic_id}.")
             for partition in given:
@@ -211,7 +211,7 @@ def read_assignment(
         missing = [partition for partition, owner in enumerate(taken) if owner is None]
         if missing:
             shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-            raise _invalid(f"{len(missing)} partitions of topic id {topic_id} are given to nobody: {shown}.")
+            raise _invalid(f"{len(missing)} partitions of topic id {topic_id} have no member: {shown}.")
     return handed_in
 
 

@@ -79,9 +79,9 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     axes.set_xlim(0, _seconds(timeline, timeline.end_ms))
     axes.set_xlabel("seconds")
     axes.set_title(
-        f"group {timeline.group_id}: who reads which partition (thin: whom the coordinator counts)"
+        f"group {timeline.group_id}: which member reads which partition (thin: owner by the coordinator)"
         if read_anywhere
-        else f"group {timeline.group_id}: whom the coordinator counts as the owner of which partition",
+        else f"group {timeline.group_id}: the owner of each partition by the coordinator",
         fontsize=10,
     )
     axes.grid(axis="x", linewidth=0.4, alpha=0.6)

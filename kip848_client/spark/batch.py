@@ -76,7 +76,7 @@ def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicParti
         try:
             matches = re.compile(pattern).fullmatch
         except re.error as error:
-            raise ConfigError(f"subscribePattern: {pattern!r} is no regular expression: {error}") from error
+            raise ConfigError(f"subscribePattern: {pattern!r} is not a regular expression: {error}") from error
         topics = None
     counts = log.partition_counts(topics)
     if pattern is not None:

@@ -45,7 +45,7 @@ async def dial(
         AuthenticationError: TLS refused the certificate or the peer.
     """
     if not 0 < port < 65_536:  # brokers name brokers, and may be configured wrongly
-        raise ConnectionLostError(f"no connection to {peer}: {port} is no port")
+        raise ConnectionLostError(f"no connection to {peer}: {port} is not a port")
     try:
         await asyncio.get_running_loop().create_connection(
             lambda: protocol,

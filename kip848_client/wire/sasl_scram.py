@@ -118,7 +118,7 @@ class ScramClient:
         fields = _attributes(server_first, "rsi", self._broken)
         nonce, salt, iterations = fields["r"], _base64(fields["s"], self._broken), fields["i"]
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise self._broken("its nonce does not continue ours; somebody may be in between")
+            raise self._broken("its nonce does not continue ours; the connection may be intercepted")
         if not _NONCE_CHARACTERS.issuperset(nonce.encode()):
             raise self._broken("its nonce has characters that are not allowed")
         if not (iterations.isascii() and iterations.isdecimal() and len(iterations) < 10):

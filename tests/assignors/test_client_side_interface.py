@@ -90,7 +90,7 @@ def test_a_member_that_is_left_out_gets_nothing() -> None:
         ),
         (
             GroupAssignment.of({"ghost": [("t", 0)], "b": [("t", 0), ("t", 1), ("u", 0)]}),
-            "'ghost' is no member of the group",
+            "'ghost' is not a member of the group",
             [],
             ["ghost"],
         ),

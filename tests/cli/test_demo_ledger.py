@@ -73,8 +73,8 @@ def test_records_that_nobody_counted_are_named() -> None:
     verdict = ledger.verdict(expected=TEN, produced={0: 10, 1: 1}, committed={0: 10, 1: 1})
     assert verdict.missing == (OffsetRange(0, 3, 5), OffsetRange(1, 0, 0))
     assert verdict.differences() == [
-        "partition 0: offsets 3..5 were counted by nobody",
-        "partition 1: offsets 0..0 were counted by nobody",
+        "partition 0: offsets 3..5 were not counted",
+        "partition 1: offsets 0..0 were not counted",
         "carrier B6: counted 2, the data set has 4",
         "carrier UA: counted 5, the data set has 6",
     ]

@@ -74,7 +74,7 @@ def test_without_a_terminal_every_line_is_printed_once(scene: Scene) -> None:
         "   0.0 s  counter-1    runs as process 4711",
         "   0.0 s  counter-2    is started",
         "   0.0 s  counter-2    runs as process 4711",
-        "   2.0 s  counter-1    killed with SIGKILL: it tells nobody",
+        "   2.0 s  counter-1    killed with SIGKILL, without leaving",
         "   5.0 s  coordinator  counter-1 was silent",
         "   5.0 s  demo         produced 4 of 4 flights, counted 3",
     ]
@@ -121,7 +121,7 @@ def test_a_wrong_count_is_shouted(scene: Scene) -> None:
         expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
     )
     text = describe_result(scene, verdict)
-    assert "The numbers are WRONG:\n  partition 0: offsets 3..3 were counted by nobody" in text
+    assert "The numbers are WRONG:\n  partition 0: offsets 3..3 were not counted" in text
     assert "UA                3          2               0     NO" in text
 
 

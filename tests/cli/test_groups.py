@@ -61,7 +61,7 @@ def test_brokers_are_named_as_for_kafkas_own_tools(kip848_broker: EmbeddedBroker
 def test_no_command_shows_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     """The first thing that anybody types."""
     assert main([]) == 2
-    assert "join a group and print what arrives" in capsys.readouterr().err
+    assert "join a group and print its records" in capsys.readouterr().err
 
 
 def test_a_group_is_described_with_members_and_lag(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,7 @@ def test_records_end_after_as_many_as_were_asked_for(
         (("produce", "orders", '{"value": 5}', "--json"), "record 1 is not what --json takes"),
         (("produce", "orders", '{"value": {"base64": "?"}}', "--json"), "record 1 is not what --json takes"),
         (("produce", "orders", "[" * 9000, "--json"), "record 1 is not what --json takes"),
-        (("produce", "orders", "{}", "--json", "--key-separator", ":"), "--key-separator goes with lines"),
+        (("produce", "orders", "{}", "--json", "--key-separator", ":"), "--key-separator is for lines"),
     ],
 )
 def test_a_mistake_gets_a_sentence(

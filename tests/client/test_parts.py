@@ -324,7 +324,7 @@ def test_offset_fields_mean_places() -> None:
     positions = assign_positions(given)
 
     assert [None if at is None else at.offset for at in positions.values()] == [7, -2, -1, None, None]
-    with pytest.raises(IllegalStateError, match="no offset"):
+    with pytest.raises(IllegalStateError, match="not an offset"):
         assign_positions([Public("t", 0, -7)])
     with pytest.raises(IllegalStateError, match="needs an offset"):
         seek_position(Public("t", 0))

@@ -185,7 +185,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch < 1": "0 is a join, and was looked at",
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch <= 0": "0 is a join, and was looked at",
     'coordinator/install_assignment read_assignment: raise _invalid(f"topic id {topic_id} of member {member_id!r} is '
-    "none of the group's.\") => nothing": "nobody subscribes to it either, which has the same code",
+    'not subscribed to by the group.") => nothing': "nobody subscribes to it either, which has the same code",
     "coordinator/install_assignment read_assignment: :10 => :11": "a text for people",
     "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) <= 10": "a text for people",
     "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) > 11": "a text for people",

@@ -380,7 +380,7 @@ def test_others_are_served_only_with_authentication(
 
 
 def test_a_broker_for_others_tells_clients_its_advertised_host() -> None:
-    """0.0.0.0 is no address to come back to."""
+    """0.0.0.0 is not an address that clients can connect to."""
     sasl = BrokerSasl(USERS)
     with EmbeddedBroker(host=ANYWHERE, allow_remote=True, advertised_host="127.0.0.1", sasl=sasl) as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"

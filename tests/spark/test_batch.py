@@ -176,7 +176,7 @@ def test_offsets_that_are_not_there(broker: EmbeddedBroker) -> None:
     [
         ({"subscribe": "nosuch"}, "no such topic: nosuch"),
         ({"subscribe": None, "assign": '{"orders":[7]}'}, "orders-7 cannot be read: no such partition"),
-        ({"subscribe": None, "subscribePattern": "("}, "is no regular expression"),
+        ({"subscribe": None, "subscribePattern": "("}, "is not a regular expression"),
         ({"kafka.fetch.min.byte": "5"}, "fetch.min.byte is not a configuration key; did you mean fetch.min.bytes"),
     ],
 )
