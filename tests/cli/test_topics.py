@@ -53,14 +53,14 @@ def test_a_topic_is_described_with_its_offsets_and_its_own_configuration(
     kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Is there anything in it, and what was it told to do?"""
-    assert run(kip848_broker, "topics", "create", "orders:2", "--config", "cleanup.policy=compact") == 0
+    assert run(kip848_broker, "topics", "create", "orders:2", "--config", "flush.messages=1") == 0
     assert run(kip848_broker, "produce", "orders", "a", "b", "--partition", "1") == 0
     capsys.readouterr()
 
     assert run(kip848_broker, "topics", "describe", "orders") == 0
     assert capsys.readouterr().out.splitlines() == [
         "topic orders",
-        "  cleanup.policy=compact",
+        "  flush.messages=1",
         "",
         "PARTITION  LEADER  REPLICAS  START  END",
         "        0       1         1      0    0",
@@ -68,7 +68,7 @@ def test_a_topic_is_described_with_its_offsets_and_its_own_configuration(
     ]
     assert run(kip848_broker, "topics", "describe", "orders", "--json") == 0
     (topic,) = json.loads(capsys.readouterr().out)["topics"]
-    assert topic["configs"] == {"cleanup.policy": "compact"}
+    assert topic["configs"] == {"flush.messages": "1"}
     assert [(item["start"], item["end"]) for item in topic["partitions"]] == [(0, 0), (0, 2)]
 
 
