@@ -491,9 +491,15 @@ class PartitionLog:
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def _end_transaction(self, batch: bytes, header: BatchHeader) -> None:
-        marker = records_of(batch)[0]
-        _, kind = _MARKER_KEY.unpack(marker.key or b"")
-        _, coordinator_epoch = _MARKER_VALUE.unpack(marker.value or b"")
+        try:
+            marker = records_of(batch)[0]
+            _, kind = _MARKER_KEY.unpack(marker.key or b"")
+            _, coordinator_epoch = _MARKER_VALUE.unpack(marker.value or b"")
+        except (ProtocolError, IndexError, struct.error) as error:
+            raise BrokerError(
+                f"the control batch at offset {header.base_offset} does not end a transaction: {error}",
+                code=ErrorCode.CORRUPT_MESSAGE,
+            ) from error
         self._producers.ended(header.producer_id, coordinator_epoch=coordinator_epoch)
         first_offset = self._open.pop(header.producer_id, None)
         if first_offset is not None and kind == _ABORT:

@@ -40,6 +40,7 @@ _ANSWERED_BY: Final[dict[int, dict[str, str]]] = {
     ApiKey.DESCRIBE_GROUPS: {"groups": "groups"},
     ApiKey.CREATE_TOPICS: {"topics": "topics"},
     ApiKey.DELETE_TOPICS: {"topics": "responses", "topic_names": "responses"},
+    ApiKey.DELETE_RECORDS: {"topics": "topics", "partitions": "partitions"},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": "topics", "partitions": "partitions"},
     ApiKey.ADD_PARTITIONS_TO_TXN: {
         "transactions": "results_by_transaction",
@@ -48,6 +49,11 @@ _ANSWERED_BY: Final[dict[int, dict[str, str]]] = {
         "partitions": "results_by_partition",
     },
     ApiKey.TXN_OFFSET_COMMIT: {"topics": "topics", "partitions": "partitions"},
+    ApiKey.WRITE_TXN_MARKERS: {"markers": "markers", "topics": "topics", "partition_indexes": "partitions"},
+    ApiKey.DESCRIBE_PRODUCERS: {"topics": "topics", "partition_indexes": "partitions"},
+    ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": "transaction_states"},
+    ApiKey.DESCRIBE_LOG_DIRS: {"topics": "results"},
+    ApiKey.ALTER_CONFIGS: {"resources": "responses"},
     ApiKey.DESCRIBE_CONFIGS: {"resources": "results"},
     ApiKey.CREATE_PARTITIONS: {"topics": "results"},
     ApiKey.DELETE_GROUPS: {"groups_names": "results"},
@@ -94,6 +100,7 @@ _IDENTITY: Final = frozenset(
         "name",
         "partition",
         "partition_index",
+        "producer_id",
         "resource_name",
         "resource_type",
         "topic",
@@ -197,7 +204,9 @@ class ErrorPlacer:
 
     def _blank_element(self, element: object, cls: type) -> object:
         if isinstance(element, int | str):
-            names = ("partition_index",) if isinstance(element, int) else ("group_id", "key", "name")
+            names = (
+                ("partition_index",) if isinstance(element, int) else ("group_id", "key", "name", "transactional_id")
+            )
             known = {field.name for field in fields_of(cls)}
             return cls(**{name: element for name in names if name in known})
         return self._blank(element, cls, is_element=True)

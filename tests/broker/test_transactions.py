@@ -12,6 +12,7 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_producers import (
     DescribedPartition,
     DescribeProducersRequest,
@@ -24,6 +25,11 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from kip848_client.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -630,3 +636,14 @@ def test_a_marker_with_an_epoch_of_before_is_refused(producer: RawProducer, read
     marker = WritableTxnMarker(producer_id=producer.producer_id, producer_epoch=0, topics=(topic,))
     (result,) = reader.ask(WriteTxnMarkersRequest(markers=(marker,)), version=1).markers
     assert result.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_what_is_deleted_is_not_brought_back_by_a_commit(producer: RawProducer, reader: RawConnection) -> None:
+    """An administrator who deletes a group or an offset would find it again."""
+    producer.commit_offset("g", 9)
+    producer.commit_offset("h", 9)
+    topic = OffsetDeleteRequestTopic(name=TOPIC, partitions=(OffsetDeleteRequestPartition(partition_index=0),))
+    reader.ask(OffsetDeleteRequest(group_id="g", topics=(topic,)), version=0)
+    assert reader.ask(DeleteGroupsRequest(groups_names=("h",)), version=2).results[0].error_code == 0
+    producer.end(commit=True)
+    assert [committed(reader, group, stable=True) for group in ("g", "h")] == [(-1, 0), (-1, 0)]
