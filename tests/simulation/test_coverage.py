@@ -72,7 +72,9 @@ COMMITTING: Final = replace(
 )
 """Applications that read more than they wait, and so have something to commit when partitions are taken away."""
 
-_ANSWERED: Final = [phase for phase in Phase if phase in HEARTBEATING]
+_CLASSIC_PHASES: Final = {Phase.REJOIN_DUE, Phase.REJOINING}
+"""Phases of the classic protocol, which simulated consumers do not speak."""
+_ANSWERED: Final = [phase for phase in Phase if phase in HEARTBEATING and phase not in _CLASSIC_PHASES]
 
 WANTED: Final[frozenset[Cell]] = frozenset(
     {

@@ -31,16 +31,17 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[OrderedDict[tuple[objec
 
 def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
     """A tombstone has no value, most records no headers, and a header may be a name alone."""
+    broker.create_topic("far", configs={"message.timestamp.after.max.ms": str(2**62)})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "logger": logging.getLogger("tests.spark")})
     headers: list[tuple[str, str | bytes | None]] = [("twice", b"1"), ("twice", b"2"), ("empty", b""), ("alone", None)]
-    producer.produce("orders", None, None, 0, timestamp=1)
-    producer.produce("orders", b"", b"", 0, timestamp=253_402_300_799_999)  # the last millisecond that Python has
-    producer.produce("orders", bytes(range(256)), b"\xff\x00", 0, timestamp=1, headers=headers)
+    producer.produce("far", None, None, 0, timestamp=1)
+    producer.produce("far", b"", b"", 0, timestamp=253_402_300_799_999)  # the last millisecond that Python has
+    producer.produce("far", bytes(range(256)), b"\xff\x00", 0, timestamp=1, headers=headers)
     assert producer.flush(60) == 0
     chosen = parse_options(
         options(broker.bootstrap_servers, {"includeHeaders": True}, streaming=False), streaming=False
     )
-    (batch,) = read_ranges([OffsetRange(TopicPartition("orders", 0), 0, 3)], chosen)
+    (batch,) = read_ranges([OffsetRange(TopicPartition("far", 0), 0, 3)], chosen)
     rows = batch.to_pylist()
 
     assert [(row["key"], row["value"]) for row in rows] == [(None, None), (b"", b""), (b"\xff\x00", bytes(range(256)))]
