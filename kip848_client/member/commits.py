@@ -60,6 +60,9 @@ __all__ = ["Commits"]
 _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
 
+_TOPIC_UNKNOWN_MAX_MS: Final = 5_000
+"""How long a new topic may be unknown to the coordinator; after that it was deleted, and nothing is read meanwhile."""
+
 
 class _Commit(msgspec.Struct, eq=False):
     kind: CommitKind
@@ -75,6 +78,8 @@ class _Commit(msgspec.Struct, eq=False):
     """Taken out, because they are not owned any more."""
     gone: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
     """Taken out, because their topic does not exist any more; only while a rebalance waits."""
+    gone_since_ms: int | None = None
+    """When the coordinator first said that it does not know a topic."""
     request_id: int | None = None
     sent_epoch: int | None = None
     awaits_epoch: bool = False
@@ -337,9 +342,17 @@ class Commits:
                     self._end(commit, error)
 
     def _decide_sync(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        now_ms = self._context.now_ms
         match error_class:
-            case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
-                commit.backoff.failed(self._context.now_ms)
+            case CommitErrorClass.RETRY:
+                commit.backoff.failed(now_ms)
+            case CommitErrorClass.RETRY_UNLESS_REVOKING:
+                if commit.gone_since_ms is None:
+                    commit.gone_since_ms = now_ms
+                if now_ms - commit.gone_since_ms >= _TOPIC_UNKNOWN_MAX_MS:
+                    self._end(commit, error)
+                else:
+                    commit.backoff.failed(now_ms)
             case CommitErrorClass.STALE | CommitErrorClass.OLD_GENERATION:
                 commit.awaits_epoch = True
             case CommitErrorClass.NOT_A_MEMBER | CommitErrorClass.FENCED_INSTANCE:

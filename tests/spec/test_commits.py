@@ -6,6 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
+    BrokerError,
     CommitFailedError,
     ConnectionLostError,
     FencedInstanceIdError,
@@ -18,6 +19,7 @@ from kip848_client.member.error_tables import COMMIT_CODES, CommitErrorClass
 from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, OffsetsFetched, SurfaceError
 from kip848_client.member.states import MemberState
 from kip848_client.model import ZERO_UUID
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import (
     TWO,
@@ -353,6 +355,24 @@ def test_r176_what_else_failed_is_retried_without_the_deleted_topic() -> None:
     member.answer_commit()
     (done,) = member.emitted(CommitDone)
     assert (done.commit_id, done.offsets, done.gone) == (call, positions(t_0=5), positions(t_1=6))
+
+
+def test_r224_elsewhere_a_deleted_topic_fails_a_synchronous_commit_after_five_seconds() -> None:
+    """It used to block the application for a minute, in which it read nothing."""
+    member = stable()
+    call = member.commit(positions(t_0=5), timeout_ms=60_000)
+    began_ms = member.now_ms
+    while not member.emitted(CommitDone):
+        assert member.now_ms - began_ms < 10_000, "the commit is still repeated"
+        if member.requests(OffsetCommitRequest):
+            member.answer_commit(ErrorCode.UNKNOWN_TOPIC_ID)
+        if member.requests(ConsumerGroupHeartbeatRequest):
+            member.answer_heartbeat()
+        member.advance(100)
+    error = member.commit_error(call)
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert member.now_ms - began_ms >= 5_000
 
 
 def test_r176_outside_of_the_callback_it_is_retried() -> None:

@@ -31,6 +31,7 @@ _KIO_HOLDS = Limits(
         "topic_config_error_code": st.sampled_from([code.value for code in ErrorCode]),
         # kio has datetimes and timedeltas where Kafka has milliseconds: those end earlier, and it rounds
         "log_append_time_ms": st.just(-1) | st.integers(0, _YEAR_9999_S).map(lambda seconds: seconds * 1000),
+        "transaction_start_time_ms": st.integers(0, _YEAR_9999_S).map(lambda seconds: seconds * 1000),
         "retention_time_ms": st.integers(-(10**12), 10**12),
         "session_lifetime_ms": st.integers(-(10**12), 10**12),
     },
