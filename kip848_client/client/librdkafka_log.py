@@ -18,7 +18,7 @@ LIBRDKAFKA_LOGGER: Final = "kip848_client.librdkafka"
 
 _QUIET_S: Final = 30.0
 _LINES_MAX: Final = 100
-_CHANGES: Final = re.compile(r"\d+ms|#consumer-\d+|#producer-\d+")
+_CHANGES: Final = re.compile(r"\d+ms|#consumer-\d+|#producer-\d+|,? ?\d+ identical error\(s\) suppressed")
 """What differs from one line to the next that says the same."""
 
 

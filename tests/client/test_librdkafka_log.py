@@ -49,6 +49,13 @@ def test_lines_that_differ_in_times_and_client_numbers_are_the_same_and_others_a
     assert passes(lines, "[rdkafka#consumer-7] two:9092: refused (after 12ms in state CONNECT)")
 
 
+def test_a_line_that_counts_its_repetitions_is_the_same() -> None:
+    """librdkafka writes how many of its own errors it held back at the end of the next one."""
+    lines = OnceInAWhile(clock=Clock())
+    assert passes(lines, "Connect: refused (after 0ms in state CONNECT)") is not None
+    assert passes(lines, "Connect: refused (after 3ms in state CONNECT, 7 identical error(s) suppressed)") is None
+
+
 def test_what_is_remembered_is_bounded() -> None:
     """A line with a number in it that never comes again must not stay for the life of the process."""
     lines = OnceInAWhile(clock=Clock())

@@ -159,7 +159,7 @@ def test_a_stale_commit_without_a_newer_epoch_fails(scripted: ScriptedCoordinato
     scripted.always(COMMIT, STALE)
     began_s = time.monotonic()
     with pytest.raises(CommitFailedError, match="stale"):
-        commit(member, timeout_s=1.0)
+        commit(member, timeout_s=3.0)  # the first answer arrives in it, also on a busy machine
     assert time.monotonic() - began_s < SOON_S
     assert len(scripted.commits) == 1
 
