@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset belongs to a time: questions of programs that are no consumer.
+"""Where partitions begin and end, which offset belongs to a time, who is in a group: for programs that are no consumer.
 
 One request for each broker, whatever the number of partitions. One of the few homes of confluent_kafka: it asks with
 its AdminClient, which takes the same security settings as the data plane.
@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import msgspec
 import tenacity
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # missing in its __all__
 
 from kip848_client.client.data_plane import KafkaError, PublicTopicPartition, public, translate
@@ -64,6 +65,33 @@ _GONE: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT}
 )
 """The last one is what librdkafka says when no partition that it was asked about has a leader."""
+
+
+class GroupMemberNow(msgspec.Struct, frozen=True):
+    """One member of a group.
+
+    Args:
+        assigned: what it owns.
+        target: what it is to own; the same as *assigned* in a classic group.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    assigned: frozenset[TopicPartition]
+    target: frozenset[TopicPartition]
+
+
+class GroupNow(msgspec.Struct, frozen=True):
+    """A group at one moment.
+
+    Args:
+        settled: every member has what it is to have, and nobody's place is being computed.
+        members: of a group that does not exist, none.
+    """
+
+    settled: bool
+    members: tuple[GroupMemberNow, ...]
 
 
 class LogOffsets:
@@ -155,6 +183,29 @@ class LogOffsets:
         """
         names = sorted(topics)
         return self._retry("topic ids", partial(self._ids_once, names)) if names else {}
+
+    def group(self, group_id: str) -> GroupNow:
+        """Who is in a group, and whether it is at rest.
+
+        Raises:
+            Kip848Error: no answer, or describing the group is not allowed.
+        """
+        return self._retry(f"group {group_id!r}", partial(self._group_once, group_id))
+
+    def _group_once(self, group_id: str, timeout_s: float) -> GroupNow:
+        answers = self._admin.describe_consumer_groups([group_id], request_timeout=timeout_s)
+        described = answers[group_id].result(timeout_s + 1)
+        members = tuple(
+            GroupMemberNow(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.host.removeprefix("/"),
+                assigned=_names(member.assignment),
+                target=_names(member.target_assignment or member.assignment),
+            )
+            for member in described.members
+        )
+        return GroupNow(described.state is ConsumerGroupState.STABLE, members)
 
     def _ids_once(self, names: list[str], timeout_s: float) -> dict[str, UUID]:
         ids: dict[str, UUID] = {}
@@ -253,6 +304,10 @@ class LogOffsets:
             "Check that a broker listens there, that this machine can reach it, and that security.protocol is what it "
             "speaks"
         )
+
+
+def _names(assignment: Any) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(each.topic, each.partition) for each in assignment.topic_partitions)
 
 
 def _passing(failure: BaseException) -> bool:

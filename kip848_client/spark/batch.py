@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError
@@ -16,10 +14,8 @@ from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
 from kip848_client.spark.planner import Task, cut_tasks
+from kip848_client.spark.selection import matching_topics
 from kip848_client.spark.starting import Edge
-
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Kafka's own topics, which no pattern means; Spark's source leaves them out, too. Named in full they are read."""
 
 
 def plan_batch(options: SourceOptions) -> list[Task]:
@@ -69,18 +65,7 @@ def _check_known(partitions: frozenset[TopicPartition], found: Mapping[TopicPart
 def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicPartition]:
     if options.assigned:
         return options.assigned
-    pattern = options.subscription.pattern
-    topics: Iterable[str] | None = options.subscription.topics
-    if pattern is not None:
-        # There is no coordinator to ask: without a group the pattern is matched here, in Python's syntax.
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            raise ConfigError(f"subscribePattern: {pattern!r} is not a regular expression: {error}") from error
-        topics = None
-    counts = log.partition_counts(topics)
-    if pattern is not None:
-        counts = {topic: count for topic, count in counts.items() if matches(topic) and topic not in _INTERNAL}
+    counts = matching_topics(options.subscription, log)
     missing = (options.subscription.topics or frozenset()) - counts.keys()
     if missing:
         raise ConfigError(f"subscribe: no such topic: {', '.join(sorted(missing))}")

@@ -21,6 +21,7 @@ from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
+from kip848_client.spark.settling import Outlook
 from kip848_client.spark.starting import Edge
 
 _log = logging.getLogger("kip848_client.spark")
@@ -61,6 +62,10 @@ class FixedPartitions:
     def await_assignment(self, timeout_s: float) -> bool:
         """Everything is there from the start."""
         return True
+
+    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+        """Nothing comes, and nothing goes."""
+        return Outlook(settled=True, owns=True, holders="nobody")
 
     def await_change(self, timeout_s: float) -> None:
         """Nothing changes until `close`; but asking brokers in a circle is of no use."""

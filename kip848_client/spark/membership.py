@@ -39,6 +39,7 @@ from kip848_client.spark.gate import Gate
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
+from kip848_client.spark.settling import Outlook, outlook
 from kip848_client.spark.starting import EARLIEST_OFFSET, Edge
 
 _log = logging.getLogger("kip848_client.spark")
@@ -142,6 +143,19 @@ class Membership:
         """Wait until what is owned changes, for at most *timeout_s*."""
         with self._changed:
             self._changed.wait(timeout_s)
+
+    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+        """What may still come to this query, as the group's coordinator tells it.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        group_id = self._options.group_id
+        assert group_id is not None, "options are checked"
+        group = self._log.group(group_id)
+        with self._changed:
+            owned = self._gate.owned
+        return outlook(group, member_id=self._member.view.member_id, owned=owned, wanted=wanted)
 
     def readable(self) -> dict[TopicPartition, int]:
         """Next offset of each partition that a batch may read."""

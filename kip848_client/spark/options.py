@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, overload
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, Subscription, TopicPartition
@@ -46,7 +46,8 @@ class SourceOptions(Confidential, frozen=True):
         task_rows_max: of one task (maxRecordsPerPartition).
         poll_timeout_ms: how long a task waits for a record that must come.
         retries, retry_interval_ms: for looking up offsets.
-        first_assignment_ms: how long the first trigger waits for partitions.
+        first_assignment_ms: how long the first trigger waits for partitions; with AvailableNow, how long a trigger
+            without records waits for a group that has not settled.
         lookup_timeout_ms: how long one question to brokers may take, with everything that is tried again for it.
         event_log: file on the driver's machine that the member's events are appended to.
     """
@@ -70,7 +71,7 @@ class SourceOptions(Confidential, frozen=True):
     poll_timeout_ms: int
     retries: int
     retry_interval_ms: int
-    first_assignment_ms: int
+    first_assignment_ms: int | None
     lookup_timeout_ms: int
     event_log: str | None
 
@@ -197,7 +198,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         poll_timeout_ms=reader.number("kafkaConsumer.pollTimeoutMs", low=1) or 120_000,
         retries=_or(reader.number("fetchOffset.numRetries", low=0), 3),
         retry_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs", low=0), 10),
-        first_assignment_ms=reader.duration_ms("firstAssignmentTimeout", default=10_000),
+        first_assignment_ms=reader.duration_ms("firstAssignmentTimeout", default=None),
         lookup_timeout_ms=reader.kafka_number("default.api.timeout.ms", low=1) or LOOKUP_TIMEOUT_MS,
         event_log=reader.text("eventLog"),
     )
@@ -321,7 +322,13 @@ class _Reader:
             raise ConfigError(f"{name}={number} is below {low}")
         return number
 
-    def duration_ms(self, name: str, *, default: int) -> int:
+    @overload
+    def duration_ms(self, name: str, *, default: int) -> int: ...
+
+    @overload
+    def duration_ms(self, name: str, *, default: None) -> int | None: ...
+
+    def duration_ms(self, name: str, *, default: int | None) -> int | None:
         text = self.text(name)
         if text is None:
             return default

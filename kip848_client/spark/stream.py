@@ -14,19 +14,32 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
 from kip848_client.spark.fixed import FixedPartitions
+from kip848_client.spark.group_offsets import GroupOffsets
 from kip848_client.spark.membership import Membership
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.planner import Task, cut_tasks, plan_ranges
+from kip848_client.spark.selection import matching_topics
+from kip848_client.spark.settling import NotOwnedError, Outlook
 
 _log = logging.getLogger("kip848_client.spark")
 
 IDLE_WAIT_S: Final = 0.05
 """How long a trigger without anything to read waits for a change of assignment; Spark asks again after 10 ms."""
+
+OUTLOOK_EVERY_S: Final = 0.25
+"""Between two questions whether the group has settled."""
+
+FIRST_ASSIGNMENT_MS: Final = 10_000
+"""How long the first trigger of a stream without end waits for partitions, unless firstAssignmentTimeout is set."""
+
+SESSION_MS_MAX: Final = 60_000
+"""The longest session that Kafka allows by default: so long may a member that died hold its partitions."""
 
 
 class Ownership(Protocol):
@@ -57,6 +70,10 @@ class Ownership(Protocol):
 
     def await_change(self, timeout_s: float) -> None:
         """Wait for other partitions."""
+        ...
+
+    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+        """What may still come."""
         ...
 
     def readable(self) -> dict[TopicPartition, int]:
@@ -126,17 +143,24 @@ class Stream:
 
         Raises:
             DataLossError: records are gone, and failOnDataLoss is on.
+            NotOwnedError: a query that ends by itself would end without having had its partitions.
             Kip848Error: the group refuses us, or brokers do not answer.
         """
         source = self._joined(start)
         self._end_planned(source, start)
-        source.check()
-        accepted = self._plan(source, rows_max)
-        positions = source.progress()
-        if not accepted and positions.keys() <= self._written:
+        waiting_s = time.monotonic()
+        while True:
+            source.check()
+            accepted = self._plan(source, rows_max)
+            positions = source.progress()
+            if accepted or not positions.keys() <= self._written:
+                break
             if not self._bounded:
                 source.await_change(IDLE_WAIT_S)
-            return start
+                return start
+            if self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000):
+                return start
+            source.await_change(OUTLOOK_EVERY_S)
         if accepted:
             self._turn += 1
             self._batch_s = time.monotonic()
@@ -173,15 +197,60 @@ class Stream:
             kind = FixedPartitions if self._options.assigned else Membership
             self._source = kind(self._options, restored, self._log)
             self._warn_if_patient(self._source)
-            self._warn_if_missing()
-            self._source.await_assignment(self._options.first_assignment_ms / 1_000)
+            if not self._options.assigned:
+                self._look_for_topics()
+            if not self._bounded:
+                given_ms = self._options.first_assignment_ms
+                self._source.await_assignment((FIRST_ASSIGNMENT_MS if given_ms is None else given_ms) / 1_000)
         if self._bounded and self._stop_at is None:
-            topics = {partition.topic for partition in self._source.readable()} | self._options.subscription.topics
-            counts = self._log.partition_counts(topics)
-            self._stop_at = self._log.ends(
-                TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
-            )
+            self._stop_at = self._log.ends(self._subscribed())
         return self._source
+
+    def _subscribed(self) -> Iterable[TopicPartition]:
+        """Every partition that the group may give to this query, or that it reads by name."""
+        if self._options.assigned:
+            return self._options.assigned
+        counts = matching_topics(self._options.subscription, self._log)
+        return (TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+
+    def _has_had_its_share(self, source: Ownership, *, waited_ms: float) -> bool:
+        """Whether a query that ends by itself may end: nothing is left to read in what it has, and nothing will come.
+
+        Raises:
+            NotOwnedError: the group did not settle in time, or it left this query nothing although records wait.
+        """
+        assert self._stop_at is not None
+        wanted = self._stop_at
+        if wanted.keys() <= source.readable().keys():
+            return True
+        outlook = source.outlook(wanted)
+        if outlook.settled and (outlook.owns or not self._records_wait(wanted)):
+            return True
+        group = f"group {self._options.group_id!r}"
+        if outlook.settled:
+            raise NotOwnedError(
+                f"{group} has settled, and this query has no partition in it: {outlook.holders}. Its members read the "
+                "records; to read them here, give the query a group.id of its own, or stop a member"
+            )
+        given_ms = self._options.first_assignment_ms
+        limit_ms = (source.rebalance_timeout_ms or 0) + SESSION_MS_MAX if given_ms is None else given_ms
+        if waited_ms < limit_ms:
+            return False
+        raise NotOwnedError(
+            f"{group} has not settled in {limit_ms / 1_000:.0f} s (firstAssignmentTimeout), and this query would end "
+            f"without partitions that others hold: {outlook.holders}. A member that died holds them until its session "
+            "ends, one that reads a long batch until the end of it: start the query again later, or raise the option"
+        )
+
+    def _records_wait(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether the group has not committed everything up to *ends*."""
+        group = GroupOffsets(self._options.client, timeout_ms=self._options.lookup_timeout_ms)
+        try:
+            committed = group.committed(ends)
+        finally:
+            group.close()
+        begins = self._log.begins(ends.keys() - committed.keys())
+        return any(end > committed.get(partition, begins.get(partition, 0)) for partition, end in ends.items())
 
     def _end_planned(self, source: Ownership, start: Mapping[str, Any]) -> None:
         if self._planned is None:
@@ -252,21 +321,26 @@ class Stream:
         source.rewind(lost)
         return {**positions, **lost}
 
-    def _warn_if_missing(self) -> None:
+    def _look_for_topics(self) -> None:
         """A group may wait for topics that do not exist yet; but a query that waits for a misspelt one tells.
 
         Raises:
+            ConfigError: the query ends by itself, and would end without having seen them.
             Kip848Error: no broker answers. A member would wait for one, and the query with it, for ever.
         """
-        if self._options.assigned:
+        subscription = self._options.subscription
+        found = matching_topics(subscription, self._log)
+        missing = ", ".join(sorted(subscription.topics - found.keys()))
+        if not found and subscription.pattern is not None:
+            missing = f"any that match {subscription.pattern!r}"
+        if not missing:
             return
-        topics = self._options.subscription.topics
-        missing = topics - self._log.partition_counts(topics or None).keys()
-        if missing:
-            _log.warning(
-                "topics that are subscribed to do not exist: %s; they are read once they are there",
-                ", ".join(sorted(missing)),
+        if self._bounded:
+            raise ConfigError(
+                f"topics that are subscribed to do not exist: {missing}. AvailableNow reads what is there and ends, "
+                "and would end without them: mend the name, or create the topic first"
             )
+        _log.warning("topics that are subscribed to do not exist: %s; they are read once they are there", missing)
 
     def _warn_if_patient(self, source: Ownership) -> None:
         """At the start: what may hold a batch for longer than the group waits. The triggers' interval is not told."""

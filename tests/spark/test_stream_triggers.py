@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
+
 import pytest
 
+from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ConfigError
-from tests.spark.arrange import GROUP, driving, everything, produce
+from kip848_client.spark.settling import NotOwnedError
+from tests.spark.arrange import GROUP, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
+
+
+def hold_everything(plain: Consumer, broker: EmbeddedBroker) -> None:
+    """Let *plain* have all partitions; as nobody polls it from then on, it gives nothing back."""
+    plain.subscribe(["orders"])
+    wait_until(lambda: plain.poll(0.02) and [len(m.assigned) for m in broker.wait_for_group(GROUP).members] == [4])
+
+
+@contextlib.contextmanager
+def polled(plain: Consumer) -> Iterator[None]:
+    """Poll *plain* on another thread meanwhile."""
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.is_set():
+            plain.poll(0.05)
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    try:
+        yield
+    finally:
+        over.set()
+        polling.join()
 
 
 def test_available_now_reads_what_was_there_and_ends(broker: EmbeddedBroker, address: str) -> None:
@@ -20,6 +50,63 @@ def test_available_now_reads_what_was_there_and_ends(broker: EmbeddedBroker, add
         driver.drain()
 
     assert driver.rows == everything(100, partitions=4)
+
+
+def test_available_now_waits_for_the_partitions_of_a_member_that_died(broker: EmbeddedBroker, address: str) -> None:
+    """A job that crashed and is started again at once: its old member holds everything until its session ends."""
+    with consumer(address) as dead, driving(address, firstAssignmentTimeout=None) as driver:
+        hold_everything(dead, broker)
+        driver.stream.bound()
+        ending = threading.Thread(target=driver.drain, daemon=True)
+        ending.start()
+        (old,) = (m for m in broker.wait_for_group(GROUP, members=2).members if m.client_id == "plain")
+        assert ending.is_alive()
+        broker.expire_session(GROUP, old.member_id)
+        ending.join(60)
+
+    assert driver.rows == everything(100, partitions=4)
+
+
+def test_available_now_does_not_end_without_its_partitions(broker: EmbeddedBroker, address: str) -> None:
+    """A night's records would be missing, and the scheduler would show a success."""
+    with consumer(address) as busy, driving(address, firstAssignmentTimeout="300ms") as driver:
+        hold_everything(busy, broker)
+        driver.stream.bound()
+        with pytest.raises(NotOwnedError, match=r"not settled in 0 s .*orders-0, .*orders-3 by plain \(127\.0\.0\.1\)"):
+            driver.drain()
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_available_now_without_a_partition_ends_only_if_nothing_waits(
+    broker: EmbeddedBroker, address: str, behind: bool
+) -> None:
+    """More members than partitions: the others may have read everything, or nothing of it."""
+    broker.create_topic("single", 1)
+    produce(address, "single", 5)
+    with consumer(address) as other, driving(address, subscribe="single") as driver:
+        other.subscribe(["single"])
+        wait_until(lambda: other.consume(5, 0.02))
+        if not behind:
+            other.commit(asynchronous=False)
+        with polled(other):
+            driver.stream.bound()
+            if behind:
+                with pytest.raises(NotOwnedError, match="has settled, and this query has no partition in it: single-0"):
+                    driver.drain()
+            else:
+                driver.drain()
+    assert not driver.rows
+
+
+@pytest.mark.parametrize(
+    "changed", [{"subscribe": "orders,ordesr"}, {"subscribe": None, "subscribePattern": "ordesr.*"}]
+)
+def test_available_now_refuses_a_topic_that_does_not_exist(address: str, changed: dict[str, object]) -> None:
+    """A query without an end waits for it; one that ends would end without it, every night."""
+    with driving(address, changed) as driver:
+        driver.stream.bound()
+        with pytest.raises(ConfigError, match=r"do not exist: .*ordesr.*AvailableNow"):
+            driver.drain()
 
 
 def test_a_minimum_holds_a_batch_back(address: str) -> None:

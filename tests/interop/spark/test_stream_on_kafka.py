@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from kip848_client.spark.data_loss import DataLossError
+from tests.interop.client.drive import ConsumerUnderTest
 from tests.interop.conftest import CreateTopic, create_topic, unique_name
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.spark.arrange import consumed, consumer, driving, everything, produce
@@ -158,3 +159,22 @@ def test_a_deleted_topic_fails_the_query(address: str, kafka_group: Callable[[],
             answer.result(20)
         with pytest.raises(DataLossError, match=topic):
             wait_until(driver.plan, timeout_s=60)
+
+
+@pytest.mark.slow
+def test_available_now_reads_what_a_dead_member_held(
+    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
+) -> None:
+    """A job that crashed is retried at once: Kafka keeps its old member's partitions for 45 s."""
+    topic, group = kafka_topic(partitions=4), kafka_group()
+    produce(address, topic, 300, partitions=4)
+    dead = ConsumerUnderTest(consumer(address, **{"group.id": group})).subscribe(topic)
+    wait_until(lambda: dead.take() and len(dead.partitions) == 4)
+    dead.kill()
+    changed = {"kafka.group.id": group, "firstAssignmentTimeout": None}
+    with driving(address, changed, subscribe=topic) as driver:
+        driver.stream.bound()
+        driver.drain()
+    dead.raw.close()
+
+    assert driver.rows == everything(300, partitions=4, topic=topic)
