@@ -1,4 +1,4 @@
-"""Resources that have a configuration, and how one entry of it is shown. No API of its own.
+"""Resources that have a configuration: how they are altered, and how an entry is shown. Serves no API itself.
 
 Source:
     apache/kafka ``ConfigResource``, ``DescribeConfigsResponse.ConfigSource`` and ``ConfigType``, ``ConfigHelper``.
@@ -7,14 +7,16 @@ Source:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
 from kip848_client.broker.topic_name_rules import check_topic_name
 from kip848_client.broker.topics import STORAGE_FAILED, Topic, TopicRegistry
 from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode
+from kip848_client.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 
 class ResourceType(enum.IntEnum):
@@ -130,12 +132,26 @@ class Resource(Protocol):
         """The settings."""
 
 
+class ConfigEntry(Protocol):
+    """One setting in a request."""
+
+    @property
+    def name(self) -> str:
+        """Its key."""
+
+    @property
+    def value(self) -> str | None:
+        """Its value."""
+
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
+
 Change = Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]]
-"""What a resource overrides afterwards, told from what it overrides now and from the defaults."""
+"""Called with the present overrides of a resource and the defaults; returns the new overrides."""
 
 
 def change_configs(broker: BrokerState, resource: Resource, change: Change, *, validate_only: bool) -> None:
-    """Let *resource* override what *change* says, and nothing else.
+    """Replace the overrides of *resource* by what *change* returns.
 
     Raises:
         BrokerError: there is no such resource, it cannot be changed here, or a setting of a topic is not allowed.
@@ -158,17 +174,38 @@ def change_configs(broker: BrokerState, resource: Resource, change: Change, *, v
         case ResourceType.BROKER:
             raise invalid_request("this broker's configuration is fixed at its start; give it there")
         case ResourceType.CLIENT_METRICS if not resource.configs:
-            pass  # nothing is asked of what is not here
+            pass  # a request without settings asks for nothing
         case _:
             raise unsupported(resource.resource_type)
 
 
-def outcome_of(change: Callable[[], None], *, is_unique: bool) -> tuple[ErrorCode, str | None]:
-    """Make a change, unless its resource is named twice; the error code and text for the answer."""
+def alter_each(
+    resources: tuple[ResourceT, ...], alter: Callable[[ResourceT], None]
+) -> tuple[AlterConfigsResourceResponse, ...]:
+    """Call *alter* with each resource, and answer for each. A resource that is named twice is refused."""
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    answers = []
+    for resource in resources:
+        is_unique = times_named[resource.resource_type, resource.resource_name] == 1
+        code, message = _outcome_of(alter, resource, is_unique=is_unique)
+        answers.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return tuple(answers)
+
+
+def _outcome_of(
+    alter: Callable[[ResourceT], None], resource: ResourceT, *, is_unique: bool
+) -> tuple[ErrorCode, str | None]:
     try:
         if not is_unique:
             raise invalid_request("Each resource must appear at most once.")
-        change()
+        alter(resource)
     except BrokerError as error:
         return ErrorCode(error.code), str(error)
     except ConfigError as error:
@@ -176,6 +213,27 @@ def outcome_of(change: Callable[[], None], *, is_unique: bool) -> tuple[ErrorCod
     except DataDirError as error:
         return STORAGE_FAILED, str(error)
     return ErrorCode.NONE, None
+
+
+def check_distinct_keys(configs: Sequence[ConfigEntry]) -> None:
+    """Refuse a resource that names one setting twice.
+
+    Raises:
+        BrokerError: INVALID_REQUEST.
+    """
+    if len({config.name for config in configs}) < len(configs):
+        raise invalid_request("Error due to duplicate config keys")
+
+
+def value_of(config: ConfigEntry) -> str:
+    """The value of a setting that must have one.
+
+    Raises:
+        BrokerError: INVALID_REQUEST: it is null.
+    """
+    if config.value is None:
+        raise invalid_request(f"Null value not supported for : {config.name}")
+    return config.value
 
 
 def invalid_request(message: str) -> BrokerError:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): set and take back single settings of topics and groups.
+"""IncrementalAlterConfigs (44): set and delete single settings of topics and groups.
 
 Each resource changes as a whole or not at all. The broker's own configuration is fixed at its start.
 
@@ -9,11 +9,18 @@ Source:
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kip848_client.broker.apis._configs import LIST_CONFIGS, ResourceType, change_configs, invalid_request, outcome_of
+from kip848_client.broker.apis._configs import (
+    LIST_CONFIGS,
+    ResourceType,
+    alter_each,
+    change_configs,
+    check_distinct_keys,
+    invalid_request,
+    value_of,
+)
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import BrokerError, ErrorCode
@@ -21,7 +28,6 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -44,58 +50,32 @@ def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Change each resource; one that cannot be changed carries its own error."""
     del context
-    times_named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            _answer(
-                broker,
-                resource,
-                validate_only=request.validate_only,
-                is_unique=times_named[resource.resource_type, resource.resource_name] == 1,
-            )
-            for resource in request.resources
-        )
-    )
 
-
-def _answer(
-    broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool, is_unique: bool
-) -> AlterConfigsResourceResponse:
-    if resource.resource_type == ResourceType.BROKER_LOGGER and is_unique and not resource.configs:
-        return AlterConfigsResourceResponse(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-    code, message = outcome_of(
-        lambda: change_configs(
+    def alter(resource: AlterConfigsResource) -> None:
+        if resource.resource_type == ResourceType.BROKER_LOGGER and not resource.configs:
+            return
+        change_configs(
             broker,
             resource,
             lambda own, defaults: _altered(own, resource.configs, defaults=defaults),
-            validate_only=validate_only,
-        ),
-        is_unique=is_unique,
-    )
-    return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
+            validate_only=request.validate_only,
+        )
+
+    return IncrementalAlterConfigsResponse(responses=alter_each(request.resources, alter))
 
 
 def _altered(
     before: Mapping[str, str], changes: Sequence[AlterableConfig], *, defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """*before* with *changes*, values unchecked but for what makes no sense of any setting."""
-    if len({change.name for change in changes}) < len(changes):
-        raise invalid_request("Error due to duplicate config keys")
+    """Apply *changes* to *before*. Checks only what holds for every setting; the caller checks the values."""
+    check_distinct_keys(changes)
     after = dict(before)
     for change in changes:
-        name, value = change.name, change.value
+        name = change.name
         if change.config_operation == Operation.DELETE:
             after.pop(name, None)
             continue
-        if value is None:
-            raise invalid_request(f"Null value not supported for : {name}")
+        value = value_of(change)
         if change.config_operation == Operation.SET:
             after[name] = value
         elif change.config_operation in (Operation.APPEND, Operation.SUBTRACT):

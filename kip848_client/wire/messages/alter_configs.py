@@ -38,7 +38,7 @@ class AlterableConfig(WireStruct, frozen=True):
 
 
 class AlterConfigsResource(WireStruct, frozen=True):
-    """Everything that a topic, a group or a broker shall override; the rest goes back to its default."""
+    """All overrides of a topic, a group or a broker; other settings go back to their defaults."""
 
     resource_type: Annotated[Int8, wire("0+")] = 0
     resource_name: Annotated[str, wire("0+")] = ""
@@ -55,7 +55,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"], frozen=True):
 
 
 class AlterConfigsResourceResponse(WireStruct, frozen=True):
-    """What became of one resource."""
+    """Whether one resource was changed. IncrementalAlterConfigs answers with the same fields."""
 
     error_code: Annotated[Int16, wire("0+")] = 0
     error_message: Annotated[str | None, wire("0+", nullable="0+")] = ""
@@ -64,7 +64,7 @@ class AlterConfigsResourceResponse(WireStruct, frozen=True):
 
 
 class AlterConfigsResponse(Response, frozen=True):
-    """What became of each resource."""
+    """The result for each resource."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.ALTER_CONFIGS, "0-2", flexible="2+")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.alter_configs import AlterConfigsResourceResponse
 from kip848_client.wire.schema import (
     Int8,
-    Int16,
     Int32,
     MessageSpec,
     Request,
@@ -26,7 +26,6 @@ __all__ = [
     "IncrementalAlterConfigsResponse",
     "AlterableConfig",
     "AlterConfigsResource",
-    "AlterConfigsResourceResponse",
 ]
 
 
@@ -47,7 +46,7 @@ class AlterConfigsResource(WireStruct, frozen=True):
 
 
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"], frozen=True):
-    """The changes, or only to be checked."""
+    """The changes of each resource; with `validate_only` they are checked and not made."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
 
@@ -55,17 +54,8 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"],
     validate_only: Annotated[bool, wire("0+")] = False
 
 
-class AlterConfigsResourceResponse(WireStruct, frozen=True):
-    """Whether the resource was changed."""
-
-    error_code: Annotated[Int16, wire("0+")] = 0
-    error_message: Annotated[str | None, wire("0+", nullable="0+")] = ""
-    resource_type: Annotated[Int8, wire("0+")] = 0
-    resource_name: Annotated[str, wire("0+")] = ""
-
-
 class IncrementalAlterConfigsResponse(Response, frozen=True):
-    """One result per resource."""
+    """The result for each resource."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
 
