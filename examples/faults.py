@@ -118,7 +118,7 @@ def test_a_payment_that_comes_again_is_not_booked_again(broker: EmbeddedBroker) 
         pay(broker, "ann 5")
         refused.wait()
         broker.remove_member("books", "bookkeeper")  # its next heartbeat is refused, too: it joins anew
-        broker.wait_for_request("OffsetCommit", count=2, answered=True)
+        broker.requests.wait_for("OffsetCommit", count=2, answered=True)
         assert bookkeeper.wait_for(1) == ["ann 5"]
     assert bookkeeper.arrivals == {(0, 0): 2}
 

@@ -75,9 +75,7 @@ from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kip848_client.broker.logged_request import LoggedRequest
     from kip848_client.broker.transactions import TransactionSnapshot
-    from kip848_client.faults import ApiSelector
     from kip848_client.telemetry import Figure
 
 __all__ = ["EmbeddedBroker"]
@@ -568,36 +566,6 @@ class EmbeddedBroker:
             ) from error
         finally:
             future.cancel()
-
-    def wait_for_request(
-        self,
-        api: ApiSelector | Iterable[ApiSelector] | None = None,
-        *,
-        group: str | None = None,
-        member: str | None = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        when: Callable[[LoggedRequest], object] | None = None,
-        since: int = 0,
-        count: int = 1,
-        answered: bool = False,
-        timeout_s: float = 30.0,
-    ) -> LoggedRequest:
-        """Wait until clients have sent such a request; see `RequestLog.wait_for`."""
-        return self.requests.wait_for(
-            api,
-            group=group,
-            member=member,
-            client_id=client_id,
-            topic=topic,
-            partition=partition,
-            when=when,
-            since=since,
-            count=count,
-            answered=answered,
-            timeout_s=timeout_s,
-        )
 
     def advance_clock(self, ms: int) -> None:
         """Advance the `ManualClock` and perform what becomes due: sessions, revocations and offsets expire.

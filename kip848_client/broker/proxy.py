@@ -7,7 +7,6 @@ frame is `relay`'s business, which addresses are replaced is that of `stand_ins`
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +14,6 @@ from typing import Final, Self
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.faults import Faults
-from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.relay import Relay
 from kip848_client.broker.request_log import RequestLog
@@ -23,7 +21,7 @@ from kip848_client.broker.server import Server
 from kip848_client.broker.topic_names import KnownTopics
 from kip848_client.clock import SystemClock
 from kip848_client.errors import ConfigError, IllegalStateError
-from kip848_client.faults import Action, ApiSelector, Subject
+from kip848_client.faults import Action, Subject
 
 __all__ = ["FaultProxy"]
 
@@ -122,36 +120,6 @@ class FaultProxy:
         if self._thread is None:
             raise IllegalStateError("the proxy does not run; call start() or use it in a with statement")
         return ",".join(f"{_LOOPBACK}:{self._ports[address]}" for address in self._bootstrap)
-
-    def wait_for_request(
-        self,
-        api: ApiSelector | Iterable[ApiSelector] | None = None,
-        *,
-        group: str | None = None,
-        member: str | None = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        when: Callable[[LoggedRequest], object] | None = None,
-        since: int = 0,
-        count: int = 1,
-        answered: bool = False,
-        timeout_s: float = 30.0,
-    ) -> LoggedRequest:
-        """Wait until clients have sent such a request; see `RequestLog.wait_for`."""
-        return self.requests.wait_for(
-            api,
-            group=group,
-            member=member,
-            client_id=client_id,
-            topic=topic,
-            partition=partition,
-            when=when,
-            since=since,
-            count=count,
-            answered=answered,
-            timeout_s=timeout_s,
-        )
 
     def disconnect(self) -> None:
         """Close all connections, in mid-sentence; clients may connect again at once."""

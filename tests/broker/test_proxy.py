@@ -313,7 +313,7 @@ def test_silence(
     connection.send(commit({0: 5}), version=9)
     rule.wait()
     if applied:
-        broker.wait_for_request("OffsetCommit", answered=True)
+        broker.requests.wait_for("OffsetCommit", answered=True)
     connection.socket.settimeout(0.05)
     with pytest.raises(TimeoutError):
         connection.socket.recv(1)
@@ -335,7 +335,7 @@ def test_a_request_waits_even_for_longer_than_its_client(broker: EmbeddedBroker,
         connection.send(join(), version=1)
         rule.wait()
         wait_until(lambda: rule.held)
-    proxy.wait_for_request("heartbeat", when=lambda logged: logged.outcome == "closed")
+    proxy.requests.wait_for("heartbeat", when=lambda logged: logged.outcome == "closed")
     assert broker.groups() == ()
     rule.release()
     broker.wait_for_group("g", members=1)

@@ -106,10 +106,10 @@ def test_a_test_waits_for_a_request_that_comes_later(broker: EmbeddedBroker, con
 def test_what_came_before_counts_unless_it_is_excluded(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Otherwise a request that was faster than the test would be waited for in vain."""
     connection.ask(HEARTBEAT, version=1)
-    assert broker.wait_for_request("heartbeat").number == 1
+    assert broker.requests.wait_for("heartbeat").number == 1
     mark = broker.requests.mark()
     with pytest.raises(RequestTimeoutError, match="nothing came after number 1"):
-        broker.wait_for_request("heartbeat", since=mark, timeout_s=0.01)
+        broker.requests.wait_for("heartbeat", since=mark, timeout_s=0.01)
 
 
 def test_a_wait_that_runs_out_says_what_came_instead(broker: EmbeddedBroker, connection: RawConnection) -> None:
@@ -118,7 +118,7 @@ def test_a_wait_that_runs_out_says_what_came_instead(broker: EmbeddedBroker, con
     connection.ask(HEARTBEAT, version=1)
     connection.ask(HEARTBEAT, version=1)
     with pytest.raises(RequestTimeoutError) as raised:
-        broker.wait_for_request("OffsetCommit", group="g", count=3, timeout_s=0.01)
+        broker.requests.wait_for("OffsetCommit", group="g", count=3, timeout_s=0.01)
     assert str(raised.value) == (
         "0 of 3 requests of OffsetCommit group='g' came within 0.01 s; what came: 2 ConsumerGroupHeartbeat, "
         "1 Metadata; the last: #3 tester: ConsumerGroupHeartbeat v1 group=g member=m epoch=3 -> GROUP_ID_NOT_FOUND(69)"
@@ -128,7 +128,7 @@ def test_a_wait_that_runs_out_says_what_came_instead(broker: EmbeddedBroker, con
 def test_a_misspelt_api_is_not_waited_for(broker: EmbeddedBroker) -> None:
     """It would run into the time-out."""
     with pytest.raises(ConfigError, match="no API"):
-        broker.wait_for_request("Heartbaet")
+        broker.requests.wait_for("Heartbaet")
 
 
 def test_outcomes_tell_answers_from_silence(broker: EmbeddedBroker) -> None:
@@ -140,9 +140,9 @@ def test_outcomes_tell_answers_from_silence(broker: EmbeddedBroker) -> None:
         assert connection.is_closed_by_peer()
     with RawConnection(broker.bootstrap_servers) as connection:
         connection.send(HEARTBEAT, version=1)
-        dropped = broker.wait_for_request("heartbeat", count=3)
+        dropped = broker.requests.wait_for("heartbeat", count=3)
         assert dropped.outcome == "waiting"
-    closed = broker.wait_for_request("heartbeat", when=lambda logged: logged.outcome == "closed")
+    closed = broker.requests.wait_for("heartbeat", when=lambda logged: logged.outcome == "closed")
     assert closed.number == dropped.number
     assert [(logged.outcome, logged.fault) for logged in broker.requests] == [
         ("answered", "error NOT_COORDINATOR(16)"),
@@ -168,7 +168,7 @@ def test_errors_of_single_partitions_are_shown_with_their_partitions(
 
     connection.ask(commit, version=10 if by_id else 9)
 
-    logged = broker.wait_for_request("OffsetCommit", answered=True)
+    logged = broker.requests.wait_for("OffsetCommit", answered=True)
     no_group, no_partition = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert {error.where: error.code for error in logged.errors} == {
         f"orders-{index}": no_group if index < 2 else no_partition for index in range(7)
@@ -182,7 +182,7 @@ def test_errors_of_single_partitions_are_shown_with_their_partitions(
 def test_an_answer_without_errors_has_none(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Or every search for errors finds everything."""
     connection.ask(MetadataRequest(topics=None), version=12)
-    logged = broker.wait_for_request("metadata", answered=True)
+    logged = broker.requests.wait_for("metadata", answered=True)
     assert logged.errors == ()
     assert str(logged).endswith("-> answered")
 

@@ -245,7 +245,7 @@ def test_a_waiting_reader_is_woken_by_the_end_and_not_by_the_records(
     """A fetch that returns empty-handed at each append makes a loop of empty answers."""
     waiting = fetch_request(max_wait_ms=20_000, min_bytes=1)
     reader.send(waiting, version=12)
-    broker.wait_for_request("Fetch")
+    broker.requests.wait_for("Fetch")
     producer.produce(b"a")
     assert [each.response for each in broker.requests.of("Fetch")] == [None]
     producer.end(commit=True)

@@ -125,7 +125,7 @@ def test_async_consumer(kip848_broker: EmbeddedBroker, loop: str) -> None:
     produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
     with example("async_consumer.py", kip848_broker, "orders", loop) as process:
         assert lines_of(process, 3) == ["assigned: 0", "0 0 tea", "0 1 milk"]
-        kip848_broker.wait_for_request("OffsetCommit", group="async", answered=True)
+        kip848_broker.requests.wait_for("OffsetCommit", group="async", answered=True)
         assert interrupt(process) == "revoked: 0\n"
     kip848_broker.wait_for_group("async", state="Empty", members=0)
 

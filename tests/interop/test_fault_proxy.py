@@ -174,7 +174,7 @@ def test_an_outage_of_the_coordinator_passes(
         through(topic, 5)
         drive(consumer, until=lambda: len(consumer.delivered) == 40)
     mark = proxy.requests.mark()
-    proxy.wait_for_request(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
+    proxy.requests.wait_for(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
     assert consumer.listener.names() == ["assigned"]
 
 

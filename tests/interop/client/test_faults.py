@@ -155,7 +155,7 @@ def test_connections_that_fell_silent_do_not_cost_the_session(
     heartbeat.wait()
     lookup.wait()
     mark = broker.requests.mark()
-    broker.wait_for_request(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
+    broker.requests.wait_for(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
     left = broker.group("g")
     assert joined is not None
     assert left is not None
@@ -176,7 +176,7 @@ def test_a_coordinator_that_is_away_for_a_while_is_waited_for(
         produce("orders", 5)
         drive(consumer, until=lambda: len(consumer.delivered) == 40)
     mark = broker.requests.mark()
-    broker.wait_for_request(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
+    broker.requests.wait_for(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
     consumer.raw.commit(asynchronous=False)
     assert consumer.listener.names() == ["assigned"]
     assert delivered_once([consumer]) == keys_of("orders", 10)
@@ -232,7 +232,7 @@ def test_a_shorter_heartbeat_interval_is_obeyed_at_once(broker: EmbeddedBroker, 
     mark = broker.requests.mark()
     interval_ms[0] = 15
     consumer.subscribe("orders", "payments")  # something to say at once
-    broker.wait_for_request(HEARTBEAT, since=mark, count=20)
+    broker.requests.wait_for(HEARTBEAT, since=mark, count=20)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_passing_error_is_not_noticed(
     produce("orders", 5)
     drive(consumer, until=lambda: len(consumer.delivered) == 60)
 
-    recovered = broker.wait_for_request(
+    recovered = broker.requests.wait_for(
         HEARTBEAT, since=mark, answered=True, when=lambda logged: logged.error_code == 0
     )
     assert isinstance(recovered.request, HEARTBEAT)

@@ -191,7 +191,7 @@ def test_a_slow_listener_does_not_cost_the_membership(
 
     def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
         broker.wait_for("g", lambda group: len(group.members) == 1)
-        broker.wait_for_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, since=broker.requests.mark(), count=13, timeout_s=60)
+        broker.requests.wait_for(ApiKey.CONSUMER_GROUP_HEARTBEAT, since=broker.requests.mark(), count=13, timeout_s=60)
         epochs.append(inside.member_epoch)
 
     consumer.raw.subscribe(["orders"], on_assign=on_assign)

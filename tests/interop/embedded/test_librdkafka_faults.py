@@ -42,7 +42,7 @@ def test_a_fenced_member_joins_again(broker: EmbeddedBroker) -> None:
         broker.wait_for_group("g", state="Stable", members=1)
         mark = broker.requests.mark()
         broker.faults.on("ConsumerGroupHeartbeat", error(ErrorCode.FENCED_MEMBER_EPOCH)).wait()
-        broker.wait_for_request(
+        broker.requests.wait_for(
             ConsumerGroupHeartbeatRequest,
             since=mark,
             when=lambda logged: getattr(logged.request, "member_epoch", None) == 0,

@@ -136,7 +136,7 @@ def test_an_append_wakes_the_parked_fetch(broker: EmbeddedBroker, reader: Consum
     mark = broker.requests.mark()
     reader.incremental_assign([TopicPartition("orders", 0, 0)])
     for number in range(3):
-        broker.wait_for_request("Fetch", since=mark, when=lambda logged: logged.outcome == "waiting")
+        broker.requests.wait_for("Fetch", since=mark, when=lambda logged: logged.outcome == "waiting")
         mark = broker.requests.mark()
         producer.produce("orders", str(number).encode(), partition=0)
         producer.flush(TIMEOUT_S)
