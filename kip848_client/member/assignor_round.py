@@ -44,7 +44,7 @@ from kip848_client.member.error_tables import RoundErrorClass, round_error_class
 from kip848_client.member.events import Destination, MetadataUpdated, RequestFailed
 from kip848_client.member.failures import is_passing
 from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.states import IN_GROUP, Phase
+from kip848_client.member.states import IN_GROUP, MEMBER
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -58,7 +58,6 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 
 __all__ = ["AssignorRound", "RoundPhase"]
 
-_MEMBER: Final = IN_GROUP | {Phase.JOINING}
 
 _APIS: Final = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: "ConsumerGroupPrepareAssignment",
@@ -214,7 +213,7 @@ class AssignorRound:
             # Heard. The reason falls back with a later heartbeat, so that the same one can be given again.
             self._reason = None
             self._advertise()
-        if self._context.phase not in _MEMBER:
+        if self._context.phase not in MEMBER:
             return
         self._notices.receive(response.assignment)
         self._drop_stale()
@@ -344,10 +343,10 @@ class AssignorRound:
         """What belongs to an earlier life of the member counts no more."""
         context = self._context
         current = self._round
-        if current is not None and (current.incarnation != context.incarnation or context.phase not in _MEMBER):
+        if current is not None and (current.incarnation != context.incarnation or context.phase not in MEMBER):
             context.orphan(current.request_id)
             self._round = None
-        self._notices.drop_stale(member=context.phase in _MEMBER)
+        self._notices.drop_stale(member=context.phase in MEMBER)
 
     # --------------------------------------------------------------------------------------- calls of the user's code
 

@@ -1,7 +1,7 @@
 """The classic protocol, as `Member` sees it: being a member of a group whose members assign.
 
-Each outcome of a round or a heartbeat that changes what the member is ends here; so do poll(), subscribe(),
-unsubscribe() and the poll timer. What follows a heartbeat's REBALANCE_IN_PROGRESS, by phase:
+Each outcome of a round or a heartbeat that changes what the member is ends here; so do poll() and subscribe(). What
+follows a heartbeat's REBALANCE_IN_PROGRESS, by phase:
 
 =====================  ==================================================================
 phase                  what follows
@@ -12,10 +12,10 @@ PENDING                the assignment is dropped, and the member joins again
 during a run           the run ends, then the member joins again
 =====================  ==================================================================
 
-"Join again" is one wish with one reason: while a run or a round is under way it waits for its end.
+A wish to join again keeps one reason, and waits until the run or the round under way has ended.
 
-Does not own: the requests of a round (`join_round`), heartbeats (`classic_heartbeat`), runs (`classic_reconciler`),
-assignors (`classic_assignors`), topics (`topic_watch`).
+Does not own: the ways out of the group (`group_exit`), the requests of a round (`join_round`), heartbeats
+(`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
 Rules: R200 to R222 in docs/protocol.md.
@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import Kip848Error, MaxPollExceededError, error_for_code
+from kip848_client.errors import error_for_code
 from kip848_client.member.assignor_events import AssignorEvent
 from kip848_client.member.classic_assignors import ClassicAssignors
 from kip848_client.member.classic_errors import ClassicErrorClass, beat_error_class, fatal_error
@@ -37,23 +37,21 @@ from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import (
-    Fail,
     FailureKind,
     HandOverFailed,
     HandOverRequested,
-    LeaveDone,
-    LeaveRequested,
     MetadataUpdated,
     RequestFailed,
     TopicsDescribed,
 )
 from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.group_exit import GroupExit
 from kip848_client.member.group_part import GroupFacts
 from kip848_client.member.join_round import JoinRound, RoundStep
 from kip848_client.member.positions import Positions
 from kip848_client.member.release import Release
 from kip848_client.member.runs import Run
-from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, RELEASING, Phase
+from kip848_client.member.states import IN_GROUP, MEMBER, Phase
 from kip848_client.member.topic_watch import TopicWatch
 from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.patterns import compiled
@@ -62,8 +60,6 @@ from kip848_client.wire.messages.heartbeat import HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
 __all__ = ["ClassicGroup"]
-
-_MEMBER: Final = IN_GROUP | {Phase.JOINING}
 
 
 class ClassicGroup:
@@ -95,12 +91,23 @@ class ClassicGroup:
             subscribe=self.subscribe,
             on_leave=self._forget_round,
         )
+        self._exit: Final = GroupExit(
+            context,
+            reconciler=self._reconciler,
+            positions=positions,
+            leaving=self._leaving,
+            release=self._release,
+            forget=self._forget_group,
+            keeps_id=False,
+        )
+        self.seen_polling: Final = self._exit.seen_polling
+        self.check_poll_timer: Final = self._exit.check_poll_timer
+        self.leave: Final = self._exit.leave
+        self.abandon: Final = self._exit.abandon
+        self.fail: Final = self._exit.fail
         self._topics: Final = TopicWatch(context, on_changed=self.rejoin)
         self._assignors: Final = ClassicAssignors(context, topics=self._topics, rejoin=self.rejoin)
         self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
-        self._last_poll_ms = 0
-        self._removals = 0
-        """How often in a row the member was removed before a round worked."""
         self._wanted: str | None = None
         """Why the member shall join again, once nothing is under way."""
         self._synced: frozenset[TopicIdPartition] | None = None
@@ -122,10 +129,7 @@ class ClassicGroup:
     def subscribe(self, subscription: Subscription) -> None:
         """The application wants these topics. While the member leaves, the wish waits until it has left."""
         context = self._context
-        if context.phase in FATAL or context.closing:
-            return
-        if self._leaving.unfinished:
-            self._leaving.resubscribe(subscription)
+        if self._exit.put_off(subscription):
             return
         changed = subscription != context.subscription
         if subscription.pattern != context.subscription.pattern:
@@ -137,7 +141,7 @@ class ClassicGroup:
             self._subscription_changed()
 
     def _subscription_changed(self) -> None:
-        if self._context.phase not in _MEMBER:
+        if self._context.phase not in MEMBER:
             return
         if self._round.step is not RoundStep.JOIN_DUE or self._context.phase is Phase.JOINING:
             if self._round.under_way and self._round.step is RoundStep.JOIN_DUE:
@@ -170,10 +174,6 @@ class ClassicGroup:
             return False
         return context.phase is Phase.REJOIN_DUE or (self._synced is not None and not self._assignors.holds_back)
 
-    def seen_polling(self, at_ms: int) -> None:
-        """As in `GroupPart`."""
-        self._last_poll_ms = max(self._last_poll_ms, at_ms)
-
     def polled(self) -> None:
         """As in `GroupPart`."""
         context = self._context
@@ -197,8 +197,8 @@ class ClassicGroup:
         context.incarnation += 1
         context.epoch = 0
         self._heartbeats.stop()
-        self._wanted = "first join" if not self._removals else "the member was removed"
-        self._begin_round(delayed=self._removals > 1)
+        self._wanted = "first join" if not self._exit.removals else "the member was removed"
+        self._begin_round(delayed=self._exit.removals > 1)
 
     def _begin_round(self, *, delayed: bool = False) -> None:
         """Join; the move to JOINING or REJOINING was made."""
@@ -221,11 +221,17 @@ class ClassicGroup:
         self._wanted = None
         self._synced = None
 
+    def _forget_group(self) -> None:
+        """The member is out of the group: forget the round, the heartbeats and what was held."""
+        self._forget_round()
+        self._heartbeats.stop()
+        self._held, self._held_generation = frozenset(), -1
+
     # ----------------------------------------------------------------------------------------------- joining again
 
     def rejoin(self, reason: str) -> None:
         """Join again as soon as nothing is under way."""
-        if self._context.phase in _MEMBER:
+        if self._context.phase in MEMBER:
             self._wanted = reason
             self._consider_rejoin()
 
@@ -320,7 +326,7 @@ class ClassicGroup:
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
         """As in `RoundOwner`."""
         context = self._context
-        self._removals = 0
+        self._exit.removals = 0
         partitions = frozenset(
             TopicIdPartition(topic.topic, index, ZERO_UUID)
             for topic in assignment.assigned_partitions
@@ -355,18 +361,7 @@ class ClassicGroup:
 
     def removed(self, *, keep_id: bool) -> None:
         """As in `RoundOwner`; also what a heartbeat tells."""
-        context = self._context
-        if context.phase in _MEMBER:
-            context.move("fenced")
-            self._removals += 1
-            run = self._go_out()
-            if not keep_id:
-                context.member_id = ""
-            self._release.begin(run)
-        elif context.phase in LEAVING:
-            context.move("fenced_while_leaving")
-            self._leaving.left()
-            self._leaving.over()
+        self._exit.removed(keep_id=keep_id)
 
     # ------------------------------------------------------------------------------------------------------ patterns
 
@@ -409,7 +404,7 @@ class ClassicGroup:
         self._topics.advance()
         if self._match_again_ms is not None and context.now_ms >= self._match_again_ms:
             self._match()
-        if context.phase in _MEMBER and self._matched_now:
+        if context.phase in MEMBER and self._matched_now:
             self._round.advance()
         if context.link is not None and self._heartbeats.due():
             self._beat()
@@ -476,99 +471,16 @@ class ClassicGroup:
     def deadline_ms(self) -> int | None:
         """As in `GroupPart`."""
         context = self._context
-        times = [self._leaving.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms()]
+        times = [self._exit.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms()]
         if self._reconciler.listener_ready_ms > context.now_ms:
             times.append(self._reconciler.listener_ready_ms)
-        if context.phase in _MEMBER:
-            times.append(self._last_poll_ms + context.config.max_poll_interval_ms + 1)
+        if context.phase in MEMBER:
             times.append(self._match_again_ms)
             if context.link is not None and self._matched_now:
                 times.append(self._round.deadline_ms())
         if context.link is not None:
             times.append(self._heartbeats.deadline_ms())
         return min((time for time in times if time is not None), default=None)
-
-    # ----------------------------------------------------------------------------------- removed, too late, failed
-
-    def check_poll_timer(self) -> None:
-        """As in `GroupPart`."""
-        context = self._context
-        limit_ms = context.config.max_poll_interval_ms
-        silent_ms = context.now_ms - self._last_poll_ms
-        if context.phase not in _MEMBER or silent_ms <= limit_ms:
-            return
-        if self._discovery.known and context.member_id and context.config.instance_id is None:
-            self._heartbeats.send_leave(
-                reason="max.poll.interval.ms was exceeded", on_answer=_ignore, on_failure=_ignore
-            )
-        context.move("poll_expired")
-        run = self._go_out()
-        context.member_id = ""
-        self._release.begin(run)
-        context.surface(
-            MaxPollExceededError(
-                f"poll() was not called for {silent_ms} ms, max.poll.interval.ms is {limit_ms}: the member left group "
-                f"{context.config.group_id!r} and rejoins with the next poll(); poll more often, or raise the limit"
-            ),
-            key="max.poll.interval.ms",
-            every_ms=0,
-        )
-
-    def fail(self, error: Kip848Error) -> None:
-        """As in `RoundOwner`. A member that is not in the group has nothing to stop."""
-        context = self._context
-        if context.phase in _MEMBER:
-            context.fatal_error = error
-            context.move("failed")
-            run = self._go_out()
-            context.member_id = ""
-            self._release.begin(run)
-        elif context.phase in LEAVING:
-            context.fatal_error = error
-            context.move("failed")
-            self._leaving.left()
-            self._leaving.over()
-        else:
-            return
-        context.emit(Fail(error))
-
-    def _go_out(self) -> Run | None:
-        """Nothing that is under way counts any more. Returns the dead run, if its listener call is still awaited."""
-        context = self._context
-        context.incarnation += 1
-        context.epoch = 0
-        run = self._reconciler.cancel()
-        self._reconciler.reset()
-        self._positions.clear()
-        self._forget_round()
-        self._heartbeats.stop()
-        self._held, self._held_generation = frozenset(), -1
-        return run
-
-    # ----------------------------------------------------------------------------------------------------- leaving
-
-    def leave(self, event: LeaveRequested) -> None:
-        """As in `GroupPart`."""
-        context = self._context
-        context.closing = context.closing or event.closing
-        if self._leaving.unfinished:
-            self._leaving.wait(event)
-        elif context.phase in _MEMBER:
-            self._leaving.start(event)
-        else:
-            context.subscription = Subscription()
-            self._release.hurry()
-            if context.phase is Phase.FENCED_RELEASE:
-                context.incarnation += 1
-            if context.phase in RELEASING:
-                context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
-            if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
-                context.move("unsubscribed")
-            context.emit(LeaveDone(event.leave_id))
-
-    def abandon(self, leave_id: int) -> None:
-        """As in `GroupPart`."""
-        self._leaving.abandon(leave_id)
 
     def hand_over(self, event: HandOverRequested) -> None:
         """As in `GroupPart`: in this protocol nothing but a join moves a partition."""
@@ -614,7 +526,3 @@ class ClassicGroup:
             heartbeat_in_flight=self._heartbeats.in_flight,
             heartbeat_interval_ms=self._heartbeats.interval_ms,
         )
-
-
-def _ignore(_: object) -> None:
-    """The answer to a leave after a poll timeout tells nothing that matters."""

@@ -14,7 +14,7 @@ from kip848_client.member.classic_heartbeat import ClassicHeartbeats
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import LeaveMode, LeaveRequested
-from kip848_client.member.leave_steps import LeaveSteps
+from kip848_client.member.leave_steps import LeaveSteps, ignore_answer
 from kip848_client.member.positions import Positions
 from kip848_client.member.runs import Runs
 from kip848_client.model import Subscription
@@ -61,6 +61,14 @@ class ClassicLeaving(LeaveSteps):
         self._context.move("left")
         self.left()
         self._request_id = request_id
+
+    def send_late(self) -> int:
+        """As in `LeaveSteps`. A static member sends nothing."""
+        if self._discovery.known and self._context.member_id and self._context.config.instance_id is None:
+            self._heartbeats.send_leave(
+                reason="max.poll.interval.ms was exceeded", on_answer=ignore_answer, on_failure=ignore_answer
+            )
+        return 0
 
     def left(self) -> None:
         """The member is out; the move was made. Nothing that is under way counts any more."""

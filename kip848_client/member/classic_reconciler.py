@@ -60,7 +60,7 @@ class ClassicReconciler(Runs):
     def prepare(self) -> None:
         """poll() began while a join waits for a revocation."""
         revoked = self.to_revoke
-        self._begin(Run(self._context.owned - revoked, frozenset(), revoked, revokes_only=True))
+        self._begin(Run(self._context.owned - revoked, frozenset(), revoked, on_revoked=self._on_prepared))
 
     def take_up(self, partitions: frozenset[TopicIdPartition]) -> None:
         """poll() began while an assignment waits."""
@@ -72,9 +72,6 @@ class ClassicReconciler(Runs):
         # Of a preparation half the time: the group waits for our JoinGroup.
         timeout_ms = self._context.config.rebalance_timeout_ms
         return timeout_ms // 2 if run.revokes_only else timeout_ms
-
-    def _prepared(self, run: Run) -> None:
-        self._on_prepared()
 
     def _assigned(self, run: Run) -> None:
         self._on_assigned(run)

@@ -2,7 +2,8 @@
 
 Owns no rule; the parts do:
 
-- `membership`: join, removal, leave, failure, poll timer
+- `membership`: join, and what an answer changes
+- `group_exit`: leave, removal, failure, poll timer
 - `heartbeat`: when, and with which fields
 - `reconciler`: revoke, then assign
 - `hand_over`: give everything up, once the others are ready
@@ -54,10 +55,10 @@ class ConsumerGroup:
             context, discovery=discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
         )
         self.subscribe: Final = self._membership.subscribe
-        self.seen_polling: Final = self._membership.seen_polling
-        self.check_poll_timer: Final = self._membership.check_poll_timer
-        self.leave: Final = self._membership.leave
-        self.abandon: Final = self._membership.abandon
+        self.seen_polling: Final = self._membership.exit.seen_polling
+        self.check_poll_timer: Final = self._membership.exit.check_poll_timer
+        self.leave: Final = self._membership.exit.leave
+        self.abandon: Final = self._membership.exit.abandon
         self.connection_refused: Final = self._membership.connection_refused
 
     def resume(self) -> None:

@@ -31,7 +31,7 @@ from kip848_client.member.runs import Runs
 from kip848_client.member.states import LEAVING, Phase
 from kip848_client.model import Subscription
 
-__all__ = ["LeaveSteps"]
+__all__ = ["LeaveSteps", "ignore_answer"]
 
 
 class _Waiter(msgspec.Struct, frozen=True):
@@ -142,6 +142,10 @@ class LeaveSteps(ABC):
     def _send(self) -> None:
         """Send the leave, or end it unsent."""
 
+    @abstractmethod
+    def send_late(self) -> int:
+        """Leave because poll() came too late, without waiting for the answer. Returns the epoch of the member then."""
+
     def left(self) -> None:
         """The member is out; the move was made. Nothing that is under way counts any more."""
         context = self._context
@@ -167,3 +171,7 @@ class LeaveSteps(ABC):
         subscription, self._resubscription = self._resubscription, None
         if subscription is not None:
             self._subscribe(subscription)
+
+
+def ignore_answer(_: object) -> None:
+    """Use as the callback of a leave whose answer changes nothing."""

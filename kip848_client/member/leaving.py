@@ -12,7 +12,7 @@ from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import LeaveMode
 from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.leave_steps import LeaveSteps
+from kip848_client.member.leave_steps import LeaveSteps, ignore_answer
 from kip848_client.member.positions import Positions
 from kip848_client.member.runs import Runs
 from kip848_client.model import Subscription
@@ -59,6 +59,17 @@ class Leaving(LeaveSteps):
             self._request_id = request_id
         elif not self._heartbeats.in_flight:
             self._end_unsent()
+
+    def send_late(self) -> int:
+        """As in `LeaveSteps`."""
+        epoch = self.epoch(LeaveMode.DEFAULT)
+        if self._discovery.known and self.can_be_named():
+            self.send_unawaited(epoch)
+        return epoch
+
+    def send_unawaited(self, epoch: int) -> None:
+        """Send a leave, and ignore its answer."""
+        self._heartbeats.send_leave(epoch=epoch, on_answer=ignore_answer, on_failure=ignore_answer)
 
     def can_be_named(self) -> bool:
         """With version 0 the coordinator makes the id: before its first answer there is nothing to name us by."""

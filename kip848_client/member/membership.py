@@ -1,19 +1,16 @@
-"""Being a member: joining, what heartbeats bring, being removed, coming too late, failing.
+"""Being a member of a KIP-848 group: joining, and what the answers to heartbeats change.
 
-Every heartbeat outcome that changes what the member is ends here; so do poll(), subscribe(), unsubscribe() and the poll
-timer. `release` carries out a removal, `leaving` a leave. What is decided here, by phase:
+Every heartbeat outcome that changes what the member is ends here; so do poll() and subscribe(). By phase:
 
-====================  =============  ====================  ===================  ======================  =============
-event                 not in group   joining, in group     leaving              releasing               fatal
-====================  =============  ====================  ===================  ======================  =============
-subscribe             poll() joins   next heartbeat        after the leave      after the callback      ignored
-poll()                joins          `reconciler`          -                    stale: joins later      -
-answer                ignored        epoch, assignment     epoch                ignored                 ignored
-fenced                ignored        lost, then joins      left, nothing sent   ignored                 ignored
-fatal error           ignored        lost, then nothing    fatal, no callback   ignored                 ignored
-poll() too late       -              leaves, lost          -                    -                       -
-leave                 done at once   revoked, then leaves  joins the waiting    done at once            done at once
-====================  =============  ====================  ===================  ======================  =============
+=========  =============  ====================  ===================  ======================  =========
+event      not in group   joining, in group     leaving              releasing               fatal
+=========  =============  ====================  ===================  ======================  =========
+subscribe  poll() joins   next heartbeat        after the leave      after the callback      ignored
+poll()     joins          `reconciler`          -                    stale: joins later      -
+answer     ignored        epoch, assignment     epoch                ignored                 ignored
+=========  =============  ====================  ===================  ======================  =========
+
+Does not own: the ways out of the group (`group_exit`): leave, removal, fatal error, poll() too late.
 
 Source: KIP-848; Kafka's ``AbstractMembershipManager``; KAFKA-16165, KAFKA-16933, KAFKA-17518.
 Rules: R3 to R19, R47 to R58, R125 to R130 and R144 to R146 in docs/protocol.md.
@@ -21,13 +18,10 @@ Rules: R3 to R19, R47 to R58, R125 to R130 and R144 to R146 in docs/protocol.md.
 
 from __future__ import annotations
 
-from typing import Final
-
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     FatalGroupError,
     Kip848Error,
-    MaxPollExceededError,
     TopicAuthorizationError,
     error_for_code,
     error_name,
@@ -38,28 +32,23 @@ from kip848_client.member.context import MIN_REPEAT_MS, Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.error_tables import FATAL_ADVICE, HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.events import (
-    Fail,
     FailureKind,
-    LeaveDone,
     LeaveMode,
-    LeaveRequested,
     RequestFailed,
 )
 from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.group_exit import GroupExit
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.release import Release
-from kip848_client.member.runs import Run
-from kip848_client.member.states import FATAL, IN_GROUP, LEAVING, RELEASING, Phase
+from kip848_client.member.states import Phase
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 __all__ = ["Membership"]
-
-_MEMBER: Final = IN_GROUP | {Phase.JOINING}
 
 
 class Membership:
@@ -90,23 +79,26 @@ class Membership:
             positions=positions,
             subscribe=self.subscribe,
         )
-        self._last_poll_ms = 0
         self._joining_since_ms = 0
         self._may_hold_instance = False
         """A join of ours was accepted, or may have been: then the static slot can be ours."""
         self._instance_freed = False
-        self._removals = 0
-        """How often in a row the member was removed before a heartbeat worked."""
+        self.exit = GroupExit(
+            context,
+            reconciler=reconciler,
+            positions=positions,
+            leaving=self._leaving,
+            release=self._release,
+            forget=lambda: heartbeats.restart(removals=0),
+            keeps_id=True,
+        )
 
     # ----------------------------------------------------------------------------------------- subscribe and join
 
     def subscribe(self, subscription: Subscription) -> None:
         """The application wants these topics. While the member leaves, the wish waits until it has left."""
         context = self._context
-        if context.phase in FATAL or context.closing:
-            return
-        if self._leaving.unfinished:
-            self._leaving.resubscribe(subscription)
+        if self.exit.put_off(subscription):
             return
         context.subscription = subscription
         if context.phase is Phase.IDLE:
@@ -118,13 +110,9 @@ class Membership:
         waiting = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
         return waiting or self._release.poll_wanted
 
-    def seen_polling(self, at_ms: int) -> None:
-        """The application was inside poll() at *at_ms*."""
-        self._last_poll_ms = max(self._last_poll_ms, at_ms)
-
     def polled(self) -> None:
         """poll() began."""
-        self.seen_polling(self._context.now_ms)
+        self.exit.seen_polling(self._context.now_ms)
         self._release.polled()
         if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
             self._context.move("polled")
@@ -135,7 +123,7 @@ class Membership:
         self._context.incarnation += 1
         self._context.epoch = 0
         self._joining_since_ms = self._context.now_ms
-        self._heartbeats.restart(removals=self._removals)
+        self._heartbeats.restart(removals=self.exit.removals)
 
     # -------------------------------------------------------------------------------------------------- heartbeats
 
@@ -150,13 +138,9 @@ class Membership:
         self._leaving.advance()
 
     def deadline_ms(self) -> int | None:
-        """When `advance` or `check_poll_timer` would do something by time alone."""
+        """When `advance` or `GroupExit.check_poll_timer` would do something by time alone."""
         context = self._context
-        first_ms = self._leaving.deadline_ms()
-        if context.phase in _MEMBER:
-            poll_ms = self._last_poll_ms + context.config.max_poll_interval_ms + 1
-            if first_ms is None or poll_ms < first_ms:
-                first_ms = poll_ms
+        first_ms = self.exit.deadline_ms()
         if context.link is not None:
             heartbeat_ms = self._heartbeats.deadline_ms()
             if heartbeat_ms is not None and (first_ms is None or heartbeat_ms < first_ms):
@@ -167,10 +151,10 @@ class Membership:
         context = self._context
         version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
         if version is None:
-            self.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, "the coordinator has no ConsumerGroupHeartbeat"))
+            self.exit.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, "the coordinator has no ConsumerGroupHeartbeat"))
             return
         if version == 0 and context.subscription.pattern is not None:
-            self.fail(
+            self.exit.fail(
                 error_for_code(
                     ErrorCode.UNSUPPORTED_VERSION,
                     f"the cluster cannot subscribe by regular expression ({context.subscription.pattern!r}): it offers "
@@ -181,7 +165,7 @@ class Membership:
             return
         unsupported = self._assignors.check_coordinator(lambda key: self._discovery.highest_version(key) is not None)
         if unsupported is not None:
-            self.fail(unsupported)
+            self.exit.fail(unsupported)
             return
         link = context.link
         self._heartbeats.send(
@@ -215,7 +199,7 @@ class Membership:
         if context.phase is Phase.LEAVE_DUE:
             return
         if context.phase is not Phase.JOINING:
-            self._removals = 0
+            self.exit.removals = 0
         self._look_for_partitions_on_their_way(response)
         context.epoch = response.member_epoch
         self._assignors.answered(response)
@@ -259,13 +243,13 @@ class Membership:
                 self._heartbeats.failed(at_once=True)
                 self._context.lose_link(link)
             case HeartbeatErrorClass.FENCED:
-                self._fenced()
+                self.exit.removed()
             case HeartbeatErrorClass.SURFACE:
                 self._heartbeats.failed()
                 self._surface(code, message)
             case HeartbeatErrorClass.FATAL:
                 self._heartbeats.failed()
-                self.fail(self._fatal(code, message))
+                self.exit.fail(self._fatal(code, message))
 
     def _heartbeat_failed(self, failure: RequestFailed) -> None:
         self._heartbeats.ended()
@@ -282,9 +266,9 @@ class Membership:
     def connection_refused(self, failure: RequestFailed) -> None:
         """The coordinator does not let us in, or does not speak our protocol. Does nothing outside the group."""
         if failure.kind is FailureKind.UNSUPPORTED_VERSION:
-            self.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, failure.message))
+            self.exit.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, failure.message))
         else:
-            self.fail(failure_error(failure))
+            self.exit.fail(failure_error(failure))
 
     def _free_own_instance(self) -> bool:
         """Leave a static slot that we hold ourselves, so that the join which follows on this connection finds it free.
@@ -296,7 +280,7 @@ class Membership:
         if not self._may_hold_instance or self._instance_freed or not self._leaving.can_be_named():
             return False
         self._instance_freed = True
-        self._heartbeats.send_leave(epoch=self._leaving.epoch(LeaveMode.DEFAULT), on_answer=_ignore, on_failure=_ignore)
+        self._leaving.send_unawaited(self._leaving.epoch(LeaveMode.DEFAULT))
         return True
 
     def _surface(self, code: int, message: str) -> None:
@@ -317,97 +301,3 @@ class Membership:
         error = error_for_code(code, text, stopped=True)
         # A code without a class of its own stops the member all the same: whoever catches FatalGroupError must see it.
         return error if isinstance(error, FatalGroupError) else FatalGroupError(str(error), code=code)
-
-    # ----------------------------------------------------------------------------------- removed, too late, failed
-
-    def _fenced(self) -> None:
-        """The coordinator removed the member."""
-        context = self._context
-        if context.phase in _MEMBER:
-            context.move("fenced")
-            self._removals += 1
-            run = self._go_out(epoch=0)
-            self._release.begin(run)
-        elif context.phase in LEAVING:
-            context.move("fenced_while_leaving")
-            self._leaving.left()
-            self._leaving.over()
-
-    def check_poll_timer(self) -> None:
-        """Leave the group if the application did not poll in time. Called when the time of its last poll is fresh."""
-        context = self._context
-        limit_ms = context.config.max_poll_interval_ms
-        silent_ms = context.now_ms - self._last_poll_ms
-        if context.phase not in _MEMBER or silent_ms <= limit_ms:
-            return
-        epoch = self._leaving.epoch(LeaveMode.DEFAULT)
-        if self._discovery.known and self._leaving.can_be_named():
-            self._heartbeats.send_leave(epoch=epoch, on_answer=_ignore, on_failure=_ignore)
-        context.move("poll_expired")
-        run = self._go_out(epoch=epoch)
-        self._release.begin(run)
-        context.surface(
-            MaxPollExceededError(
-                f"poll() was not called for {silent_ms} ms, max.poll.interval.ms is {limit_ms}: the member left group "
-                f"{context.config.group_id!r} and rejoins with the next poll(); poll more often, or raise the limit"
-            ),
-            key="max.poll.interval.ms",
-            every_ms=0,
-        )
-
-    def fail(self, error: Kip848Error) -> None:
-        """Stop for good. A member that is not in the group has nothing to stop."""
-        context = self._context
-        phase = context.phase
-        if phase in _MEMBER:
-            context.fatal_error = error
-            context.move("failed")
-            run = self._go_out(epoch=0)
-            self._release.begin(run)
-        elif phase in LEAVING:
-            context.fatal_error = error
-            context.move("failed")
-            self._leaving.left()
-            self._leaving.over()
-        else:
-            return
-        context.emit(Fail(error))
-
-    def _go_out(self, *, epoch: int) -> Run | None:
-        """Nothing that is under way counts any more. Returns the dead run, if its listener call is still awaited."""
-        self._context.incarnation += 1
-        self._context.epoch = epoch
-        run = self._reconciler.cancel()
-        self._reconciler.reset()
-        self._positions.clear()
-        self._heartbeats.restart(removals=0)
-        return run
-
-    # ----------------------------------------------------------------------------------------------------- leaving
-
-    def leave(self, event: LeaveRequested) -> None:
-        """unsubscribe() or close(): answered by `LeaveDone`, at once where there is nothing to leave."""
-        context = self._context
-        context.closing = context.closing or event.closing
-        if self._leaving.unfinished:
-            self._leaving.wait(event)
-        elif context.phase in _MEMBER:
-            self._leaving.start(event)
-        else:
-            context.subscription = Subscription()
-            self._release.hurry()
-            if context.phase is Phase.FENCED_RELEASE:
-                context.incarnation += 1
-            if context.phase in RELEASING:
-                context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
-            if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
-                context.move("unsubscribed")
-            context.emit(LeaveDone(event.leave_id))
-
-    def abandon(self, leave_id: int) -> None:
-        """Nobody waits for this leave any more; it goes on."""
-        self._leaving.abandon(leave_id)
-
-
-def _ignore(_: object) -> None:
-    """The answer to a leave after a poll timeout tells nothing that matters."""

@@ -13,6 +13,7 @@ Rules: R64 to R88 in docs/protocol.md.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import msgspec
 
@@ -36,10 +37,15 @@ class Run(msgspec.Struct, eq=False):
     """What is acknowledged afterwards, where the protocol has an acknowledgement."""
     told_partitions: int = 0
     """`Heartbeats.told_partitions` when the run began."""
-    revokes_only: bool = False
-    """It prepares a join of the classic protocol: no assigned callback follows."""
+    on_revoked: Callable[[], None] | None = None
+    """Ends a run that only revokes, before a join of the classic protocol: no assigned callback follows."""
     token: int | None = None
     """Number of the listener call that is awaited."""
+
+    @property
+    def revokes_only(self) -> bool:
+        """Whether it ends with the revocation."""
+        return self.on_revoked is not None
 
 
 class Runs(ABC):
@@ -77,10 +83,6 @@ class Runs(ABC):
         """What of a run that succeeded must not be read yet."""
         del run
         return frozenset()
-
-    def _prepared(self, run: Run) -> None:
-        """A run that only revokes is over."""
-        raise NotImplementedError
 
     def _commit_within_ms(self, run: Run) -> int:
         """How long a run waits for its commit."""
@@ -132,10 +134,10 @@ class Runs(ABC):
         self.in_doubt -= revoked
 
     def _assign(self, run: Run) -> None:
-        if run.revokes_only:
+        if run.on_revoked is not None:
             self.run = None
             self._forget_failures()
-            self._prepared(run)
+            run.on_revoked()
             return
         if not self._may_assign(run):
             self.run = None

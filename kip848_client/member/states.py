@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEARTBEATING",
     "IN_GROUP",
+    "MEMBER",
     "PHASE_ROWS",
     "TRANSITIONS",
     "MemberState",
@@ -137,9 +138,12 @@ RUN: Final = frozenset({Phase.COMMITTING, Phase.REVOKING, Phase.ASSIGNING})
 IN_GROUP: Final = RUN | {Phase.IN_SYNC, Phase.PENDING, Phase.ACK_DUE, Phase.REJOIN_DUE, Phase.REJOINING}
 """The coordinator counts the member, and the member means to stay."""
 
+MEMBER: Final = IN_GROUP | {Phase.JOINING}
+"""The member is in the group or on its way into it."""
+
 LEAVING: Final = frozenset({Phase.LEAVE_REVOKING, Phase.LEAVE_DUE})
 
-HEARTBEATING: Final = IN_GROUP | {Phase.JOINING, Phase.LEAVE_REVOKING}
+HEARTBEATING: Final = MEMBER | {Phase.LEAVE_REVOKING}
 """Phases that send heartbeats on an interval (LEAVE_DUE sends exactly one)."""
 
 WITH_EPOCH: Final = IN_GROUP | {Phase.LEAVE_REVOKING}
@@ -161,7 +165,7 @@ class PhaseRow(NamedTuple):
 
 def _rows() -> tuple[PhaseRow, ...]:
     p = Phase
-    member = sorted(IN_GROUP | {p.JOINING}, key=lambda phase: phase.value)
+    member = sorted(MEMBER, key=lambda phase: phase.value)
     rows = [
         # Joining. Nothing is sent before the first poll().
         PhaseRow("subscribed", p.IDLE, p.WAIT_FIRST_POLL),

@@ -15,7 +15,7 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.member.states import (
     FATAL,
     HEARTBEATING,
-    IN_GROUP,
+    MEMBER,
     PHASE_ROWS,
     TRANSITIONS,
     MemberState,
@@ -91,7 +91,7 @@ def test_the_public_moves_are_those_of_the_protocol() -> None:
 
 def test_a_member_in_the_group_can_be_fenced_can_leave_can_fail_and_can_be_late() -> None:
     """A phase of the group that forgets one of these keeps partitions that others already have."""
-    for phase in IN_GROUP | {Phase.JOINING}:
+    for phase in MEMBER:
         assert PHASE_TABLE["fenced", phase] is Phase.FENCED_RELEASE
         assert PHASE_TABLE["poll_expired", phase] is Phase.STALE_RELEASE
         assert PHASE_TABLE["leave_requested", phase] is Phase.LEAVE_REVOKING

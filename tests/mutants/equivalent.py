@@ -73,7 +73,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/member Member.__init__: MemberView(0, *self._seen) => MemberView(1, *self._seen)": (
         "a number that is compared with an earlier one"
     ),
-    "member/membership Membership.__init__: 0 => 1": "poll() sets it before the member joins",
+    "member/group_exit GroupExit.__init__: 0 => 1": "poll() sets it before the member joins",
     "coordinator/heartbeat _Heartbeat._updated_metadata: self._offers is None or self._offers == "
     "before.client_assignors => self._offers is None and self._offers == before.client_assignors": _SHORT_CUT,
     "member/runs Runs._let_go: self.in_doubt -= revoked => nothing": (
@@ -347,7 +347,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/assignor_round AssignorRound.watch: self._usable => not (self._usable)": (
         "`advance` drops it in the same step"
     ),
-    "member/membership Membership.check_poll_timer: context.surface(MaxPollExceededError(f'poll() was not called for "
+    "member/group_exit GroupExit.check_poll_timer: context.surface(MaxPollExceededError(f'poll() was not called for "
     "{silent_ms} ms, max.poll.interval.ms is {lim… => context.surface(MaxPollExceededError(f'poll() was not called "
     "for {silent_ms} ms, max.poll.interval.ms is {lim…": "no two of them come within a millisecond",
     "coordinator/topics TopicsImage.metadata_hash: topic.partition_count.to_bytes(4, 'big') => "

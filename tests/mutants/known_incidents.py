@@ -18,6 +18,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.member import commit_requests
 from kip848_client.member.commit_requests import FetchResult
 from kip848_client.member.context import Context
+from kip848_client.member.group_exit import GroupExit
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.leaving import LEAVE_EPOCH, Leaving
 from kip848_client.member.membership import Membership
@@ -316,12 +317,12 @@ def _(patch: Patch) -> None:
     def polled(self: Membership) -> None:
         self._release.polled()
         if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
-            self._last_poll_ms = self._context.now_ms
+            self.exit._last_poll_ms = self._context.now_ms
             self._context.move("polled")
             self._join()
 
     patch.setattr(Membership, "polled", polled)
-    patch.setattr(Membership, "seen_polling", lambda self, at_ms: None)
+    patch.setattr(GroupExit, "seen_polling", lambda self, at_ms: None)
 
 
 @mutant("commits do not name their member (KAFKA-15978)", "L7", "S11")

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator import current_assignment
+from kip848_client.member.group_exit import GroupExit
 from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.membership import Membership
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.runs import Run
 from kip848_client.model import TopicPartition
@@ -39,7 +39,7 @@ Bug = Callable[[pytest.MonkeyPatch], object]
 
 def ignores_its_removal(patch: pytest.MonkeyPatch) -> None:
     """It was told that it is no member, and goes on."""
-    patch.setattr(Membership, "_fenced", lambda self: None)
+    patch.setattr(GroupExit, "removed", lambda self: None)
 
 
 def keeps_what_it_gave_up(patch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,9 @@ import inspect
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
 
-from kip848_client.member.states import IN_GROUP, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow
+from kip848_client.member.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow
 
-MEMBER_PHASES: Final = IN_GROUP | {Phase.JOINING}
 """Phases that share their ways out, drawn as one box."""
 
 
@@ -48,7 +46,7 @@ def phase_diagram() -> str:
     inner, outer = [], []
     for (source, dest), triggers in _by_ends(row for row in PHASE_ROWS if not is_shared(row)):
         line = f"{source.name} --> {dest.name}: {', '.join(triggers)}"
-        if source in MEMBER_PHASES and dest in MEMBER_PHASES:
+        if source in MEMBER and dest in MEMBER:
             inner.append(f"        {line}")
         else:
             outer.append(f"    {line}")
@@ -78,12 +76,12 @@ def shared_triggers() -> dict[str, Phase]:
     sources: defaultdict[tuple[str, Phase], set[Phase]] = defaultdict(set)
     for row in PHASE_ROWS:
         sources[row.trigger, row.dest].add(row.source)
-    return {trigger: dest for (trigger, dest), its_sources in sources.items() if its_sources == MEMBER_PHASES}
+    return {trigger: dest for (trigger, dest), its_sources in sources.items() if its_sources == MEMBER}
 
 
 def is_shared(row: PhaseRow) -> bool:
     """Whether the box of a member's phases shows this move for all of them."""
-    return row.source in MEMBER_PHASES and shared_triggers().get(row.trigger) is row.dest
+    return row.source in MEMBER and shared_triggers().get(row.trigger) is row.dest
 
 
 def _by_ends(rows: Iterable[PhaseRow]) -> list[tuple[tuple[Phase, Phase], list[str]]]:
