@@ -27,6 +27,7 @@ from kip848_client.member.context import Context
 from kip848_client.member.early_heartbeats import EarlyHeartbeats
 from kip848_client.member.events import Destination, RequestFailed
 from kip848_client.member.states import HEARTBEATING, Phase
+from kip848_client.model import Subscription
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
     ConsumerGroupHeartbeatRequest,
@@ -44,8 +45,7 @@ class Sent(msgspec.Struct, frozen=True):
     """What the coordinator was told last, of the fields that are left out while they do not change."""
 
     link: int | None
-    topics: frozenset[str]
-    pattern: str | None
+    subscription: Subscription
     assignment: LocalAssignment
     assignors: tuple[Assignor, ...]
 
@@ -122,17 +122,14 @@ class Heartbeats:
         )
 
     def _subscription_changed(self) -> bool:
-        sent, subscription = self._sent, self._context.subscription
-        if sent is None or self._context.phase is Phase.LEAVE_REVOKING:
-            return False
-        return (
-            subscription.topics is not sent.topics and subscription.topics != sent.topics
-        ) or subscription.pattern != sent.pattern
+        if self._sent is None or self._sent.subscription is self._context.subscription:
+            return False  # most of the time
+        return self._sent.subscription != self._context.subscription and self._context.phase is not Phase.LEAVE_REVOKING
 
     def _assignors_changed(self) -> bool:
         """Whether the coordinator should hear of the assignors now. A reason that is over can wait for the interval."""
         if self._sent is None or self._sent.assignors is self._context.assignors:
-            return False
+            return False  # most of the time
         told = {assignor.name: assignor.reason for assignor in self._sent.assignors}
         news = tuple(
             assignor if assignor.reason else replace(assignor, reason=told.get(assignor.name, 0))
@@ -148,7 +145,7 @@ class Heartbeats:
     @property
     def told_no_topics(self) -> bool:
         """Whether the coordinator has answered a heartbeat after it was told that nothing is subscribed to."""
-        return self._sent is not None and not self._sent.topics and self._sent.pattern is None and not self.in_flight
+        return self._sent is not None and not self._sent.subscription and not self.in_flight
 
     # -------------------------------------------------------------------------------------------------------- what
 
@@ -168,9 +165,7 @@ class Heartbeats:
         """
         context = self._context
         request = self.build(current=current, version=version)
-        self._sent = Sent(
-            context.link, context.subscription.topics, context.subscription.pattern, current, context.assignors
-        )
+        self._sent = Sent(context.link, context.subscription, current, context.assignors)
         if request.topic_partitions is not None:
             self._tells_partitions = True
             self.told_partitions += 1

@@ -1,7 +1,10 @@
-"""Names of topic ids: heartbeats speak of topics by id, and everything that the application hears needs their names.
+"""Names of topic ids: heartbeats carry topic ids, and the application is told names.
 
-One question for the names that are missing is under way at a time. An id without a name is no error: metadata travels
-on its own, and the topic may be too new for the broker that was asked.
+At most one metadata request for missing names is in flight. An id without a name is no error: metadata arrives
+separately from assignments, and the broker that was asked may not know a new topic yet.
+
+The reconciler and the assignor notices have one instance each: they need different ids, drop names at different times,
+and only the reconciler counts a failed request as asked.
 
 Does not own: what is done without the names that are missing (`reconciler`, `assignor_notices`).
 

@@ -14,50 +14,8 @@ from uuid import UUID
 
 from kip848_client.assignors.interface import PartitionAssignor
 from kip848_client.errors import Kip848Error, error_name
-from kip848_client.member.assignor_events import (
-    AssignorFailed,
-    AssignorsDescribed,
-    AssignorsUnsupported,
-    CallOnAssignment,
-    DescribeAssignors,
-    OnAssignmentDone,
-    RunAssignor,
-)
+from kip848_client.member import assignor_events, events
 from kip848_client.member.assignor_values import advertised, announce, compute
-from kip848_client.member.events import (
-    AppPolled,
-    AssignPartitions,
-    CommitDone,
-    CommitKind,
-    CommitRequested,
-    ConnectCoordinator,
-    CoordinatorConnected,
-    Fail,
-    FailureKind,
-    LeaveDone,
-    LeaveMode,
-    LeaveRequested,
-    ListenerDone,
-    ListOffsets,
-    LosePartitions,
-    MemberEffect,
-    MemberEvent,
-    MetadataUpdated,
-    OffsetsFetched,
-    OffsetsListed,
-    PausePartitions,
-    RequestFailed,
-    RequestMetadata,
-    ResponseReceived,
-    RevokePartitions,
-    SendRequest,
-    StartFetching,
-    StateChanged,
-    StopFetching,
-    SubscriptionChanged,
-    SurfaceError,
-    Tick,
-)
 from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
@@ -76,22 +34,22 @@ VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
 _APPLICATION_EFFECTS: Final = (
-    PausePartitions,
-    RevokePartitions,
-    AssignPartitions,
-    LosePartitions,
-    StartFetching,
-    StopFetching,
-    CommitDone,
-    OffsetsFetched,
-    LeaveDone,
-    SurfaceError,
-    Fail,
+    events.PausePartitions,
+    events.RevokePartitions,
+    events.AssignPartitions,
+    events.LosePartitions,
+    events.StartFetching,
+    events.StopFetching,
+    events.CommitDone,
+    events.OffsetsFetched,
+    events.LeaveDone,
+    events.SurfaceError,
+    events.Fail,
 )
 _CALLBACKS: Final[dict[type[object], str]] = {
-    RevokePartitions: "on_partitions_revoked",
-    AssignPartitions: "on_partitions_assigned",
-    LosePartitions: "on_partitions_lost",
+    events.RevokePartitions: "on_partitions_revoked",
+    events.AssignPartitions: "on_partitions_assigned",
+    events.LosePartitions: "on_partitions_lost",
 }
 COORDINATOR: Final = "coordinator"
 
@@ -110,7 +68,7 @@ class World:
         self._lines: Final[list[str]] = []
         self._steady: Final[Counter[str]] = Counter()
         self.arrows: Final[list[tuple[str, str, str]]] = []
-        self._timers: Final[list[tuple[int, int, TranscriptConsumer, MemberEvent]]] = []
+        self._timers: Final[list[tuple[int, int, TranscriptConsumer, events.MemberEvent]]] = []
         self._topic_names: Final[dict[UUID, str]] = {}
         self._last_time_shown_ms = 0
         self._events_shown = 0
@@ -202,7 +160,7 @@ class World:
         self.harness.advance(end_ms - self.now_ms)
         self.show_coordinator()
 
-    def call_later(self, delay_ms: int, consumer: TranscriptConsumer, event: MemberEvent) -> None:
+    def call_later(self, delay_ms: int, consumer: TranscriptConsumer, event: events.MemberEvent) -> None:
         """Hand *event* to the member in *delay_ms*."""
         self._timers.append((self.now_ms + delay_ms, len(self._timers), consumer, event))
 
@@ -251,8 +209,8 @@ class TranscriptConsumer:
         self._in_call = False
         self._raised = False
         self._closing = False
-        self._events: list[MemberEvent] = []
-        self._for_application: list[MemberEffect] = []
+        self._events: list[events.MemberEvent] = []
+        self._for_application: list[events.MemberEffect] = []
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._call_id = 1000
 
@@ -261,8 +219,8 @@ class TranscriptConsumer:
     def subscribe(self, topics: Iterable[str], *, pattern: str | None = None) -> None:
         """subscribe()."""
         if self._assignors and self.member.view().member_epoch < 0:
-            self.post(AssignorsDescribed(tuple(advertised(assignor) for assignor in self._assignors)))
-        self.post(SubscriptionChanged(Subscription(frozenset(topics), pattern)))
+            self.post(assignor_events.AssignorsDescribed(tuple(advertised(assignor) for assignor in self._assignors)))
+        self.post(events.SubscriptionChanged(Subscription(frozenset(topics), pattern)))
 
     def poll(self) -> None:
         """poll(): serve what waits for the application until there is nothing more."""
@@ -270,13 +228,13 @@ class TranscriptConsumer:
         self._in_call = True
         self.act()
         if self.member.view().poll_wanted:
-            self.post(AppPolled(dict(self._positions)))
+            self.post(events.AppPolled(dict(self._positions)))
         else:
             self.tick()
         self._raised = False
         self._world.settle()
         while self.member.view().poll_wanted and not self._raised:
-            self.post(AppPolled(dict(self._positions)))
+            self.post(events.AppPolled(dict(self._positions)))
             before = len(self._world.arrows)
             self._world.settle()
             if len(self._world.arrows) == before:
@@ -293,7 +251,7 @@ class TranscriptConsumer:
         deadline_ms = self._world.now_ms + 60_000
         offsets = {partition: OffsetAndMetadata(offset)}
         self._in_call = True
-        self.post(CommitRequested(self._call_id, offsets, CommitKind.SYNC, deadline_ms))
+        self.post(events.CommitRequested(self._call_id, offsets, events.CommitKind.SYNC, deadline_ms))
         self._world.settle()
         self._in_call = False
 
@@ -301,19 +259,23 @@ class TranscriptConsumer:
         """unsubscribe() or close()."""
         self._call_id += 1
         self._in_call = True
-        self.post(LeaveRequested(self._call_id, self._world.now_ms + 30_000, mode=LeaveMode.DEFAULT, closing=closing))
+        self.post(
+            events.LeaveRequested(
+                self._call_id, self._world.now_ms + 30_000, mode=events.LeaveMode.DEFAULT, closing=closing
+            )
+        )
         self._closing = closing
         self._world.settle()
 
     # ------------------------------------------------------------------------------------------------------ the engine
 
-    def post(self, event: MemberEvent) -> None:
+    def post(self, event: events.MemberEvent) -> None:
         """Queue an event for the member."""
         self._events.append(event)
 
     def tick(self) -> None:
         """The shell wakes up."""
-        self.post(Tick(self._app_polled_ms))
+        self.post(events.Tick(self._app_polled_ms))
 
     def act(self) -> bool:
         """Handle the events that wait, and what waits for the application if it is in a call. True if any did."""
@@ -330,49 +292,49 @@ class TranscriptConsumer:
                 self._serve(self._for_application.pop(0))
         return acted
 
-    def _perform(self, effect: MemberEffect) -> None:
+    def _perform(self, effect: events.MemberEffect) -> None:
         match effect:
-            case SendRequest(request_id=request_id, request=FindCoordinatorRequest()) if self.reachable:
+            case events.SendRequest(request_id=request_id, request=FindCoordinatorRequest()) if self.reachable:
                 found = Coordinator(self._world.harness.group_id, 1, "broker", 9092, 0, None)
-                self.post(ResponseReceived(request_id, FindCoordinatorResponse(coordinators=(found,))))
-            case SendRequest():
+                self.post(events.ResponseReceived(request_id, FindCoordinatorResponse(coordinators=(found,))))
+            case events.SendRequest():
                 self._send(effect)
-            case ConnectCoordinator(request_id=request_id, timeout_ms=timeout_ms):
+            case events.ConnectCoordinator(request_id=request_id, timeout_ms=timeout_ms):
                 if self.reachable:
-                    self.post(CoordinatorConnected(request_id, VERSIONS))
+                    self.post(events.CoordinatorConnected(request_id, VERSIONS))
                 else:
                     self._time_out(request_id, timeout_ms)
-            case RequestMetadata(request_id=request_id, topic_ids=topic_ids, timeout_ms=timeout_ms):
+            case events.RequestMetadata(request_id=request_id, topic_ids=topic_ids, timeout_ms=timeout_ms):
                 if self.reachable:
                     topics = self._world.harness.image.topics
                     names = {topic.topic_id: topic.name for topic in topics if topic.topic_id in topic_ids}
-                    self.post(MetadataUpdated(names, request_id))
+                    self.post(events.MetadataUpdated(names, request_id))
                 else:
                     self._time_out(request_id, timeout_ms)
-            case ListOffsets(request_id=request_id, timestamps=timestamps):
+            case events.ListOffsets(request_id=request_id, timestamps=timestamps):
                 offsets = {partition: OffsetAndMetadata(0) for partition in timestamps}
-                self.post(OffsetsListed(request_id, offsets, {}))
-            case StateChanged(old=old, new=new, trigger=trigger):
+                self.post(events.OffsetsListed(request_id, offsets, {}))
+            case events.StateChanged(old=old, new=new, trigger=trigger):
                 self._say(f"{old.name} to {new.name} ({trigger})")
-            case DescribeAssignors(call_id=call_id):
-                self.post(AssignorsDescribed(tuple(advertised(a) for a in self._assignors), call_id))
-            case RunAssignor():
+            case assignor_events.DescribeAssignors(call_id=call_id):
+                self.post(assignor_events.AssignorsDescribed(tuple(advertised(a) for a in self._assignors), call_id))
+            case assignor_events.RunAssignor():
                 done, failure = compute(self._assignors, effect)
                 self._say(
                     f"assign() of {effect.snapshot.assignor_name} " + ("fails" if failure else "computes a target")
                 )
                 self.post(done)
-            case CallOnAssignment(call_id=call_id):
+            case assignor_events.CallOnAssignment(call_id=call_id):
                 announce(self._assignors, effect)
-                self.post(OnAssignmentDone(call_id))
-            case AssignorFailed(error=error):
+                self.post(assignor_events.OnAssignmentDone(call_id))
+            case assignor_events.AssignorFailed(error=error):
                 self._say(f"assignor failed: {_error_text(error)}")
-            case AssignorsUnsupported():
+            case assignor_events.AssignorsUnsupported():
                 self._say("the coordinator has no client-side assignment")
             case _:
                 raise AssertionError(f"an effect that the transcript does not know: {effect}")
 
-    def _send(self, effect: SendRequest) -> None:
+    def _send(self, effect: events.SendRequest) -> None:
         world = self._world
         request = effect.request
         began = world.mark()
@@ -396,14 +358,16 @@ class TranscriptConsumer:
             else:
                 world.take_back(began)
                 world.steady_heartbeat(self.name)
-            self.post(ResponseReceived(effect.request_id, response))
+            self.post(events.ResponseReceived(effect.request_id, response))
 
     def _time_out(self, request_id: int, timeout_ms: int) -> None:
-        self._world.call_later(timeout_ms, self, RequestFailed(request_id, FailureKind.TIMED_OUT, "no answer"))
+        self._world.call_later(
+            timeout_ms, self, events.RequestFailed(request_id, events.FailureKind.TIMED_OUT, "no answer")
+        )
 
-    def _serve(self, effect: MemberEffect) -> None:
+    def _serve(self, effect: events.MemberEffect) -> None:
         match effect:
-            case RevokePartitions() | AssignPartitions() | LosePartitions():
+            case events.RevokePartitions() | events.AssignPartitions() | events.LosePartitions():
                 callback = _CALLBACKS[type(effect)]
                 error = None
                 text = f"{callback}({partitions_text(effect.partitions)})"
@@ -413,24 +377,24 @@ class TranscriptConsumer:
                     text += " raises ValueError, and so does poll()"
                     self._raised = True
                 self._say(text)
-                self.post(ListenerDone(effect.token, error))
-            case StartFetching(positions=positions):
+                self.post(events.ListenerDone(effect.token, error))
+            case events.StartFetching(positions=positions):
                 starts = ", ".join(f"{partition} at {positions[partition].offset}" for partition in sorted(positions))
                 self._say(f"fetches {starts}")
-            case StopFetching(partitions=partitions):
+            case events.StopFetching(partitions=partitions):
                 self._say(f"stops fetching {partitions_text(partitions)}")
-            case PausePartitions(partitions=partitions):
+            case events.PausePartitions(partitions=partitions):
                 self._say(f"hands out no more records of {partitions_text(partitions)}")
-            case CommitDone(error=failure):
+            case events.CommitDone(error=failure):
                 self._say("commit done" if failure is None else f"commit failed: {_error_text(failure)}")
-            case LeaveDone():
+            case events.LeaveDone():
                 self._say("has left")
                 self._in_call = False
                 if self._closing:
                     del self._world.consumers[self.name]
-            case SurfaceError(error=raised):
+            case events.SurfaceError(error=raised):
                 self._say(f"poll() raises {_error_text(raised)}")
-            case Fail(error=raised):
+            case events.Fail(error=raised):
                 self._say(f"fatal: {_error_text(raised)}")
             case _:
                 raise AssertionError(f"an effect that the transcript does not know: {effect}")
