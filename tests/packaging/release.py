@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.packaging.check_wheel import ROOT, inspect, try_out
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+OLDEST = "confluent-kafka==2.12.0"
 DIST = ROOT / "dist"
 
 
@@ -40,6 +41,8 @@ def main() -> int:
         print(f"release: trying it in Python {python_version} ({number} of {len(interpreters)})", flush=True)
         assert path is not None
         try_out(wheel, path)
+    print(f"release: trying it with the oldest {OLDEST}", flush=True)
+    try_out(wheel, sys.executable, OLDEST)
     print(f"release: {DIST} can be uploaded: twine upload {DIST}/*")
     return 0
 
