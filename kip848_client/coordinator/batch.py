@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from kip848_client.coordinator.consumer_group import GroupState
 from kip848_client.coordinator.events import FactValue, GroupEvent
-from kip848_client.coordinator.group_member import GroupMember
+from kip848_client.coordinator.group import GroupState
+from kip848_client.coordinator.group_member import Member
 from kip848_client.coordinator.result import (
     CancelTimer,
     CoordinatorRecord,
@@ -36,7 +37,7 @@ class Batch:
         self,
         event: str,
         *,
-        member: GroupMember | None = None,
+        member: Member[Any, Any] | None = None,
         group_epoch: int,
         fields: Mapping[str, FactValue],
     ) -> None:

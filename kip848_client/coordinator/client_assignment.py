@@ -11,15 +11,21 @@ A round is soft state: what is decided here becomes `RoundChanged` and timers in
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, Generic
 
 from msgspec.structs import replace
 
 from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignors import Choice, can_be_common, choose, offers_after, pick_member
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, AssignorVersions, GroupMember, MemberMetadata
+from kip848_client.coordinator.group import Group
+from kip848_client.coordinator.group_member import (
+    STATIC_LEAVE_EPOCH,
+    AssignorVersions,
+    KeyT,
+    Member,
+    MetadataT,
+)
 from kip848_client.coordinator.result import ArmTimer, CancelTimer, RoundChanged
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import TimerKey, TimerKind
@@ -27,11 +33,11 @@ from kip848_client.coordinator.timers import TimerKey, TimerKind
 
 def client_assignor(
     state: CoordinatorState,
-    group: ConsumerGroup,
+    group: Group[KeyT, MetadataT],
     *,
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
-    metadata: MemberMetadata | None = None,
+    metadata: MetadataT | None = None,
 ) -> Choice | None:
     """The client-side assignor in use; None in server mode. Arguments as of `client_assignors.offers_after`."""
     if not state.config.client_assignors or not can_be_common(group, gone=len(gone)):
@@ -39,7 +45,7 @@ def client_assignor(
     return choose(offers_after(group, gone=gone, joined=joined, metadata=metadata))
 
 
-class RoundPlanner:
+class RoundPlanner(Generic[KeyT, MetadataT]):
     """What becomes of a group's round with one event.
 
     Args:
@@ -50,11 +56,11 @@ class RoundPlanner:
     def __init__(
         self,
         state: CoordinatorState,
-        group: ConsumerGroup,
+        group: Group[KeyT, MetadataT],
         batch: Batch,
         *,
         group_epoch: int,
-        speaker: GroupMember | None = None,
+        speaker: Member[KeyT, MetadataT] | None = None,
     ) -> None:
         self._state: Final = state
         self._group: Final = group
@@ -69,7 +75,7 @@ class RoundPlanner:
             self._cancel_timer(self.round.member_id)
             self._set(None)
 
-    def suits(self, member: GroupMember) -> bool:
+    def suits(self, member: Member[KeyT, MetadataT]) -> bool:
         """Whether the round in flight is as good with *member*, whatever it was before; told without all the others."""
         flying, group = self.round, self._group
         if flying is None or flying.member_id == member.member_id:
@@ -137,13 +143,13 @@ class RoundPlanner:
             self._set(replace(flying, assignor_name=choice.assignor_name, prepared=None))
         return choice.assignor_name
 
-    def prepared(self, member: GroupMember, group: PreparedGroup, *, now_ms: int) -> None:
+    def prepared(self, member: Member[KeyT, MetadataT], group: PreparedGroup, *, now_ms: int) -> None:
         """Remember what the chosen member was told; its time runs from now on if it does not yet."""
         self.notify(member, now_ms=now_ms)
         if self.round is not None:
             self._set(replace(self.round, prepared=group))
 
-    def notify(self, member: GroupMember, *, now_ms: int) -> bool:
+    def notify(self, member: Member[KeyT, MetadataT], *, now_ms: int) -> bool:
         """Whether *member* shall be told to compute the target; its time runs from the first time on."""
         flying = self.round
         if flying is None or flying.member_id != member.member_id:
@@ -204,7 +210,12 @@ class RoundPlanner:
 
 
 def members_gone(
-    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_ids: AbstractSet[str], group_epoch: int
+    state: CoordinatorState,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    *,
+    member_ids: AbstractSet[str],
+    group_epoch: int,
 ) -> None:
     """Members leave the group for good: if one was to compute the target, another one does, or the coordinator."""
     if group.group_id not in state.rounds:
@@ -219,19 +230,21 @@ def members_gone(
         planner.move_on(choice, failed=planner.round.member_id, leaves=True, reason="member_left")
 
 
-def member_away(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str) -> None:
+def member_away(state: CoordinatorState, group: Group[KeyT, MetadataT], batch: Batch, *, member_id: str) -> None:
     """A static member leaves and will be back: the target is not left waiting for it."""
     if group.group_id in state.rounds:
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         planner.move_on(client_assignor(state, group), failed=member_id, leaves=True, reason="member_left")
 
 
-def member_failed(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member_id: str, reason: str) -> None:
+def member_failed(
+    state: CoordinatorState, group: Group[KeyT, MetadataT], batch: Batch, *, member_id: str, reason: str
+) -> None:
     """The chosen member was fenced, or took too long. It stays a member."""
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
     planner.move_on(client_assignor(state, group), failed=member_id, reason=reason)
 
 
-def _versions(member: GroupMember, assignor_name: str) -> AssignorVersions | None:
+def _versions(member: Member[KeyT, MetadataT], assignor_name: str) -> AssignorVersions | None:
     offered = (item.versions for item in member.metadata.client_assignors if item.name == assignor_name)
     return next(offered, None)

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import ClientAssignor, MemberMetadata
+from kip848_client.coordinator.group import Group
+from kip848_client.coordinator.group_member import ClientAssignor, KeyT, MetadataT, SharedMetadata
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -97,11 +97,11 @@ def read_offers(message: ConsumerGroupHeartbeatRequest, *, bytes_max: int) -> tu
 
 
 def offers_after(
-    group: ConsumerGroup,
+    group: Group[KeyT, MetadataT],
     *,
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
-    metadata: MemberMetadata | None = None,
+    metadata: MetadataT | None = None,
 ) -> Offers:
     """What members offer once those of *gone* are no members any more and *joined* (new or not) has *metadata*.
 
@@ -123,7 +123,7 @@ def offers_after(
     return offers
 
 
-def can_be_common(group: ConsumerGroup, *, gone: int = 0) -> bool:
+def can_be_common(group: Group[KeyT, MetadataT], *, gone: int = 0) -> bool:
     """Whether all members but at most one offer the same assignor; if not, one member's change does not matter.
 
     Args:
@@ -180,7 +180,7 @@ def pick_member(
     return None
 
 
-def check_versions(group: ConsumerGroup, *, old: MemberMetadata | None, new: MemberMetadata) -> None:
+def check_versions(group: Group[KeyT, MetadataT], *, old: SharedMetadata | None, new: SharedMetadata) -> None:
     """Refuse versions with which nobody could compute a target for all.
 
     Only assignors whose versions are new or changed are looked at: a member must not be refused because somebody else

@@ -1,48 +1,57 @@
 """One step of one member from what it holds towards its target: revoke first, then assign. Pure set arithmetic.
 
-Nothing here knows about requests, records or time. The caller says what the member confirmed to own and which
-partitions are free; the answer is the member's next `CurrentAssignment`.
+The engine of every kind of group: a partition is an opaque pair of a key and a number. The key is the id of a topic in
+a consumer group, and the name of a unit in a connect group. Nothing here knows about requests, records or time. The
+caller says what the member confirmed to own and which partitions are free; the answer is the member's next `Current`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from typing import assert_never
+from typing import Final, Generic, TypeAlias, assert_never
 from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
     NO_METADATA,
-    NO_PARTITIONS,
     AssignmentMetadata,
-    CurrentAssignment,
+    Current,
+    Held,
+    KeyT,
     MemberState,
-    PartitionEpochs,
 )
 
-OwnedPartitions = Mapping[UUID, AbstractSet[int]]
+Owned: TypeAlias = Mapping[KeyT, AbstractSet[int]]
+"""Key -> numbers that a member says it owns."""
+OwnedPartitions: TypeAlias = Owned[UUID]
 """Topic id -> partitions that a member says it owns."""
 
+_NONE: Final[Collection[int]] = ()
 
-class Target(msgspec.Struct, frozen=True):
+
+class Target(msgspec.Struct, Generic[KeyT], frozen=True):
     """Where a member shall go.
 
     Args:
         epoch: epoch of the group's target.
         partitions: the member's part of it.
-        subscribed_topic_ids: topics that exist and that the member subscribes to; the rest of *partitions* is ignored.
-        is_free: whether nobody, or only this member, holds a partition: (topic id, partition) -> bool.
+        live: what of some numbers of a key the member may own at all: partitions of topics that exist and that it
+            subscribes to, units that are in the catalogue. The rest of *partitions* is ignored.
+        is_free: whether nobody, or only this member, holds a partition: (key, number) -> bool.
         metadata: what the member's client-side assignor hears once it is at *epoch*.
     """
 
     epoch: int
-    partitions: TopicPartitions
-    subscribed_topic_ids: AbstractSet[UUID]
-    is_free: Callable[[UUID, int], bool]
+    partitions: Mapping[KeyT, Collection[int]]
+    live: Callable[[KeyT, Collection[int]], Collection[int]]
+    is_free: Callable[[KeyT, int], bool]
     metadata: AssignmentMetadata = NO_METADATA
+
+    def wanted(self) -> Mapping[KeyT, Collection[int]]:
+        """What of the target the member may own."""
+        return {key: live for key, numbers in self.partitions.items() if (live := self.live(key, numbers))}
 
 
 class MustRejoinError(Exception):
@@ -50,13 +59,14 @@ class MustRejoinError(Exception):
 
 
 def reconcile(
-    current: CurrentAssignment, target: Target, *, owned: OwnedPartitions | None, subscription_changed: bool
-) -> CurrentAssignment:
+    current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None, subscription_changed: bool
+) -> Current[KeyT]:
     """Take the next step.
 
     Args:
         owned: what the member says it owns; None if its heartbeat did not say.
-        subscription_changed: its heartbeat changed its subscription.
+        subscription_changed: something that it has may be live no more, whatever the target says: its heartbeat
+            changed its subscription, or a unit left the catalogue.
 
     Returns:
         *current* itself if there is nothing to do. Otherwise `previous_member_epoch` is the epoch before the step,
@@ -91,19 +101,17 @@ def reconcile(
             assert_never(current.state)
 
 
-def is_subset(owned: OwnedPartitions, assigned: PartitionEpochs) -> bool:
-    """Whether every topic of *owned*, even with no partition, and every partition is in *assigned*; Kafka's rule."""
-    return all(
-        topic_id in assigned and partitions <= assigned[topic_id].keys() for topic_id, partitions in owned.items()
-    )
+def is_subset(owned: Owned[KeyT], assigned: Held[KeyT]) -> bool:
+    """Whether every key of *owned*, even without a number, and every number is in *assigned*; Kafka's rule."""
+    return all(key in assigned and numbers <= assigned[key].keys() for key, numbers in owned.items())
 
 
-def _next(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions | None) -> CurrentAssignment:
-    wanted = {topic: parts for topic, parts in target.partitions.items() if topic in target.subscribed_topic_ids}
+def _next(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None) -> Current[KeyT]:
+    wanted = target.wanted()
     keep, revoke = _split(current.assigned, wanted)
     # keep = assigned ∩ target, revoke = assigned - target
     if revoke and _owns_any(owned, revoke):
-        return CurrentAssignment(
+        return Current(
             member_epoch=current.member_epoch,
             previous_member_epoch=current.member_epoch,
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -113,30 +121,30 @@ def _next(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions 
         )
     # want = target - keep, free ⊆ want, blocked = want - free
     free, blocked = _find_free(wanted, keep=keep, target=target)
-    step = CurrentAssignment(
+    step = Current(
         member_epoch=target.epoch,
         previous_member_epoch=current.member_epoch,
         state=MemberState.UNRELEASED_PARTITIONS if blocked else MemberState.STABLE,
         assigned=_merge(keep, free) if free else keep,
-        pending_revocation=NO_PARTITIONS,
+        pending_revocation={},
         metadata=target.metadata,
     )
     return current if step == current else step
 
 
-def _unsubscribe(current: CurrentAssignment, target: Target, *, owned: OwnedPartitions | None) -> CurrentAssignment:
-    """Take away topics that the member just unsubscribed from, before any target says so.
+def _unsubscribe(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None) -> Current[KeyT]:
+    """Take away what is live no more, before any target says so: topics that the member just unsubscribed from.
 
     A member confirms all that is to be given up at once: while it owns any of it, old or new, it counts as the holder
     of all of it, also of topics that it does not list. Source: Kafka's ``updateCurrentAssignment``.
     """
-    gone = {t: parts for t, parts in current.assigned.items() if t not in target.subscribed_topic_ids}
+    live = {key: target.live(key, epochs) for key, epochs in current.assigned.items()}
+    keep, gone = _split(current.assigned, live)
     if not gone:
         return current
-    keep = {t: parts for t, parts in current.assigned.items() if t in target.subscribed_topic_ids}
     pending = _merge(current.pending_revocation, gone)
     waits = _owns_any(owned, pending)
-    return CurrentAssignment(
+    return Current(
         member_epoch=current.member_epoch,
         previous_member_epoch=current.member_epoch,
         state=MemberState.UNREVOKED_PARTITIONS if waits else current.state,
@@ -146,47 +154,49 @@ def _unsubscribe(current: CurrentAssignment, target: Target, *, owned: OwnedPart
     )
 
 
-def _owns_any(owned: OwnedPartitions | None, partitions: PartitionEpochs) -> bool:
+def _owns_any(owned: Owned[KeyT] | None, partitions: Held[KeyT]) -> bool:
     """Whether the member may still use any of *partitions*: it says so, or it does not say."""
     if owned is None:
         return True
-    return any(not epochs.keys().isdisjoint(owned.get(topic_id, ())) for topic_id, epochs in partitions.items())
+    return any(not epochs.keys().isdisjoint(owned.get(key, ())) for key, epochs in partitions.items())
 
 
-def _split(assigned: PartitionEpochs, wanted: TopicPartitions) -> tuple[PartitionEpochs, PartitionEpochs]:
+def _split(assigned: Held[KeyT], wanted: Mapping[KeyT, Collection[int]]) -> tuple[Held[KeyT], Held[KeyT]]:
     """(assigned ∩ wanted, assigned - wanted); *assigned* itself if all of it is wanted."""
-    keep: dict[UUID, Mapping[int, int]] = {}
-    revoke: dict[UUID, Mapping[int, int]] = {}
-    for topic_id, epochs in assigned.items():
-        target = frozenset(wanted.get(topic_id, ()))
+    keep: dict[KeyT, Mapping[int, int]] = {}
+    revoke: dict[KeyT, Mapping[int, int]] = {}
+    for key, epochs in assigned.items():
+        target = frozenset(wanted.get(key, _NONE))
         if target >= epochs.keys():
-            keep[topic_id] = epochs
+            keep[key] = epochs
         elif target.isdisjoint(epochs.keys()):
-            revoke[topic_id] = epochs
+            revoke[key] = epochs
         else:
-            keep[topic_id] = {partition: epoch for partition, epoch in epochs.items() if partition in target}
-            revoke[topic_id] = {partition: epoch for partition, epoch in epochs.items() if partition not in target}
-    return (keep, revoke) if revoke else (assigned, NO_PARTITIONS)
+            keep[key] = {number: epoch for number, epoch in epochs.items() if number in target}
+            revoke[key] = {number: epoch for number, epoch in epochs.items() if number not in target}
+    return (keep, revoke) if revoke else (assigned, {})
 
 
-def _find_free(wanted: TopicPartitions, *, keep: PartitionEpochs, target: Target) -> tuple[PartitionEpochs, bool]:
+def _find_free(
+    wanted: Mapping[KeyT, Collection[int]], *, keep: Held[KeyT], target: Target[KeyT]
+) -> tuple[Held[KeyT], bool]:
     """The wanted partitions that can be given now, and whether others have to be waited for."""
-    free: dict[UUID, Mapping[int, int]] = {}
+    free: dict[KeyT, Mapping[int, int]] = {}
     blocked = False
-    for topic_id, partitions in wanted.items():
-        kept = keep.get(topic_id, {})
-        if len(kept) == len(partitions):
+    for key, numbers in wanted.items():
+        kept = keep.get(key, {})
+        if len(kept) == len(numbers):
             continue
-        found = [partition for partition in partitions if partition not in kept and target.is_free(topic_id, partition)]
+        found = [number for number in numbers if number not in kept and target.is_free(key, number)]
         if found:
-            free[topic_id] = dict.fromkeys(found, target.epoch)
-        if len(found) + len(kept) < len(partitions):
+            free[key] = dict.fromkeys(found, target.epoch)
+        if len(found) + len(kept) < len(numbers):
             blocked = True
     return free, blocked
 
 
-def _merge(one: PartitionEpochs, other: PartitionEpochs) -> PartitionEpochs:
+def _merge(one: Held[KeyT], other: Held[KeyT]) -> Held[KeyT]:
     merged = dict(one)
-    for topic_id, epochs in other.items():
-        merged[topic_id] = {**merged.get(topic_id, {}), **epochs}
+    for key, epochs in other.items():
+        merged[key] = {**merged.get(key, {}), **epochs}
     return merged

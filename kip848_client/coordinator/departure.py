@@ -10,14 +10,8 @@ from msgspec.structs import replace
 from kip848_client.coordinator import client_assignment, records, subscriptions
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.consumer_group import ConsumerGroup, derive_state
-from kip848_client.coordinator.group_member import (
-    NO_PARTITIONS,
-    STATIC_LEAVE_EPOCH,
-    CurrentAssignment,
-    GroupMember,
-    PartitionEpochs,
-)
-from kip848_client.coordinator.membership import static_member, unknown_member
+from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, GroupMember
+from kip848_client.coordinator.membership import away, static_member, unknown_member
 from kip848_client.coordinator.migration import can_downgrade, downgrade
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
@@ -90,11 +84,11 @@ def handle_leave_group(
     codes: list[int] = []
     for identity in leaving:
         found = _named_member(group, identity)
-        if isinstance(found, GroupMember):
+        if isinstance(found, ErrorCode):
+            codes.append(found)
+        else:
             gone[found.member_id] = found
             codes.append(ErrorCode.NONE)
-        else:
-            codes.append(found)
     if group is not None and gone:
         _remove(
             state, group, batch, members=tuple(gone.values()), reason="leave", now_ms=now_ms, wall_ms=request.wall_ms
@@ -135,32 +129,18 @@ def _named_member(group: ConsumerGroup | None, identity: MemberIdentity) -> Grou
 
 
 def _leave_for_a_while(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member: GroupMember) -> None:
-    """Keep a static member's partitions for its return; its session timer runs on from its last heartbeat.
-
-    Every assignment epoch becomes 0, so that the process that takes its place may commit with any epoch (KIP-1251).
-    """
-    away = CurrentAssignment(
-        member_epoch=STATIC_LEAVE_EPOCH,
-        previous_member_epoch=member.current.previous_member_epoch,
-        state=member.current.state,
-        assigned=_epochs_zeroed(member.current.assigned),
-        pending_revocation=NO_PARTITIONS,
-        metadata=member.current.metadata,
-    )
-    batch.records.append(records.current_record(group.group_id, member_id=member.member_id, current=away))
+    """Keep a static member's partitions for its return; its session timer runs on from its last heartbeat."""
+    left = away(member.current)
+    batch.records.append(records.current_record(group.group_id, member_id=member.member_id, current=left))
     batch.soft.append(CancelTimer(TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id)))
     client_assignment.member_away(state, group, batch, member_id=member.member_id)
-    gone = replace(member, current=away)
+    gone = replace(member, current=left)
     batch.happened("member_left", member=gone, group_epoch=group.group_epoch, fields={"reason": "static_leave"})
     batch.state_changed(
         old=group.state,
         new=group.state_after(gone, group_epoch=group.group_epoch, target_epoch=group.target_epoch),
         group_epoch=group.group_epoch,
     )
-
-
-def _epochs_zeroed(partitions: PartitionEpochs) -> PartitionEpochs:
-    return {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in partitions.items()}
 
 
 def _remove(

@@ -1,24 +1,26 @@
 """One member as the coordinator knows it: frozen values, exactly what its records hold. No decisions.
 
 A member has two parts, as it has two records: what it told about itself (`MemberMetadata`) and how far it has come
-(`CurrentAssignment`).
+(`CurrentAssignment`). `Current` and `Member` serve every kind of group; the other names are those of consumer groups.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Hashable, Mapping
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 
-PartitionEpochs: TypeAlias = Mapping[UUID, Mapping[int, int]]
-"""Topic id -> partition -> assignment epoch: the epoch at which the partition was given to its member (KIP-1251).
-A topic without partitions is left out. Never changed in place."""
+KeyT = TypeVar("KeyT", bound=Hashable)
+"""With a number, what a group assigns: topic ids in a consumer group, names of units in a connect group."""
 
-NO_PARTITIONS: Final[PartitionEpochs] = MappingProxyType({})
+Held: TypeAlias = Mapping[KeyT, Mapping[int, int]]
+"""Key -> number -> assignment epoch: the epoch at which it was given to its member. A key without numbers is left out.
+Never changed in place."""
+PartitionEpochs: TypeAlias = Held[UUID]
+"""Topic id -> partition -> assignment epoch (KIP-1251)."""
 
 JOIN_EPOCH: Final = 0
 """Epoch in a heartbeat of a member that joins, or joins again."""
@@ -112,26 +114,34 @@ class ClassicProtocols(msgspec.Struct, frozen=True):
         return frozenset(name for name, _ in self.protocols)
 
 
-class MemberMetadata(msgspec.Struct, frozen=True):
-    """What a member told about itself.
+class SharedMetadata(msgspec.Struct, frozen=True):
+    """What members of every kind of group tell about themselves.
+
+    Args:
+        server_assignor: the server-side assignor it prefers, or None.
+        client_assignors: the client-side assignors it offers, the most preferred first.
+    """
+
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    client_assignors: tuple[ClientAssignor, ...] = ()
+
+
+class MemberMetadata(SharedMetadata, frozen=True):
+    """What a member of a consumer group told about itself.
 
     Args:
         subscribed_topic_names: ascending, each once.
         subscribed_topic_regex: RE2 pattern, or None.
-        server_assignor: the server-side assignor it prefers, or None.
-        client_assignors: the client-side assignors it offers, the most preferred first.
         classic: it speaks the classic protocol; None if it sends ConsumerGroupHeartbeat.
     """
 
-    instance_id: str | None = None
     rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
-    server_assignor: str | None = None
-    client_assignors: tuple[ClientAssignor, ...] = ()
     classic: ClassicProtocols | None = None
 
     def subscribes_like(self, other: MemberMetadata) -> bool:
@@ -142,7 +152,10 @@ class MemberMetadata(msgspec.Struct, frozen=True):
         )
 
 
-class CurrentAssignment(msgspec.Struct, frozen=True):
+MetadataT = TypeVar("MetadataT", bound=SharedMetadata)
+
+
+class Current(msgspec.Struct, Generic[KeyT], frozen=True):
     """How far a member has come.
 
     Args:
@@ -156,19 +169,27 @@ class CurrentAssignment(msgspec.Struct, frozen=True):
     member_epoch: int = 0
     previous_member_epoch: int = -1
     state: MemberState = MemberState.STABLE
-    assigned: PartitionEpochs = msgspec.field(default_factory=dict)
-    pending_revocation: PartitionEpochs = msgspec.field(default_factory=dict)
+    assigned: Held[KeyT] = msgspec.field(default_factory=dict)
+    pending_revocation: Held[KeyT] = msgspec.field(default_factory=dict)
     metadata: AssignmentMetadata = NO_METADATA
 
 
-class GroupMember(msgspec.Struct, frozen=True):
-    """One member of a consumer group."""
+CurrentAssignment: TypeAlias = Current[UUID]
+"""How far a member of a consumer group has come."""
+
+
+class Member(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
+    """One member of a group."""
 
     member_id: str
-    metadata: MemberMetadata
-    current: CurrentAssignment
+    metadata: MetadataT
+    current: Current[KeyT]
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether it owns its whole target of *epoch*."""
         current = self.current
         return current.member_epoch == epoch and current.state is MemberState.STABLE
+
+
+GroupMember: TypeAlias = Member[UUID, MemberMetadata]
+"""One member of a consumer group."""

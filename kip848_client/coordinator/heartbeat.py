@@ -80,7 +80,7 @@ class _Heartbeat:
     def run(self) -> CoordinatorResult:
         group, message = self._group, self._message
         owned = _owned_partitions(message)
-        found = find_member(self._state, group, message, owned=owned)
+        found = find_member(self._state, group, message, owned=owned, size_max=self._state.config.consumer_max_size)
         steps = MemberSteps(
             self._state,
             self._request,

@@ -63,7 +63,7 @@ class MemberSteps:
         self._target_metadata = NO_METADATA
         self.target: TopicPartitions = {}
         """The member's part of the target, after `run`."""
-        self.planner: RoundPlanner | None = None
+        self.planner: RoundPlanner[uuid.UUID, MemberMetadata] | None = None
         """The round in which a member computes the target, if one does, after `run`."""
 
     def run(self, found: FoundMember, metadata: MemberMetadata, *, is_join: bool) -> GroupMember:
@@ -275,13 +275,14 @@ class MemberSteps:
             holder = group.holders(topic_id).get(partition)
             return holder is None or holder == updated.member_id
 
+        subscribed = frozenset(self._state.topic_ids(group, updated.metadata))
         try:
             current = reconcile(
                 start,
                 Target(
                     epoch=self._target_epoch,
                     partitions=target,
-                    subscribed_topic_ids=frozenset(self._state.topic_ids(group, updated.metadata)),
+                    live=lambda topic_id, partitions: partitions if topic_id in subscribed else (),
                     is_free=is_free,
                     metadata=self._target_metadata,
                 ),

@@ -7,27 +7,35 @@ from __future__ import annotations
 
 import random
 import uuid
+from typing import Any, Generic, TypeAlias
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.current_assignment import OwnedPartitions, is_subset
+from kip848_client.coordinator.current_assignment import Owned, is_subset
+from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_member import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
-    CurrentAssignment,
-    GroupMember,
+    Current,
+    Held,
+    KeyT,
+    Member,
     MemberMetadata,
     MemberState,
+    MetadataT,
 )
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
+Heartbeat: TypeAlias = ConsumerGroupHeartbeatRequest | ConnectGroupHeartbeatRequest
 
-class FoundMember(msgspec.Struct, frozen=True):
+
+class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
     """The member that a heartbeat is about.
 
     Args:
@@ -36,27 +44,33 @@ class FoundMember(msgspec.Struct, frozen=True):
         replaced: the static member whose place it takes.
     """
 
-    member: GroupMember
+    member: Member[KeyT, MetadataT]
     is_new: bool = False
-    replaced: GroupMember | None = None
+    replaced: Member[KeyT, MetadataT] | None = None
 
     @property
-    def counted(self) -> MemberMetadata | None:
+    def counted(self) -> MetadataT | None:
         """The metadata that the group's counts hold for it; None if it is new."""
         return None if self.is_new else (self.replaced or self.member).metadata
 
 
+FoundMember: TypeAlias = Found[UUID, MemberMetadata]
+"""The member of a consumer group that a heartbeat is about."""
+
+
 def find_member(
     state: CoordinatorState,
-    group: ConsumerGroup,
-    message: ConsumerGroupHeartbeatRequest,
+    group: Group[KeyT, MetadataT],
+    message: Heartbeat,
     *,
-    owned: OwnedPartitions | None,
-) -> FoundMember:
+    owned: Owned[KeyT] | None,
+    size_max: int,
+) -> Found[KeyT, MetadataT]:
     """Find the member, or make a new one for a join.
 
     Args:
         owned: what the member says it owns; None if it does not say.
+        size_max: how many members the group may have.
 
     Raises:
         Refused: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH; for static members also
@@ -67,7 +81,6 @@ def find_member(
     """
     member_id = message.member_id or new_member_id(state.rng)
     known = group.members.get(member_id)
-    size_max = state.config.consumer_max_size
     # Also a static member that comes back under another id, although it would take the place that it left.
     if known is None and len(group.members) >= size_max:
         raise Refused(
@@ -80,32 +93,32 @@ def find_member(
         return _find_static(group, message, member_id=member_id, known=known, owned=owned)
     if known is not None:
         check_epoch(known, received=message.member_epoch, owned=owned)
-        return FoundMember(known)
+        return Found(known)
     if message.member_epoch != JOIN_EPOCH:
         raise unknown_member(group, member_id=member_id)
-    return _new(member_id)
+    return Found(group.new_member(member_id), is_new=True)
 
 
 def _find_static(
-    group: ConsumerGroup,
-    message: ConsumerGroupHeartbeatRequest,
+    group: Group[KeyT, MetadataT],
+    message: Heartbeat,
     *,
     member_id: str,
-    known: GroupMember | None,
-    owned: OwnedPartitions | None,
-) -> FoundMember:
+    known: Member[KeyT, MetadataT] | None,
+    owned: Owned[KeyT] | None,
+) -> Found[KeyT, MetadataT]:
     instance_id = message.instance_id
     assert instance_id is not None
     if message.member_epoch != JOIN_EPOCH:
         member = static_member(group, instance_id=instance_id, member_id=member_id)
         check_epoch(member, received=message.member_epoch, owned=owned)
-        return FoundMember(member)
+        return Found(member)
     holder_id = group.static_members.get(instance_id)
     if holder_id is None or holder_id == member_id:
         # A fenced or restarted process that comes back under its own id is no second holder of the instance id.
-        return _new(member_id) if known is None else FoundMember(known)
+        return Found(group.new_member(member_id), is_new=True) if known is None else Found(known)
     holder = group.members[holder_id]
-    if holder.current.member_epoch != STATIC_LEAVE_EPOCH and holder.metadata.classic is None:
+    if holder.current.member_epoch != STATIC_LEAVE_EPOCH and not _is_classic(holder):
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -115,10 +128,14 @@ def _find_static(
         raise invalid_request(
             f"MemberId {member_id} is already in the group {group.group_id}, without instance id {instance_id}."
         )
-    return FoundMember(replace(holder, member_id=member_id, current=returned(holder.current)), replaced=holder)
+    return Found(replace(holder, member_id=member_id, current=returned(holder.current)), replaced=holder)
 
 
-def check_epoch(member: GroupMember, *, received: int, owned: OwnedPartitions | None) -> None:
+def _is_classic(member: Member[KeyT, MetadataT]) -> bool:
+    return isinstance(member.metadata, MemberMetadata) and member.metadata.classic is not None
+
+
+def check_epoch(member: Member[KeyT, MetadataT], *, received: int, owned: Owned[KeyT] | None) -> None:
     """Let pass the member's own epoch, 0 (it joins again), and the epoch before if only an answer was lost.
 
     Raises:
@@ -143,7 +160,7 @@ def check_epoch(member: GroupMember, *, received: int, owned: OwnedPartitions | 
     )
 
 
-def static_member(group: ConsumerGroup, *, instance_id: str, member_id: str) -> GroupMember:
+def static_member(group: Group[KeyT, MetadataT], *, instance_id: str, member_id: str) -> Member[KeyT, MetadataT]:
     """The member that holds *instance_id*, if it is *member_id*.
 
     Raises:
@@ -160,9 +177,28 @@ def static_member(group: ConsumerGroup, *, instance_id: str, member_id: str) -> 
     return group.members[holder_id]
 
 
-def returned(current: CurrentAssignment) -> CurrentAssignment:
-    """What a static member starts from when it is back: its partitions, at epoch 0."""
+def returned(current: Current[KeyT]) -> Current[KeyT]:
+    """What a static member starts from when it is back: what it owned, at epoch 0."""
     return replace(current, member_epoch=0, previous_member_epoch=0, state=MemberState.STABLE)
+
+
+def away(current: Current[KeyT]) -> Current[KeyT]:
+    """What is kept of a static member that leaves and will be back: what it owns, and nothing to give up.
+
+    Every assignment epoch becomes 0, so that the process that takes its place may commit with any epoch (KIP-1251).
+    """
+    return Current(
+        member_epoch=STATIC_LEAVE_EPOCH,
+        previous_member_epoch=current.previous_member_epoch,
+        state=current.state,
+        assigned=_epochs_zeroed(current.assigned),
+        pending_revocation={},
+        metadata=current.metadata,
+    )
+
+
+def _epochs_zeroed(partitions: Held[KeyT]) -> Held[KeyT]:
+    return {key: dict.fromkeys(epochs, 0) for key, epochs in partitions.items()}
 
 
 def new_member_id(rng: random.Random) -> str:
@@ -170,7 +206,7 @@ def new_member_id(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def unknown_member(group: ConsumerGroup, *, member_id: str) -> Refused:
+def unknown_member(group: Group[Any, Any], *, member_id: str) -> Refused:
     """UNKNOWN_MEMBER_ID: the member was removed, or never joined; it must join again."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}; join with epoch 0."
@@ -182,7 +218,7 @@ def fenced(message: str) -> Refused:
     return Refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
-def check_room(state: CoordinatorState, group: ConsumerGroup) -> None:
+def check_room(state: CoordinatorState, group: Group[Any, Any]) -> None:
     """Refuse what would let memory grow without bounds, whoever floods this broker with joins."""
     members_max, groups_max = state.config.members_max, state.config.groups_max
     if state.member_count >= members_max:
@@ -195,7 +231,3 @@ def check_room(state: CoordinatorState, group: ConsumerGroup) -> None:
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"This broker has {groups_max} groups, which is its limit (kip848.groups.max).",
         )
-
-
-def _new(member_id: str) -> FoundMember:
-    return FoundMember(GroupMember(member_id, MemberMetadata(), CurrentAssignment()), is_new=True)

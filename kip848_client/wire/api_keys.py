@@ -1,4 +1,4 @@
-"""The numbers of Kafka's APIs, and of our two private ones. Nothing else."""
+"""The numbers of Kafka's APIs, and of our private ones. Nothing else."""
 
 from __future__ import annotations
 
@@ -107,3 +107,11 @@ class ApiKey(enum.IntEnum):
     """Private: KIP-848's ConsumerGroupPrepareAssignment, which Apache Kafka never shipped."""
     CONSUMER_GROUP_INSTALL_ASSIGNMENT = 30849
     """Private: KIP-848's ConsumerGroupInstallAssignment, which Apache Kafka never shipped."""
+    CONNECT_GROUP_HEARTBEAT = 30850
+    """Private: a worker of a connect group joins, reports, acknowledges and leaves. Apache Kafka has no such API."""
+    CONNECT_GROUP_PREPARE_ASSIGNMENT = 30851
+    """Private: the worker that computes the assignment of a connect group asks for its state."""
+    CONNECT_GROUP_INSTALL_ASSIGNMENT = 30852
+    """Private: the worker that computes the assignment of a connect group hands it in."""
+    CONNECT_GROUP_DESCRIBE = 30853
+    """Private: describes connect groups."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,7 +18,9 @@ from kip848_client.coordinator.current_assignment import (
     is_subset,
     reconcile,
 )
-from kip848_client.coordinator.group_member import CurrentAssignment, MemberState, PartitionEpochs
+from kip848_client.coordinator.group_member import Current, CurrentAssignment, MemberState, PartitionEpochs
+
+ValueT = TypeVar("ValueT")
 
 T1, T2 = UUID(int=1), UUID(int=2)
 STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
@@ -320,10 +323,47 @@ def test_a_step_repeated_with_the_same_heartbeat_comes_to_rest(row: Row) -> None
     raise AssertionError(f"still moving: {state}")
 
 
+@given(_rows())
+def test_names_in_place_of_topic_ids_lead_to_the_same_step(row: Row) -> None:
+    """The engine serves consumer groups and connect groups alike; scenario 26 of connect groups."""
+
+    def named(partitions: Mapping[UUID, ValueT]) -> dict[str, ValueT]:
+        return {str(topic): numbers for topic, numbers in partitions.items()}
+
+    def renamed(current: CurrentAssignment) -> Current[str]:
+        return Current(
+            current.member_epoch,
+            current.previous_member_epoch,
+            current.state,
+            named(current.assigned),
+            named(current.pending_revocation),
+        )
+
+    subscribed, taken = set(map(str, row.subscribed)), {(str(topic), number) for topic, number in row.taken}
+    step = reconcile(
+        renamed(row.before),
+        Target(
+            row.epoch,
+            named(row.target),
+            lambda name, numbers: numbers if name in subscribed else (),
+            lambda name, number: (name, number) not in taken,
+        ),
+        owned=None if row.owned is None else named(row.owned),
+        subscription_changed=row.subscription_changed,
+    )
+
+    assert step == renamed(_step(row))
+
+
 def _step(row: Row) -> CurrentAssignment:
     return reconcile(
         row.before,
-        Target(row.epoch, row.target, row.subscribed, lambda topic, number: (topic, number) not in row.taken),
+        Target(
+            row.epoch,
+            row.target,
+            lambda topic, numbers: numbers if topic in row.subscribed else (),
+            lambda topic, number: (topic, number) not in row.taken,
+        ),
         owned=row.owned,
         subscription_changed=row.subscription_changed,
     )

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator import consumer_group, current_assignment, departure, membership, records
+from kip848_client.coordinator import current_assignment, departure, group, membership, records
 from kip848_client.coordinator import offset_commit as coordinator_commit
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.current_assignment import Target
 from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult
@@ -81,7 +82,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = current_assignment.reconcile
 
-    def reconcile(current: CurrentAssignment, target: current_assignment.Target, **named: Any) -> CurrentAssignment:
+    def reconcile(current: CurrentAssignment, target: Target[Any], **named: Any) -> CurrentAssignment:
         after = original(current, target, **named)
         return replace(after, member_epoch=target.epoch) if after.pending_revocation else after
 
@@ -90,12 +91,12 @@ def _(patch: Patch) -> None:
 
 @mutant("the group calls itself stable too early", "S6")
 def _(patch: Patch) -> None:
-    original = consumer_group.derive_state
+    original = group.derive_state
 
     def derive_state(**named: int) -> GroupState:
         return GroupState.STABLE if (state := original(**named)) is GroupState.RECONCILING else state
 
-    patch.setattr(consumer_group, "derive_state", derive_state)
+    patch.setattr(group, "derive_state", derive_state)
 
 
 @mutant("any epoch is taken for the member's own", "S7", "S8")

@@ -85,7 +85,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = current_assignment.reconcile
 
-    def reconcile(current: CurrentAssignment, target: Target, **named: Any) -> CurrentAssignment:
+    def reconcile(current: CurrentAssignment, target: Target[Any], **named: Any) -> CurrentAssignment:
         after = original(current, target, **named)
         assigned = {topic_id: dict(epochs) for topic_id, epochs in after.assigned.items()}
         for topic_id, partitions in (named["owned"] or {}).items():

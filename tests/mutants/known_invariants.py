@@ -27,13 +27,8 @@ _LONG_MS = 30_000
 def _(patch: Patch) -> None:
     original = membership.find_member
 
-    def find_member(state: Any, group: Any, message: Any, *, owned: Any) -> Any:
-        config = state.config
-        state.config = replace(config, consumer_max_size=2**31 - 1)
-        try:
-            return original(state, group, message, owned=owned)
-        finally:
-            state.config = config
+    def find_member(state: Any, group: Any, message: Any, *, owned: Any, size_max: int) -> Any:
+        return original(state, group, message, owned=owned, size_max=2**31 - 1)
 
     patch.setattr(heartbeat, "find_member", find_member)
 

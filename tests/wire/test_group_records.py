@@ -111,7 +111,7 @@ def test_a_record_without_room_for_its_type_is_refused(key: bytes, value: bytes 
         decode_record(key, value)
 
 
-_PARTS = [*get_args(records.GroupRecordKey), *get_args(records.GroupRecordValue)]
+_PARTS = [*get_args(records.RecordKey), *get_args(records.RecordValue)]
 _CASES = [
     Case(cls, version) for cls in _PARTS for version in range(cls.WIRE.versions.first, cls.WIRE.versions.last + 1)
 ]

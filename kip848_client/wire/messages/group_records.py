@@ -2,7 +2,8 @@
 
 Owns their layouts and their bytes. A key starts with the record's type (int16), a value with its version (int16).
 Types: 0 and 1 OffsetCommit, 2 GroupMetadata, 3 to 8 and 16 of KIP-848's consumer groups; share and streams groups
-(9 to 15, 17 and up) are not ours and come out as `UnknownRecord`.
+(9 to 15, 17 and up) are not ours and come out as `UnknownRecord`. The layouts of connect groups' records, which are
+ours alone, are in `connect_group_records`.
 
 Tags from 10000 on are ours (client-side assignors, which Apache Kafka never shipped); others skip them.
 
@@ -20,6 +21,7 @@ import msgspec
 
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.messages import connect_group_records as connect
 from kip848_client.wire.messages.group_record_keys import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -52,6 +54,8 @@ __all__ = [
     "encode_record_key",
     "encode_record_value",
     "decode_record",
+    "RecordKey",
+    "RecordValue",
     "GroupRecordKey",
     "GroupRecordValue",
     "OffsetCommitKey",
@@ -292,11 +296,15 @@ GroupRecordValue = (
 )
 
 
+RecordKey = GroupRecordKey | connect.ConnectGroupRecordKey
+RecordValue = GroupRecordValue | connect.ConnectGroupRecordValue
+
+
 class GroupRecord(msgspec.Struct, frozen=True):
     """A record of a type that we know. A value of None is a tombstone."""
 
-    key: GroupRecordKey
-    value: GroupRecordValue | None
+    key: RecordKey
+    value: RecordValue | None
 
 
 class UnknownRecord(msgspec.Struct, frozen=True):
@@ -307,7 +315,7 @@ class UnknownRecord(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-_PARTS: Final[dict[int, tuple[type[GroupRecordKey], type[GroupRecordValue]]]] = {
+_PARTS: Final[dict[int, tuple[type[RecordKey], type[RecordValue]]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
@@ -319,19 +327,25 @@ _PARTS: Final[dict[int, tuple[type[GroupRecordKey], type[GroupRecordValue]]]] = 
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     30_848: (PendingOffsetKey, PendingOffsetValue),
+    30_850: (connect.ConnectGroupMetadataKey, connect.ConnectGroupMetadataValue),
+    30_851: (connect.ConnectGroupCatalogKey, connect.ConnectGroupCatalogValue),
+    30_852: (connect.ConnectGroupMemberKey, connect.ConnectGroupMemberValue),
+    30_853: (connect.ConnectGroupTargetMetadataKey, connect.ConnectGroupTargetMetadataValue),
+    30_854: (connect.ConnectGroupTargetMemberKey, connect.ConnectGroupTargetMemberValue),
+    30_855: (connect.ConnectGroupCurrentMemberKey, connect.ConnectGroupCurrentMemberValue),
 }
 
 _INT16: Final = struct.Struct(">h")
 
 
-def encode_record_key(key: GroupRecordKey) -> bytes:
+def encode_record_key(key: RecordKey) -> bytes:
     """The record type and the fields of *key*. Raises as `encode_record_value`."""
     pieces = [_INT16.pack(key.WIRE.api_key)]
     encode_body(key, 0, pieces)
     return b"".join(pieces)
 
 
-def encode_record_value(value: GroupRecordValue, *, version: int | None = None) -> bytes:
+def encode_record_value(value: RecordValue, *, version: int | None = None) -> bytes:
     """The version and the fields of *value*; by default in the version that Kafka's own coordinator writes.
 
     Raises:
@@ -362,7 +376,7 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | UnknownRecor
     return GroupRecord(read_key, decode_body(value_class, _leading_int16(value, "value"), value, 2))
 
 
-def _version_to_write(value: GroupRecordValue) -> int:
+def _version_to_write(value: RecordValue) -> int:
     match value:
         case OffsetCommitValue(expire_timestamp=expiry) if expiry != -1:
             return 1

@@ -1,0 +1,169 @@
+"""Keys and values of the records of connect groups, types 30850 to 30855; `group_records` owns their bytes.
+
+Ours: other coordinators skip these types.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from kip848_client.wire.messages.connect_group_heartbeat import AssignedUnits, ClientAssignor, UnitsOfName
+from kip848_client.wire.schema import Int8, Int16, Int32, Int64, MessageSpec, RecordPart, record, wire
+
+__all__ = [
+    "ConnectGroupRecordKey",
+    "ConnectGroupRecordValue",
+    "ConnectGroupMetadataKey",
+    "ConnectGroupMetadataValue",
+    "ConnectGroupCatalogKey",
+    "ConnectGroupCatalogValue",
+    "ConnectGroupMemberKey",
+    "ConnectGroupMemberValue",
+    "ConnectGroupTargetMetadataKey",
+    "ConnectGroupTargetMetadataValue",
+    "ConnectGroupTargetMemberKey",
+    "ConnectGroupTargetMemberValue",
+    "ConnectGroupCurrentMemberKey",
+    "ConnectGroupCurrentMemberValue",
+]
+
+
+class ConnectGroupMetadataKey(RecordPart, frozen=True):
+    """Type 30850: a connect group."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_850, "0", flexible="none")
+
+    group_id: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupMetadataValue(RecordPart, frozen=True):
+    """Its epoch, and the worker that installed the last target."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_850, "0", flexible="0+")
+
+    epoch: Annotated[Int32, wire("0+")] = 0
+    last_installer: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupCatalogKey(RecordPart, frozen=True):
+    """Type 30851: the catalogue of a group."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_851, "0", flexible="none")
+
+    group_id: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupCatalogValue(RecordPart, frozen=True):
+    """All units that the group shall run."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_851, "0", flexible="0+")
+
+    offset: Annotated[Int64, wire("0+")] = 0
+    units: Annotated[tuple[UnitsOfName, ...], wire("0+")] = ()
+
+
+class ConnectGroupMemberKey(RecordPart, frozen=True):
+    """Type 30852: a worker and what it told about itself."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_852, "0", flexible="none")
+
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupMemberValue(RecordPart, frozen=True):
+    """What a worker told about itself."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_852, "0", flexible="0+")
+
+    instance_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    worker_id: Annotated[str | None, wire("0+", nullable="0+")] = None
+    worker_url: Annotated[str | None, wire("0+", nullable="0+")] = None
+    client_id: Annotated[str, wire("0+")] = ""
+    client_host: Annotated[str, wire("0+")] = ""
+    rebalance_timeout_ms: Annotated[Int32, wire("0+")] = -1
+    server_assignor: Annotated[str | None, wire("0+", nullable="0+")] = None
+    client_assignors: Annotated[tuple[ClientAssignor, ...], wire("0+")] = ()
+
+
+class ConnectGroupTargetMetadataKey(RecordPart, frozen=True):
+    """Type 30853: of which epoch a group's target is."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_853, "0", flexible="none")
+
+    group_id: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupTargetMetadataValue(RecordPart, frozen=True):
+    """What belongs to the target as a whole. `assignor_name` is empty if the coordinator computed it."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_853, "0", flexible="0+")
+
+    assignment_epoch: Annotated[Int32, wire("0+")] = 0
+    error: Annotated[Int8, wire("0+")] = 0
+    deferred: Annotated[tuple[UnitsOfName, ...], wire("0+")] = ()
+    assignor_name: Annotated[str, wire("0+")] = ""
+    state_version: Annotated[Int16, wire("0+")] = 0
+    state_bytes: Annotated[bytes | None, wire("0+", nullable="0+")] = None
+
+
+class ConnectGroupTargetMemberKey(RecordPart, frozen=True):
+    """Type 30854: the target of one worker."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_854, "0", flexible="none")
+
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupTargetMemberValue(RecordPart, frozen=True):
+    """What a worker shall run, and what its assignor shall hear."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_854, "0", flexible="0+")
+
+    units: Annotated[tuple[UnitsOfName, ...], wire("0+")] = ()
+    error: Annotated[Int8, wire("0+")] = 0
+    metadata_version: Annotated[Int16, wire("0+")] = 0
+    metadata_bytes: Annotated[bytes, wire("0+")] = b""
+
+
+class ConnectGroupCurrentMemberKey(RecordPart, frozen=True):
+    """Type 30855: what one worker runs now."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_855, "0", flexible="none")
+
+    group_id: Annotated[str, wire("0+")] = ""
+    member_id: Annotated[str, wire("0+")] = ""
+
+
+class ConnectGroupCurrentMemberValue(RecordPart, frozen=True):
+    """How far a worker has come, with the token of each unit."""
+
+    WIRE: ClassVar[MessageSpec] = record(30_855, "0", flexible="0+")
+
+    member_epoch: Annotated[Int32, wire("0+")] = 0
+    previous_member_epoch: Annotated[Int32, wire("0+")] = -1
+    state: Annotated[Int8, wire("0+")] = 0
+    assigned: Annotated[tuple[AssignedUnits, ...], wire("0+")] = ()
+    pending_revocation: Annotated[tuple[AssignedUnits, ...], wire("0+")] = ()
+    error: Annotated[Int8, wire("0+")] = 0
+    metadata_version: Annotated[Int16, wire("0+")] = 0
+    metadata_bytes: Annotated[bytes, wire("0+")] = b""
+
+
+ConnectGroupRecordKey = (
+    ConnectGroupMetadataKey
+    | ConnectGroupCatalogKey
+    | ConnectGroupMemberKey
+    | ConnectGroupTargetMetadataKey
+    | ConnectGroupTargetMemberKey
+    | ConnectGroupCurrentMemberKey
+)
+ConnectGroupRecordValue = (
+    ConnectGroupMetadataValue
+    | ConnectGroupCatalogValue
+    | ConnectGroupMemberValue
+    | ConnectGroupTargetMetadataValue
+    | ConnectGroupTargetMemberValue
+    | ConnectGroupCurrentMemberValue
+)
