@@ -139,8 +139,8 @@ def _(patch: Patch) -> None:
 
     def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
         original(self, result)
-        for group in self._state.groups.values():
-            group.metadata_hash = 1
+        for consumers in self._state.groups.values():
+            consumers.metadata_hash = 1
 
     patch.setattr(GroupCoordinator, "apply", apply)
 
