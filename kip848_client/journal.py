@@ -55,7 +55,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "storage_recovered": "the data folder takes what it refused before",
     "member_joined": "topics, instance_id: a member joined, or joined again with epoch 0",
     "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave | sync_timeout | "
-    "group_too_large",
+    "group_too_large | removed (in a recorded log: the records do not say why)",
     "member_fenced": "error, sent_epoch: a heartbeat was refused and changed nothing",
     "subscription_changed": "topics, regex",
     "group_epoch_bumped": "reason",

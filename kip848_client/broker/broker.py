@@ -41,6 +41,7 @@ from kip848_client.broker.groups import GroupHost
 from kip848_client.broker.log import DataDir, Repair
 from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
+from kip848_client.broker.offsets_topic import OffsetsTopic
 from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
 from kip848_client.broker.server import Server
@@ -589,12 +590,13 @@ class EmbeddedBroker:
     # --- inside
 
     async def _start_on_loop(self, thread: LoopThread, listening: socket.socket) -> None:
-        topics, log, transaction_log, configs, cluster_id = self._open_storage()
+        topics, offsets_topic, log, transaction_log, configs, cluster_id = self._open_storage()
         groups = GroupHost(
             self.config,
             log=log,
             configs=configs,
             topics=topics,
+            offsets_topic=offsets_topic,
             clock=self._clock,
             journal=self._journal,
             loop=thread.loop,
@@ -618,6 +620,7 @@ class EmbeddedBroker:
             loop=thread.loop,
             served=apis.versions,
             topics=topics,
+            offsets_topic=offsets_topic,
             groups=groups,
             transactions=transactions,
             journal=self._journal,
@@ -688,13 +691,26 @@ class EmbeddedBroker:
             data.on_write_recovered = self._storage_recovered
             registry = TopicRegistry(data, message_bytes_max=limit)
             return _Storage(
-                registry, data.coordinator_log, data.transaction_log, GroupConfigStore(data), data.cluster_id
+                registry,
+                OffsetsTopic(registry.watchers),
+                data.coordinator_log,
+                data.transaction_log,
+                GroupConfigStore(data),
+                data.cluster_id,
             )
         if self._memory is None:
             registry = TopicRegistry(message_bytes_max=limit)
-            self._memory = _Storage(registry, MemoryGroupLog(), MemoryGroupLog(), GroupConfigStore(), new_cluster_id())
+            self._memory = _Storage(
+                registry,
+                OffsetsTopic(registry.watchers),
+                MemoryGroupLog(),
+                MemoryGroupLog(),
+                GroupConfigStore(),
+                new_cluster_id(),
+            )
         else:
             self._memory.topics.elect_leaders()
+            self._memory.offsets_topic.elect_leader()
         return self._memory
 
     def _close_data(self) -> None:
@@ -795,6 +811,7 @@ class _Storage(NamedTuple):
     """The state that a broker keeps between two starts."""
 
     topics: TopicRegistry
+    offsets_topic: OffsetsTopic
     log: GroupLog
     transaction_log: GroupLog
     configs: GroupConfigStore

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.config import BrokerConfig
@@ -22,6 +23,7 @@ from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
+from kip848_client.broker.offsets_topic import KeyAndValue, OffsetsTopic
 from kip848_client.broker.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.topic_configs import partition_racks
 from kip848_client.broker.topics import TopicChange, TopicRegistry
@@ -61,10 +63,12 @@ from kip848_client.wire.messages.consumer_group_describe import (
 )
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.group_records import (
+    PendingOffsetKey,
     UnknownRecord,
     decode_record,
     encode_record_key,
     encode_record_value,
+    group_of,
 )
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kip848_client.wire.schema import Response
@@ -98,6 +102,7 @@ class GroupHost:
         log: GroupLog,
         configs: GroupConfigStore,
         topics: TopicRegistry,
+        offsets_topic: OffsetsTopic,
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
@@ -107,6 +112,7 @@ class GroupHost:
         self._group_log: Final = log
         self._configs: Final = configs
         self._topics: Final = topics
+        self._offsets_topic: Final = offsets_topic
         self._clock: Final = clock
         self._journal: Final = journal
         self._loop: Final = loop
@@ -133,12 +139,16 @@ class GroupHost:
             ProtocolError: a record of the log is not what its type says.
         """
         self._metrics.load_begins()
+        known: list[tuple[CoordinatorRecord, KeyAndValue]] = []
         for key, value in self._group_log.load():
             record = decode_record(key, value)
             if isinstance(record, UnknownRecord):
                 _warn(LogEvent.RECORD_SKIPPED, record_type=record.record_type)
             else:
                 self._coordinator.replay(record)
+                known.append((record, (key, value)))
+        if self._offsets_topic.is_empty:
+            self._publish(known, wall_ms=self._clock.wall_ms())
         self._refresh_topics()
         for group_id in self._configs.group_ids():
             try:
@@ -333,16 +343,18 @@ class GroupHost:
         self._perform(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
 
     def _perform(self, result: CoordinatorResult) -> None:
-        records = result.records
+        records, wall_ms = result.records, self._clock.wall_ms()
         if records:
             try:
-                self._group_log.append(map(_to_bytes, records))
+                written = [_to_bytes(record) for record in records]
+                self._group_log.append(written)
             except DataDirError:
                 self._metrics.not_kept()
                 raise
             self._metrics.kept(result.events)
             for record in records:
                 self._coordinator.replay(record)
+            self._publish(zip(records, written, strict=True), wall_ms=wall_ms)
         self._coordinator.apply(result)
         for reply in result.replies:
             context = self._waiting.pop(reply.request_id, None)
@@ -351,12 +363,18 @@ class GroupHost:
         for task in result.tasks:
             self._loop.call_soon(self._resolve, task)
         for event in result.events:
-            self._journal.write(to_journal(event, ts_ms=self._clock.wall_ms(), topic_name=self._coordinator.topic_name))
+            self._journal.write(to_journal(event, ts_ms=wall_ms, topic_name=self._coordinator.topic_name))
         self._arm_timer_for(result.soft)
         if self._waiters and (
             records or any(isinstance(change, RoundChanged | ClassicGroupChanged) for change in result.soft)
         ):
             self._tell_waiters()
+
+    def _publish(self, records: Iterable[tuple[CoordinatorRecord, KeyAndValue]], *, wall_ms: int) -> None:
+        """Add records to the topic that others read, by group."""
+        readable = (pair for pair in records if not isinstance(pair[0].key, PendingOffsetKey))
+        for group_id, of_group in itertools.groupby(readable, key=lambda pair: group_of(pair[0].key)):
+            self._offsets_topic.append(group_id, [written for _, written in of_group], timestamp_ms=wall_ms)
 
     def _resolve(self, task: ResolveRegexes) -> None:
         # On the loop, in a turn of its own: RE2 takes microseconds a topic.

@@ -19,6 +19,7 @@ from kip848_client.clock import Clock, TimerHandle
 if TYPE_CHECKING:
     from kip848_client.broker.authentication import Authentication
     from kip848_client.broker.groups import GroupHost
+    from kip848_client.broker.offsets_topic import OffsetsTopic
     from kip848_client.broker.topics import TopicRegistry
     from kip848_client.broker.transactions import TransactionHost
     from kip848_client.journal import Journal
@@ -48,6 +49,7 @@ class BrokerState(msgspec.Struct, eq=False):
     loop: asyncio.AbstractEventLoop
     served: Mapping[int, tuple[int, int]]
     topics: TopicRegistry
+    offsets_topic: OffsetsTopic
     groups: GroupHost
     transactions: TransactionHost
     journal: Journal

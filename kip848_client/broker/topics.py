@@ -19,6 +19,7 @@ from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.partition_log import MESSAGE_BYTES_MAX_DEFAULT, PartitionLog, PreparedAppend
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
+from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kip848_client.broker.log import DataDir
@@ -120,7 +121,7 @@ class TopicRegistry:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._by_metric_name: dict[str, Topic] = {}
         self._listeners: list[Callable[[TopicChange], None]] = []
-        self._watchers = AppendWatchers()
+        self.watchers: Final = AppendWatchers()
         self._next_producer_id = 0
         self._producer_id_end = 0
         if data_dir is not None:
@@ -217,7 +218,7 @@ class TopicRegistry:
                 INVALID_CONFIG.
         """
         check_topic_name(name)
-        if name in self._by_name:
+        if name in self._by_name or name == GROUP_OFFSETS_TOPIC:
             raise BrokerError(f"Topic '{name}' already exists.", code=ErrorCode.TOPIC_ALREADY_EXISTS)
         other = self._by_metric_name.get(_metric_name(name))
         if other is not None:
@@ -283,7 +284,7 @@ class TopicRegistry:
         topic.deleted = True
         self._announce(TopicDeleted(topic))
         for log in topic.partitions:
-            self._watchers.gone(log)
+            self.watchers.gone(log)
         return topic
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
@@ -378,7 +379,7 @@ class TopicRegistry:
             except DataDirError as error:
                 raise BrokerError(str(error), code=STORAGE_FAILED) from error
         log.commit(prepared)
-        self._watchers.appended(log, len(prepared.batch))
+        self.watchers.appended(log, len(prepared.batch))
 
     def delete_records(self, topic: Topic, partition: int, before_offset: int) -> int:
         """Move the start of a partition; -1 means its end.
@@ -395,19 +396,19 @@ class TopicRegistry:
         if self._data_dir is not None and start > log.log_start_offset:
             self._data_dir.set_log_start(topic.topic_id, partition, start)
         log.delete_records(start)
-        self._watchers.gone(log)
+        self.watchers.gone(log)
         return start
 
     def watch(
         self, logs: Iterable[PartitionLog], *, on_append: Callable[[int], None], on_gone: Callable[[], None]
     ) -> Watch:
         """Wait for records; see `AppendWatchers.watch`."""
-        return self._watchers.watch(logs, on_append=on_append, on_gone=on_gone)
+        return self.watchers.watch(logs, on_append=on_append, on_gone=on_gone)
 
     @property
     def watched_partitions(self) -> int:
         """How many partitions somebody waits on; 0 when all is quiet."""
-        return len(self._watchers)
+        return len(self.watchers)
 
     def new_producer_id(self) -> int:
         """An id that no producer had before, also not before a restart on the same folder.

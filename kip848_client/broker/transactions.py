@@ -26,12 +26,18 @@ from kip848_client.errors import BrokerError, DataDirError, ErrorCode, IllegalSt
 from kip848_client.partition_log import PartitionLog
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
-from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC, TopicPartition, Transaction, TransactionState
+from kip848_client.transactions.transaction import (
+    GROUP_OFFSETS_TOPIC,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+    offsets_partition,
+)
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE
 
-__all__ = ["TransactionHost", "TransactionSnapshot", "code_in", "offsets_partition", "FIRST_ADDING_PRODUCE"]
+__all__ = ["TransactionHost", "TransactionSnapshot", "code_in", "FIRST_ADDING_PRODUCE"]
 
 FIRST_ADDING_PRODUCE: Final = 12
 """The first version of Produce that makes a partition part of its transaction by writing to it (KIP-890)."""
@@ -47,8 +53,6 @@ _PRODUCER: Final = struct.Struct(">qh")
 _PRODUCER_AT: Final = 43
 _RETRY_MS: Final = 500
 """Pause after the end of a transaction could not be written."""
-_GROUP_PARTITIONS: Final = 50
-"""Kafka's ``offsets.topic.num.partitions``."""
 
 Waiter = tuple[str, str, "concurrent.futures.Future[TransactionSnapshot]"]
 
@@ -424,21 +428,6 @@ def code_in(error: ErrorCode, api_version: int, *, fenced_from: int) -> ErrorCod
     if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
-
-
-def offsets_partition(group_id: str) -> TopicPartition:
-    """The partition that keeps a group's offsets in Kafka, by Java's hash of the group's name."""
-    value = 0
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    for (unit,) in struct.iter_unpack(">H", units):
-        value = (31 * value + unit) & 0xFFFF_FFFF
-    return GROUP_OFFSETS_TOPIC, _absolute(value) % _GROUP_PARTITIONS
-
-
-def _absolute(value: int) -> int:
-    if value < 2**31:
-        return value
-    return (2**32 - value) & 0x7FFF_FFFF  # of the lowest number there is none; Kafka takes 0
 
 
 def _reason(error: ErrorCode, transactional_id: str, where: str) -> str:

@@ -9,6 +9,7 @@ The requests to brokers are in `groups_queries`.
     kip848 groups lag billing --bootstrap 127.0.0.1:9092
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
     kip848 groups list --bootstrap kafka.example:9093 -F login.properties
+    kip848 groups record --group 'billing*' --out groups.jsonl --bootstrap 127.0.0.1:9092
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from kip848_client.cli import groups_record
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, ask
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
@@ -37,12 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("describe", "members, partitions and lag of groups"),
         ("lag", "the lag of groups of any protocol, by partition"),
         ("delete", "delete groups that have no members, with their offsets"),
+        ("record", "write the event log of any cluster's groups, for kip848 report"),
     ):
         action = actions.add_parser(name, help=help_text)
-        if name != "list":
+        if name == "record":
+            groups_record.add_arguments(action)
+        elif name != "list":
             action.add_argument("groups", metavar="GROUP", nargs="+")
         action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
-        action.add_argument("--json", action="store_true", help="print one JSON object")
+        if name != "record":
+            action.add_argument("--json", action="store_true", help="print one JSON object")
         add_client_arguments(action)
 
 
@@ -55,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if not 0 < arguments.timeout <= 3600:
         raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
+    if arguments.action == "record":
+        return groups_record.run(arguments)
 
     async def question(cluster: Cluster) -> Sequence[_Answer]:
         if arguments.action == "list":

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -18,7 +19,7 @@ from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError, error_for_code
-from kip848_client.model import BrokerNode, TopicPartition
+from kip848_client.model import ZERO_UUID, BrokerNode, TopicPartition
 from kip848_client.wire.connection import Connection, open_connection
 from kip848_client.wire.messages import consumer_group_describe as described
 from kip848_client.wire.messages import describe_groups
@@ -179,6 +180,11 @@ class Cluster:
                 for item in answer.groups
             ]
         return sorted(groups, key=lambda group: group.group_id)
+
+    async def topic_names(self) -> dict[UUID, str]:
+        """The names of all topics that may be seen, by id."""
+        metadata = await self._send(self._bootstrap, MetadataRequest(topics=None))
+        return {topic.topic_id: topic.name for topic in metadata.topics if topic.name and topic.topic_id != ZERO_UUID}
 
     async def describe(self, group_id: str) -> GroupDescription:
         """Describe one group, of the consumer protocol or a classic one.

@@ -11,9 +11,18 @@ import msgspec
 from kip848_client.journal import JournalEvent, JsonValue, Source
 
 Partitions: TypeAlias = Mapping[UUID, Iterable[int]]
-FactValue: TypeAlias = str | int | Sequence[str] | Mapping[str, int] | Partitions | Mapping[str, Partitions] | None
-"""A scalar, names, numbers by name, partitions by topic id, or those by member id. Topic ids become names when the
-event is written."""
+FactValue: TypeAlias = (
+    str
+    | int
+    | Sequence[str]
+    | Mapping[str, int]
+    | Mapping[str, Sequence[int]]
+    | Partitions
+    | Mapping[str, Partitions]
+    | None
+)
+"""A scalar, names, numbers by name, partitions by topic name or id, or those by member id. Topic ids become names when
+the event is written."""
 
 
 class GroupEvent(msgspec.Struct, frozen=True):

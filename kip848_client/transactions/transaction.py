@@ -7,17 +7,29 @@ Source:
 from __future__ import annotations
 
 import enum
+import struct
 from typing import Final
 
 import msgspec
 
-__all__ = ["EPOCH_MAX", "GROUP_OFFSETS_TOPIC", "TopicPartition", "Transaction", "TransactionState"]
+__all__ = [
+    "EPOCH_MAX",
+    "GROUP_OFFSETS_PARTITIONS",
+    "GROUP_OFFSETS_TOPIC",
+    "TopicPartition",
+    "Transaction",
+    "TransactionState",
+    "offsets_partition",
+]
 
 EPOCH_MAX: Final = 32_767
 """An epoch is an int16. The last one only fences: no producer is ever given it."""
 
 GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
 """A group whose offsets a transaction commits stands among its partitions as the partition that keeps the group."""
+
+GROUP_OFFSETS_PARTITIONS: Final = 50
+"""Partitions of that topic; Kafka's default of ``offsets.topic.num.partitions``."""
 
 TopicPartition = tuple[str, int]
 """Topic name and partition number."""
@@ -82,3 +94,18 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     def deadline_ms(self) -> int | None:
         """When an open transaction has taken too long, in ms since 1970; None if it is not open."""
         return self.started_ms + self.timeout_ms if self.state is TransactionState.ONGOING else None
+
+
+def offsets_partition(group_id: str) -> TopicPartition:
+    """The partition that keeps a group's offsets in Kafka, by Java's hash of the group's name."""
+    value = 0
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    for (unit,) in struct.iter_unpack(">H", units):
+        value = (31 * value + unit) & 0xFFFF_FFFF
+    return GROUP_OFFSETS_TOPIC, _absolute(value) % GROUP_OFFSETS_PARTITIONS
+
+
+def _absolute(value: int) -> int:
+    if value < 2**31:
+        return value
+    return (2**32 - value) & 0x7FFF_FFFF  # of the lowest number there is none; Kafka takes 0

@@ -26,6 +26,14 @@ def find_topic(topics: TopicRegistry, *, name: str, topic_id: uuid.UUID, by_id: 
     return topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def find_readable_topic(broker: BrokerState, *, name: str, topic_id: uuid.UUID, by_id: bool) -> Topic | ErrorCode:
+    """As `find_topic`, for requests that only read: the topic of the groups' records is there for them."""
+    offsets = broker.offsets_topic.described
+    if (topic_id == offsets.topic_id) if by_id else (name == offsets.name):
+        return broker.offsets_topic.readable()
+    return find_topic(broker.topics, name=name, topic_id=topic_id, by_id=by_id)
+
+
 def find_log(topic: Topic | ErrorCode, partition: int, *, current_leader_epoch: int = -1) -> PartitionLog | ErrorCode:
     """The log of a partition, or why it is not served.
 

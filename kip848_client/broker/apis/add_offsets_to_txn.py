@@ -6,7 +6,8 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transactions import code_in, offsets_partition
+from kip848_client.broker.transactions import code_in
+from kip848_client.transactions.transaction import offsets_partition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._partitions import find_log, find_readable_topic
 from kip848_client.broker.append_watchers import Watch
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -164,7 +164,7 @@ class _Fetch:
             asked.update((((named.topic, named.topic_id), item.partition), item) for item in named.partitions)
         topics = []
         for (name, topic_id), items in itertools.groupby(asked.items(), key=lambda entry: entry[0][0]):
-            topic = find_topic(self._broker.topics, name=name, topic_id=topic_id, by_id=self._by_id)
+            topic = find_readable_topic(self._broker, name=name, topic_id=topic_id, by_id=self._by_id)
             targets = tuple(
                 _Target(item, find_log(topic, item.partition, current_leader_epoch=item.current_leader_epoch))
                 for _, item in items

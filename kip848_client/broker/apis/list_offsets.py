@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._partitions import find_log, find_readable_topic
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
@@ -58,7 +58,7 @@ def handle(broker: BrokerState, request: ListOffsetsRequest, context: RequestCon
     allowance = RecordAllowance()
     topics = []
     for asked in request.topics:
-        topic = find_topic(broker.topics, name=asked.name, topic_id=ZERO_UUID, by_id=False)
+        topic = find_readable_topic(broker, name=asked.name, topic_id=ZERO_UUID, by_id=False)
         partitions = tuple(
             ListOffsetsPartitionResponse(partition_index=item.partition_index, error_code=ErrorCode.INVALID_REQUEST)
             if times_asked[asked.name, item.partition_index] > 1

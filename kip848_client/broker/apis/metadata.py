@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -68,6 +70,9 @@ def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> 
 
 
 def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, operations: int) -> MetadataResponseTopic:
+    offsets = broker.offsets_topic.described
+    if asked.topic_id == offsets.topic_id or (asked.topic_id == ZERO_UUID and asked.name == offsets.name):
+        return replace(_describe(offsets, broker.node_id, operations), is_internal=True)
     if asked.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(asked.topic_id)
         if topic is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._partitions import find_log, find_readable_topic
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
@@ -34,7 +34,7 @@ def handle(
     del context
     topics = []
     for asked in request.topics:
-        topic = find_topic(broker.topics, name=asked.topic, topic_id=ZERO_UUID, by_id=False)
+        topic = find_readable_topic(broker, name=asked.topic, topic_id=ZERO_UUID, by_id=False)
         topics.append(
             OffsetForLeaderTopicResult(
                 topic=asked.topic, partitions=tuple(_partition(topic, item) for item in asked.partitions)

@@ -21,6 +21,7 @@ from kip848_client.broker.transactions import FIRST_ADDING_PRODUCE
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
+from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -81,6 +82,8 @@ def _topic(
     allowance: RecordAllowance,
 ) -> TopicProduceResponse:
     topic = find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=api_version >= _FIRST_VERSION_BY_ID)
+    if data.name == GROUP_OFFSETS_TOPIC or data.topic_id == broker.offsets_topic.described.topic_id:
+        topic = ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes there
     rules = NO_RULES if isinstance(topic, ErrorCode) else _rules(broker, topic)
     return TopicProduceResponse(
         name=data.name,

@@ -54,6 +54,7 @@ __all__ = [
     "encode_record_key",
     "encode_record_value",
     "decode_record",
+    "group_of",
     "RecordKey",
     "RecordValue",
     "GroupRecordKey",
@@ -336,6 +337,15 @@ _PARTS: Final[dict[int, tuple[type[RecordKey], type[RecordValue]]]] = {
 }
 
 _INT16: Final = struct.Struct(">h")
+
+
+def group_of(key: RecordKey) -> str:
+    """The id of the group that a record belongs to."""
+    match key:
+        case OffsetCommitKey() | GroupMetadataKey() | PendingOffsetKey():
+            return key.group
+        case _:
+            return key.group_id
 
 
 def encode_record_key(key: RecordKey) -> bytes:

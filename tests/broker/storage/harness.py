@@ -14,6 +14,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.group_log import MemoryGroupLog
 from kip848_client.broker.log import DataDir
+from kip848_client.broker.offsets_topic import OffsetsTopic
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import TopicRegistry
 from kip848_client.broker.transactions import TransactionHost
@@ -81,6 +82,7 @@ def a_broker(
         loop=cast("asyncio.AbstractEventLoop", None),
         served={},
         topics=registry,
+        offsets_topic=OffsetsTopic(registry.watchers),
         groups=cast("GroupHost", None),
         transactions=TransactionHost(
             parsed,

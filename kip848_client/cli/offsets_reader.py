@@ -1,0 +1,174 @@
+"""Reads ``__consumer_offsets`` from its beginning, partition by partition, and follows it. Decodes nothing.
+
+Partitions are assigned by hand, so there is no group: the right to read that topic is all it needs. Offsets that
+transactions commit come when their transaction has ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from kip848_client.cli.groups_queries import Cluster, ask
+from kip848_client.client.data_plane import (
+    OFFSET_BEGINNING,
+    KafkaError,
+    KafkaException,
+    Message,
+    PublicTopicPartition,
+    create_record_consumer,
+    translate,
+)
+from kip848_client.errors import BrokerError, ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
+from kip848_client.recorder import RawRecord
+
+TOPIC: Final = "__consumer_offsets"
+
+PartitionEnd: TypeAlias = int
+"""The end of the partition of this number was reached; it may be told again."""
+
+_BATCH_RECORDS: Final = 5_000
+_FIXED: Final[Mapping[str, str | bool]] = {
+    "auto.offset.reset": "earliest",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "enable.metrics.push": False,
+}
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+"""librdkafka goes on by itself after these."""
+
+
+class OffsetsReader:
+    """Reads all partitions at once, on the caller's thread.
+
+    Args:
+        conf: properties of a consumer, with ``bootstrap.servers``.
+        timeout_s: for questions to the brokers.
+
+    Raises:
+        BrokerError: there is no such topic, since no group was ever there, or reading it is not allowed.
+        Kip848Error: no broker answers.
+    """
+
+    def __init__(self, conf: Mapping[str, str], *, timeout_s: float) -> None:
+        # librdkafka wants a group id. It is never sent: nothing is subscribed and nothing committed.
+        self._plane = create_record_consumer({"group.id": "kip848-groups", **conf, **_FIXED})
+        try:
+            metadata = self._plane.list_topics(TOPIC, timeout=timeout_s).topics[TOPIC]
+            if metadata.error is not None:
+                raise translate(metadata.error, what=f"reading {TOPIC}")
+            self.partitions: Final = tuple(sorted(metadata.partitions))
+            if not self.partitions:
+                raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{TOPIC}: there is none")
+            self._plane.assign([PublicTopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
+        except KafkaException as error:
+            self._plane.close()
+            raise translate(error, what=f"reading {TOPIC}") from error
+        except Kip848Error:
+            self._plane.close()
+            raise
+
+    def read(self, *, wait_s: float) -> Iterator[RawRecord | PartitionEnd]:
+        """Yield what is there, in order within a partition; nothing if nothing comes for *wait_s*.
+
+        Raises:
+            BrokerError: reading is not allowed, or no longer.
+        """
+        try:
+            messages = self._plane.consume(_BATCH_RECORDS, wait_s)
+        except KafkaException as error:
+            raise translate(error, what=f"reading {TOPIC}") from error
+        for message in messages:
+            failure, partition = message.error(), message.partition()
+            assert partition is not None
+            if failure is None:
+                yield _raw(message, partition)
+            elif failure.code() == KafkaError._PARTITION_EOF:
+                yield partition
+            elif failure.code() not in _PASSING:
+                raise translate(failure, what=f"reading {TOPIC}")
+
+    def read_to_end(self, *, patience_s: float) -> Iterator[RawRecord | PartitionEnd]:
+        """Yield everything up to the end of each partition.
+
+        Raises:
+            RequestTimeoutError: nothing came for *patience_s*, and some partitions have not ended yet.
+        """
+        left = set(self.partitions)
+        quiet_since_s = time.monotonic()
+        while left:
+            for item in self.read(wait_s=0.1):
+                quiet_since_s = time.monotonic()
+                if isinstance(item, int):
+                    left.discard(item)
+                yield item
+            if time.monotonic() - quiet_since_s > patience_s:
+                raise RequestTimeoutError(
+                    f"{TOPIC}: no record came in {patience_s:.0f} s, and {len(left)} of {len(self.partitions)} "
+                    f"partitions have not been read to their ends ({sorted(left)[:10]}); are their leaders up?"
+                )
+
+    def close(self) -> None:
+        """Close connections."""
+        self._plane.close()
+
+
+def _raw(message: Message, partition: int) -> RawRecord:
+    key, value = message.key(), message.value()
+    assert not isinstance(key, str)
+    assert not isinstance(value, str)
+    return RawRecord(partition, message.timestamp()[1], key, value)
+
+
+class TopicNames:
+    """Names of topic ids, asked of the cluster when an unknown one comes up.
+
+    Topics that one may not see have no name here; the id is shown instead.
+    """
+
+    PAUSE_S: Final = 5.0
+
+    def __init__(self, conf: Mapping[str, str], *, timeout_ms: int) -> None:
+        self._conf = conf
+        self._timeout_ms = timeout_ms
+        self._names: dict[UUID, str] = {}
+        self._ask_again_at_s = 0.0
+
+    def __call__(self, topic_id: UUID) -> str | None:
+        """The name of a topic; None if it is not known."""
+        if topic_id not in self._names and time.monotonic() >= self._ask_again_at_s:
+            self._ask_again_at_s = time.monotonic() + self.PAUSE_S
+            try:
+                self._names |= ask(self._conf, _topic_names, timeout_ms=self._timeout_ms)
+            except (BrokerError, Kip848Error):
+                return None  # asked again later; until then the id is shown
+        return self._names.get(topic_id)
+
+
+async def _topic_names(cluster: Cluster) -> dict[UUID, str]:
+    return await cluster.topic_names()
+
+
+def group_filter(patterns: list[str]) -> Callable[[str], bool]:
+    """Whether a group's id matches one of *patterns* (``*``, ``?``, ``[...]``); every id does if there are none."""
+    from fnmatch import fnmatchcase
+
+    @functools.cache
+    def wants(group_id: str) -> bool:
+        return not patterns or any(fnmatchcase(group_id, pattern) for pattern in patterns)
+
+    return wants

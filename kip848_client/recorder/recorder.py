@@ -1,0 +1,238 @@
+"""All groups of a cluster: which record belongs to which decision of which group, and what is left out.
+
+The records of one decision stand together in one partition and have one timestamp, so a decision ends where the group
+or the timestamp changes, where an offset is committed again, and at the end of the partition. Two decisions about a
+group in one millisecond count as one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from kip848_client.coordinator.events import GroupEvent, to_journal
+from kip848_client.errors import ProtocolError, UnsupportedVersionError
+from kip848_client.journal import JournalEvent
+from kip848_client.model import ZERO_UUID
+from kip848_client.recorder.classic_groups import RecordedClassicGroup
+from kip848_client.recorder.commits import commit_event
+from kip848_client.recorder.consumer_groups import RecordedGroup
+from kip848_client.wire.messages import group_records as wire
+from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
+from kip848_client.wire.messages.group_records import GroupRecord, UnknownRecord, decode_record, group_of
+
+_OTHER_TYPES: Final[Mapping[int, str]] = {
+    **dict.fromkeys(range(9, 16), "share"),
+    **dict.fromkeys(range(17, 25), "streams"),
+}
+"""Record types of groups that are told apart and not recorded. All their keys begin with the group's id."""
+_INT16: Final = struct.Struct(">h")
+
+
+class RawRecord(NamedTuple):
+    """One record of ``__consumer_offsets``.
+
+    Args:
+        timestamp_ms: milliseconds since 1970.
+        value: None for a tombstone.
+    """
+
+    partition: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Counts(msgspec.Struct):
+    """What was read.
+
+    Attributes:
+        records: all of them.
+        tombstones: how many of them took something away.
+        other_groups: ids of groups of another type (``share``, ``streams``), by type.
+        skipped: records that were left out, by reason.
+    """
+
+    records: int = 0
+    tombstones: int = 0
+    other_groups: dict[str, set[str]] = msgspec.field(default_factory=dict)
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+class _Decision:
+    """Records of one group that were written together."""
+
+    __slots__ = ("group_id", "offset_keys", "records", "timestamp_ms")
+
+    def __init__(self, group_id: str, timestamp_ms: int) -> None:
+        self.group_id = group_id
+        self.timestamp_ms = timestamp_ms
+        self.records: list[GroupRecord] = []
+        self.offset_keys: set[bytes] = set()
+
+
+class Recorder:
+    """Turns records into events.
+
+    Args:
+        wants: whether a group, by its id, is recorded; all are by default.
+        topic_name: name of a topic id; None where it is not known, then the id stands for it.
+    """
+
+    def __init__(
+        self,
+        *,
+        wants: Callable[[str], bool] = lambda group_id: True,
+        topic_name: Callable[[UUID], str | None] = lambda topic_id: None,
+    ) -> None:
+        self._wants = wants
+        self._topic_name = topic_name
+        self._names: dict[UUID, str] = {}
+        self._wanted: dict[str, bool] = {}
+        self._open: dict[int, _Decision] = {}
+        self._consumer: dict[str, RecordedGroup] = {}
+        self._classic: dict[str, RecordedClassicGroup] = {}
+        self.counts: Final = Counts()
+
+    def add(self, record: RawRecord) -> Iterator[JournalEvent]:
+        """Take the next record of its partition; the events of the decision that it ends, if it ends one."""
+        decoded = self._decode(record)
+        if decoded is None:
+            return
+        group_id = group_of(decoded.key)
+        if not self._is_wanted(group_id):
+            return
+        open_ = self._open.get(record.partition)
+        key = record.key or b""
+        if (
+            open_ is None
+            or open_.group_id != group_id
+            or open_.timestamp_ms != record.timestamp_ms
+            or key in open_.offset_keys
+        ):
+            if open_ is not None:
+                yield from self._decide(open_)
+            open_ = self._open[record.partition] = _Decision(group_id, record.timestamp_ms)
+        if isinstance(decoded.key, wire.OffsetCommitKey):
+            open_.offset_keys.add(key)
+        open_.records.append(decoded)
+
+    def end_of_partition(self, partition: int) -> Iterator[JournalEvent]:
+        """All records of *partition* that are there were added: the events of the last decision."""
+        open_ = self._open.pop(partition, None)
+        if open_ is not None:
+            yield from self._decide(open_)
+
+    def finish(self) -> Iterator[JournalEvent]:
+        """All records of all partitions were added."""
+        for partition in sorted(self._open):
+            yield from self.end_of_partition(partition)
+
+    def snapshot(self, *, ts_ms: int) -> Iterator[JournalEvent]:
+        """The groups as they are now, as if they had just come about: the beginning of a log that begins now."""
+        for group_id in sorted({*self._consumer, *self._classic}):
+            for state in (self._consumer.get(group_id), self._classic.get(group_id)):
+                if state is not None:
+                    yield from self._render(state.snapshot(), ts_ms)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Name of a topic id: what the cluster says, or what committed offsets have told."""
+        return self._topic_name(topic_id) or self._names.get(topic_id)
+
+    # Inside
+
+    def _is_wanted(self, group_id: str) -> bool:
+        wanted = self._wanted.get(group_id)
+        if wanted is None:
+            wanted = self._wanted[group_id] = self._wants(group_id)
+        return wanted
+
+    def _decode(self, record: RawRecord) -> GroupRecord | None:
+        counts = self.counts
+        counts.records += 1
+        counts.tombstones += record.value is None
+        if record.key is None:
+            counts.skipped["no key"] += 1
+            return None
+        try:
+            decoded = decode_record(record.key, record.value)
+        except UnsupportedVersionError:
+            counts.skipped["unknown value version"] += 1
+            return None
+        except ProtocolError:
+            counts.skipped["damaged"] += 1
+            return None
+        if isinstance(decoded, UnknownRecord):
+            self._count_other(_OTHER_TYPES.get(decoded.record_type), decoded)
+            return None
+        if isinstance(decoded.key, ConnectGroupRecordKey):
+            self._count_other("connect", UnknownRecord(decoded.key.WIRE.api_key, record.key, record.value))
+            return None
+        return decoded
+
+    def _count_other(self, kind: str | None, record: UnknownRecord) -> None:
+        if kind is None:
+            self.counts.skipped[f"unknown record type {record.record_type}"] += 1
+            return
+        self.counts.skipped[f"{kind} groups"] += 1
+        if len(record.key) >= 4:
+            (length,) = _INT16.unpack_from(record.key, 2)
+            group_id = record.key[4 : 4 + max(length, 0)].decode("utf-8", "replace")
+            if self._is_wanted(group_id):
+                self.counts.other_groups.setdefault(kind, set()).add(group_id)
+
+    def _decide(self, decision: _Decision) -> Iterator[JournalEvent]:
+        group_id, ts_ms = decision.group_id, decision.timestamp_ms
+        offsets: dict[tuple[str, int], int] = {}
+        consumer: list[GroupRecord] = []
+        for record in decision.records:
+            match record.key, record.value:
+                case wire.OffsetCommitKey() as key, wire.OffsetCommitValue() as value:
+                    offsets[key.topic, key.partition] = value.offset
+                    if value.topic_id != ZERO_UUID:
+                        self._names[value.topic_id] = key.topic
+                case ((wire.OffsetCommitKey() | wire.PendingOffsetKey()), _):
+                    pass  # an offset expired, was deleted, or waits for the end of its transaction
+                case wire.GroupMetadataKey(), (wire.GroupMetadataValue() | None) as value:
+                    yield from self._classic_group_written(group_id, value, ts_ms)
+                case _:
+                    consumer.append(record)
+        if consumer:
+            yield from self._consumer_group_written(group_id, consumer, ts_ms)
+        if offsets:
+            group = self._consumer.get(group_id) or self._classic.get(group_id)
+            yield from self._render(iter((commit_event(group_id, offsets, group, self.name_of),)), ts_ms)
+
+    def _consumer_group_written(self, group_id: str, records: list[GroupRecord], ts_ms: int) -> Iterator[JournalEvent]:
+        group = self._consumer.get(group_id)
+        if group is None:
+            group = self._consumer[group_id] = RecordedGroup(group_id)
+        yield from self._render(group.decide(records), ts_ms)
+        if not group.exists:
+            del self._consumer[group_id]
+
+    def _classic_group_written(
+        self, group_id: str, value: wire.GroupMetadataValue | None, ts_ms: int
+    ) -> Iterator[JournalEvent]:
+        group = self._classic.get(group_id)
+        if value is None:
+            # Also the first record of a group that becomes a consumer group.
+            if self._classic.pop(group_id, None) is not None and group is not None:
+                yield from self._render(group.removed(), ts_ms)
+            return
+        if group is None:
+            group = self._classic[group_id] = RecordedClassicGroup(group_id)
+        completed_ms = value.current_state_timestamp
+        began, ended = group.written(value)
+        began_ms = completed_ms if 0 < completed_ms <= ts_ms else ts_ms
+        yield from self._render(began, began_ms)
+        yield from self._render(ended, ts_ms)
+
+    def _render(self, events: Iterator[GroupEvent], ts_ms: int) -> Iterator[JournalEvent]:
+        for event in events:
+            yield to_journal(event, ts_ms=ts_ms, topic_name=self.name_of)
