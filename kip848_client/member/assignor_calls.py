@@ -1,7 +1,7 @@
-"""Calls of the user's assignors, as the member counts them: one at a time, each with a limit.
+"""Calls of the user's assignors: one at a time, each with a time limit.
 
-A call that passes its limit is abandoned: nothing waits for it, its result is dropped, and until it returns after all
-nothing else is called. So no consumer ever has more than one call under way, and one thread is enough.
+A call that exceeds its limit is abandoned: its result is dropped, but no other call is made until it returns. So a
+consumer never has more than one call in progress, and one thread is enough.
 
 Does not own: the thread (`client.assignor_runner`), which call is due (`assignor_round`, `assignor_notices`).
 
@@ -56,7 +56,7 @@ class AssignorCalls:
         self._context.emit(effect)
 
     def returned(self, call_id: int) -> AssignorCall | None:
-        """A call returned. The call, if its result counts; None if it was abandoned, or is not known."""
+        """A call returned. Returns the call, or None if it was abandoned or is unknown."""
         call = self._call
         if call is None or call.call_id != call_id:
             return None
@@ -64,7 +64,7 @@ class AssignorCalls:
         return None if call.abandoned else call.effect
 
     def watch(self) -> AssignorCall | None:
-        """Abandon the call if its time is over. Returns it then."""
+        """Abandon the call if it exceeded its limit; returns it in that case."""
         call = self._call
         if call is None or call.abandoned or self._context.now_ms < call.limit_ms:
             return None

@@ -40,7 +40,7 @@ class AssignorsDescribed(msgspec.Struct, frozen=True):
 
     Args:
         assignors: all of them, in the order of priority; one whose call failed as it was described last.
-        call_id: of the `DescribeAssignors`, or None if nobody asked.
+        call_id: of the `DescribeAssignors`; None if no effect asked for it.
     """
 
     assignors: tuple[Assignor, ...]
@@ -71,7 +71,7 @@ class AssignorDone(msgspec.Struct, frozen=True):
 
 
 class OnAssignmentDone(msgspec.Struct, frozen=True):
-    """``on_assignment()`` ended, in whatever way."""
+    """``on_assignment()`` returned or raised."""
 
     call_id: int
 
@@ -117,16 +117,16 @@ AssignorCall: TypeAlias = DescribeAssignors | RunAssignor | CallOnAssignment
 
 
 class AssignorFailed(msgspec.Struct, frozen=True):
-    """Anywhere: something about client-side assignment went wrong, and the member goes on; for logs and tests."""
+    """Anywhere: client-side assignment failed, and the member goes on. For logs and tests."""
 
     error: Kip848Error
 
 
 class AssignorsUnsupported(msgspec.Struct, frozen=True):
-    """Anywhere: the coordinator has no client-side assignment, and the configuration allows to go on without. Once.
+    """Anywhere, once: the coordinator has no client-side assignment, and the configuration allows going on without it.
 
     Args:
-        missing: the APIs that it does not offer, for people.
+        missing: names of the APIs that it does not offer.
     """
 
     missing: tuple[str, ...]

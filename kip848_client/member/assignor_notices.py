@@ -1,7 +1,7 @@
-"""Telling the assignors of a member about its target: once for each member epoch, complete, before the listener.
+"""Tells a member's assignors its target: once per member epoch, complete, and before the listener.
 
-The complete target is what the member may use now plus what others have yet to release. Names of topics that the member
-does not have yet must be asked for; a topic that the cluster does not know is left out.
+The complete target is what the member may use now plus what others have yet to release. The cluster is asked for topic
+names that are missing; a topic that it does not know is left out.
 
 Source: KIP-848 "Assignment": onAssignment is called when the member moves to its new epoch, before the listener.
 Rules: R172 to R174 in docs/protocol.md.
@@ -26,7 +26,7 @@ __all__ = ["AssignorNotices"]
 
 
 class _Target(msgspec.Struct, frozen=True):
-    """What the coordinator told last about this member's target."""
+    """The target of this member, as of the last answer."""
 
     partitions: frozenset[tuple[UUID, int]] = frozenset()
     error: int = 0
@@ -36,17 +36,17 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class _Notice(msgspec.Struct, frozen=True):
-    """A target that the assignors have yet to hear of."""
+    """A target that the assignors have not been told yet."""
 
     incarnation: int
     epoch: int
     target: _Target
     until_ms: int
-    """How long the rebalance listener waits for it."""
+    """How long the rebalance listener waits for this notice."""
 
 
 class AssignorNotices:
-    """The targets of one member that its assignors have not heard of. At most one: a newer one replaces it."""
+    """The target of one member that its assignors have not been told yet. A newer target replaces it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class AssignorNotices:
         self._target = _Target()
         self._notice: _Notice | None = None
         self._giving: _Notice | None = None
-        """The one that the call under way, or the last one, gives."""
+        """The notice of the call that is in progress or returned last."""
         self._names = TopicNames(context, failure_counts=False)
 
     @property
@@ -85,7 +85,7 @@ class AssignorNotices:
         self._names.ask_anew()
 
     def drop_stale(self, *, member: bool) -> None:
-        """What belongs to an earlier life of the member, or to one that is over, is not told any more."""
+        """Drop a notice from before the last join, and every notice if the member is not in the group."""
         if self._notice is not None and (self._notice.incarnation != self._context.incarnation or not member):
             self._notice = None
             self._want_names()
@@ -121,7 +121,7 @@ class AssignorNotices:
         )
 
     def given(self) -> None:
-        """The call returned, or was abandoned. What came meanwhile, also for the same epoch of a new life, is due."""
+        """The call returned or was abandoned. A notice that came meanwhile is due now, also one of the same epoch."""
         if self._notice is self._giving:
             self._notice = None
             self._want_names()

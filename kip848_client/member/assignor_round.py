@@ -1,12 +1,12 @@
-"""Client-side assignment, the member's part: advertise its assignors, and compute for the group when asked.
+"""The member's part of client-side assignment: advertise its assignors, and compute the group's target when asked.
 
-A round is: an answer with the flag, Prepare, the assignor, Install. At most one is under way; heartbeats go on beside
-it. A join, a removal or a leave (another `Context.incarnation`) ends it, and so does any error but one:
-STALE_MEMBER_EPOCH means that the epoch is moving right now, so the same request is repeated after the next heartbeat's
-answer. If the coordinator still wants an assignment, it says so again in every answer, and a new round begins.
+A round: a heartbeat's answer asks for it, then Prepare, the assignor, Install. At most one is in progress; heartbeats
+go on meanwhile. A join, a removal or a leave (a new `Context.incarnation`) ends it, and so does any error except
+STALE_MEMBER_EPOCH: the epoch is about to change, so the request is repeated after the next heartbeat's answer. A
+coordinator that still wants an assignment says so in every answer, and a new round begins.
 
-Does not own: calls and their limits (`assignor_calls`), telling of targets (`assignor_notices`), the user's code and
-its thread (`client.assignor_runner`), what an assignment must be like (`assignors.check`), what a heartbeat repeats
+Does not own: calls and their limits (`assignor_calls`), notices of targets (`assignor_notices`), the thread of the
+user's code (`client.assignor_runner`), checks of an assignment (`assignors.check`), the fields of a heartbeat
 (`heartbeat`).
 
 Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
@@ -63,7 +63,7 @@ _APIS: Final = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: "ConsumerGroupPrepareAssignment",
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: "ConsumerGroupInstallAssignment",
 }
-"""What a coordinator with client-side assignment offers."""
+"""APIs of a coordinator with client-side assignment."""
 
 
 class RoundPhase(enum.Enum):
@@ -76,7 +76,7 @@ class RoundPhase(enum.Enum):
     INSTALLING = "installing"
     """The answer to Install."""
     AWAITING_EPOCH = "awaiting_epoch"
-    """The next heartbeat's answer: the last request was refused as stale."""
+    """The next heartbeat's answer, because the last request was refused as stale."""
 
 
 class _Round(msgspec.Struct, eq=False):
@@ -85,14 +85,14 @@ class _Round(msgspec.Struct, eq=False):
     incarnation: int
     phase: RoundPhase = RoundPhase.PREPARING
     epoch: int = 0
-    """Of the last request."""
+    """Number of the last request."""
     request_id: int | None = None
     snapshot: ConsumerGroupPrepareAssignmentResponse | None = None
     done: AssignorDone | None = None
 
 
 class AssignorRound:
-    """The local assignors of one member. Without any it does nothing."""
+    """The local assignors of one member. Does nothing if there are none."""
 
     def __init__(self, context: Context, *, heartbeats: Heartbeats) -> None:
         self._context = context
@@ -103,13 +103,13 @@ class AssignorRound:
         self._asked: int | None = None
         """Reason of a request_reassignment() that waits for ``metadata()`` to be called."""
         self._carried: int | None = None
-        """The same while that call is under way."""
+        """The same while that call is in progress."""
         self._reason: int | None = None
-        """The same afterwards, until the coordinator heard of it."""
+        """The same afterwards, until the coordinator was told."""
         self._round: _Round | None = None
         self._describe_due_ms = 0
         self._usable = bool(self._described)
-        """There are assignors, and as far as known the coordinator has what they need."""
+        """There are assignors, and the coordinator is not known to lack the APIs that they need."""
         self._checked_link: int | None = None
         self._warned = False
         context.assignors = self._described
@@ -118,12 +118,12 @@ class AssignorRound:
 
     @property
     def phase(self) -> RoundPhase | None:
-        """What the round under way waits for; None without one."""
+        """What the round in progress waits for; None without a round."""
         return self._round.phase if self._round is not None else None
 
     @property
     def holds_back(self) -> bool:
-        """Whether the rebalance listener should wait: the assignor hears of a new target first, within its limit."""
+        """Whether the rebalance listener must wait, because the assignor is told of a new target first."""
         return self._notices.holds_back
 
     # ---------------------------------------------------------------------------------------------- is it possible
@@ -165,7 +165,7 @@ class AssignorRound:
                     self._take_reason()
                     self._advertise()
             case ReassignmentRequested():
-                # The new assignment is worth little if it is computed from the metadata of an interval ago.
+                # The new assignment should be computed from fresh metadata, not from that of the last interval.
                 self._asked = event.reason
                 self._describe_due_ms = self._context.now_ms
                 self._hurry_reason()
@@ -186,7 +186,7 @@ class AssignorRound:
             self._reason, self._carried = self._carried, None
 
     def _hurry_reason(self) -> None:
-        """Where nobody will be asked for metadata soon, what is known must do."""
+        """Use the metadata that is known, where ``metadata()`` will not be called soon."""
         if self._calls.stuck or self._context.phase not in IN_GROUP:
             if self._asked is not None:
                 self._carried, self._asked = self._asked, None
@@ -210,7 +210,7 @@ class AssignorRound:
         if not self._usable:
             return
         if self._reason is not None and self._heartbeats.told_assignors == self._context.assignors:
-            # Heard. The reason falls back with a later heartbeat, so that the same one can be given again.
+            # The coordinator knows it. A later heartbeat resets the reason, so that the same one can be given again.
             self._reason = None
             self._advertise()
         if self._context.phase not in MEMBER:
@@ -302,7 +302,7 @@ class AssignorRound:
             self._refused(current, "Install", response.error_code, response.error_message)
             return
         self._round = None
-        # There is a new target: ask for our part of it now.
+        # There is a new target: send a heartbeat now to get our part of it.
         self._context.expedite = True
 
     def _repeat(self, current: _Round) -> None:
@@ -327,20 +327,20 @@ class AssignorRound:
                 self._report(f"{what} was refused: {error_name(code)}: {message or 'no reason given'}", assignor=name)
 
     def _unanswered(self, failure: RequestFailed) -> None:
-        """Whether it arrived is unknown; the next heartbeat's answer tells."""
+        """The request may have arrived; the next heartbeat's answer shows whether it did."""
         self._round = None
         if not is_passing(failure):
             self._report(failure.message, assignor="")
 
     def _report(self, text: str, *, assignor: str) -> None:
-        """The round is over, and something is wrong."""
+        """End the round with an error."""
         self._round = None
         group_id = self._context.config.group_id
         text = f"group {group_id!r}: no assignment was installed by this member: {text}"
         self._context.emit(AssignorFailed(ClientAssignorError(text, assignor=assignor)))
 
     def _drop_stale(self) -> None:
-        """What belongs to an earlier life of the member counts no more."""
+        """Drop the round and notices from before the last join."""
         context = self._context
         current = self._round
         if current is not None and (current.incarnation != context.incarnation or context.phase not in MEMBER):
@@ -351,7 +351,7 @@ class AssignorRound:
     # --------------------------------------------------------------------------------------- calls of the user's code
 
     def watch(self) -> None:
-        """Drop what counts no more, and abandon a call whose time is over, whatever the coordinator has."""
+        """Drop what is out of date, and abandon a call that exceeded its limit."""
         if self._usable:
             self._drop_stale()
         abandoned = self._calls.watch()
@@ -364,7 +364,7 @@ class AssignorRound:
             self._hurry_reason()
 
     def advance(self) -> None:
-        """Make the next call, once it is known what the heartbeat of this step did."""
+        """Make the next call. Comes after the heartbeat of this step, whose outcome it depends on."""
         if not self._usable:
             return
         self._drop_stale()

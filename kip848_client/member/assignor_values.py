@@ -1,7 +1,7 @@
-"""From the wire to what a `PartitionAssignor` is given, and back; and the calls themselves, guarded. Pure, as they are.
+"""Converts wire messages to the arguments of a `PartitionAssignor` and back, and makes the guarded calls. Pure.
 
-Run where the user's code may run: in the shell's thread for it, or on a simulation's virtual clock. A group of ten
-thousand members takes time to take apart and to check, so none of this belongs on the heartbeat thread.
+Runs where the user's code runs: in the shell's assignor thread, or on a simulation's virtual clock. Converting and
+checking a group of ten thousand members takes time, so none of this runs on the heartbeat thread.
 
 Does not own: threads and limits, what is sent when (`assignor_round`).
 """
@@ -40,7 +40,7 @@ __all__ = ["advertised", "announce", "compute", "install_members", "spec_of", "u
 
 
 def advertised(assignor: PartitionAssignor) -> Assignor:
-    """Call ``metadata()``, and make of it what a heartbeat carries.
+    """Call ``metadata()`` and convert its result for a heartbeat.
 
     Raises:
         ClientAssignorError: it raised, or returned what cannot be sent.
@@ -71,7 +71,7 @@ def advertised(assignor: PartitionAssignor) -> Assignor:
 
 
 def undescribed(assignor: PartitionAssignor) -> Assignor:
-    """What is known of an assignor before ``metadata()`` was ever called."""
+    """The description of an assignor before the first call of ``metadata()``."""
     version = assignor.maximum_version
     return Assignor(
         assignor.name, assignor.minimum_version, version, reason=0, metadata_version=version, metadata_bytes=b""
@@ -84,7 +84,7 @@ def compute(
     """Call ``assign()`` of the assignor that is asked for, and check what it returns.
 
     Returns:
-        What the member is told, and what went wrong, if anything did.
+        The event for the member, and the error, if there was one.
     """
     name = call.snapshot.assignor_name
     assignor = next(assignor for assignor in assignors if assignor.name == name)
@@ -109,7 +109,7 @@ def compute(
 
 
 def announce(assignors: Iterable[PartitionAssignor], call: CallOnAssignment) -> list[ClientAssignorError]:
-    """Call ``on_assignment()`` of the assignor that computed the target, or of all. Returns what went wrong."""
+    """Call ``on_assignment()`` of the assignor that computed the target, or of all. Returns the errors."""
     failures = []
     assignment = MemberAssignment(call.partitions, call.metadata, call.version)
     for assignor in assignors:
@@ -172,7 +172,7 @@ def _target(member: Member, topics: Mapping[UUID, TopicSpec]) -> tuple[TopicIdPa
 
 
 def install_members(assignment: GroupAssignment) -> tuple[InstallMember, ...]:
-    """What Install carries, from an assignment that `checked` returned; by member id."""
+    """The members of an Install request, from an assignment that `checked` returned; by member id."""
     return tuple(
         InstallMember(member_id, _install_partitions(member), member.version, member.metadata)
         for member_id, member in sorted(assignment.members.items())

@@ -1,8 +1,8 @@
-"""The assignors of a member on the classic protocol: what it offers, what it assigns as leader, what it tells them.
+"""The assignors of a classic member: it offers them, runs one as leader, and notifies them.
 
-Every member offers names with its subscription; the coordinator chooses one name that all offer, and one member to
-lead. The leader asks for the topics of all members, runs the assignor in the thread for it, and hands the result to its
-round. Metadata of an assignor of the user's own travels in the subscription; when it changes, the member joins again.
+Every member offers names with its subscription; the coordinator chooses one that all offer, and one leader. The leader
+asks for the topics of all members, runs the assignor in its own thread, and hands the result to the round. The
+subscription carries the metadata of a user's assignor; when it changes, the member joins again.
 
 Does not own: the requests (`join_round`), claims and bytes (`classic_plan`), calls and their limits (`assignor_calls`).
 
@@ -54,11 +54,11 @@ __all__ = ["ClassicAssignors"]
 _LARGE_RECORD: Final = 900_000
 """A coordinator writes a group into one record, and brokers refuse records above a megabyte."""
 _DESCRIBE_MS_MIN: Final = 1_000
-"""``metadata()`` is not called more often, and the member does not join again for it more often."""
+"""Shortest time between two calls of ``metadata()``, and between two joins because of it."""
 
 
 class ClassicAssignors:
-    """What one member offers, and what it does as leader.
+    """The assignors that one member offers, and runs as leader.
 
     Args:
         rejoin: called with a reason when the group has to be assigned anew.
@@ -87,7 +87,7 @@ class ClassicAssignors:
         self._notice: Callable[[int], CallOnAssignment] | None = None
         self._notice_given = False
         self.described_topics: dict[str, TopicDescription] = {}
-        """What the last assignment of this leader was made from."""
+        """The topics from which this leader made its last assignment."""
 
     # ------------------------------------------------------------------------------------------------ what is offered
 
@@ -99,12 +99,12 @@ class ClassicAssignors:
         held: frozenset[TopicPartition],
         generation: int,
     ) -> tuple[JoinGroupRequestProtocol, ...]:
-        """What a JoinGroup says for each assignor.
+        """The protocols of a JoinGroup: one for each assignor.
 
         Args:
             owned: what the member has now.
             held: what an eager member had before it gave everything up.
-            generation: in which it was given that; -1 for none.
+            generation: of *held*; -1 for none.
         """
         config = self._context.config
         subscription = ConsumerProtocolSubscription(
@@ -144,7 +144,7 @@ class ClassicAssignors:
     # ------------------------------------------------------------------------------------------------------- as leader
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...], current: JoinRound) -> None:
-        """This member leads: assign for all, and tell *current*."""
+        """This member leads: assign for all members, and give the result to *current*."""
         self.stop_leading()
         self._round = current
         self._members = read_members(members, protocol=current.protocol)
@@ -214,7 +214,7 @@ class ClassicAssignors:
         current.assign(assignments)
 
     def stop_leading(self) -> None:
-        """The round is over, or counts no more."""
+        """The round ended or was cancelled."""
         self._topics.forget(self._question)
         self._question = None
         self._retry_ms = None
@@ -241,7 +241,7 @@ class ClassicAssignors:
     # ------------------------------------------------------------------------------------------------------- notices
 
     def assigned(self, protocol: str, user_data: bytes | None, partitions: frozenset[TopicIdPartition]) -> None:
-        """The leader's assignment came: the assignor hears of it before the listener does."""
+        """The leader's assignment arrived. The assignor is told before the listener."""
         self._reason = 0
         self._notice = None
         if protocol in BUILT_IN or self._calls.stuck:
@@ -259,11 +259,11 @@ class ClassicAssignors:
 
     @property
     def holds_back(self) -> bool:
-        """Whether the rebalance listener should wait: the assignor hears of an assignment first, within its limit."""
+        """Whether the rebalance listener must wait, because the assignor is told first, within its limit."""
         return self._notice is not None
 
     def forget_notice(self) -> None:
-        """The assignment counts no more."""
+        """Forget the assignment that was not told yet."""
         self._notice = None
 
     # --------------------------------------------------------------------------------------------------------- events

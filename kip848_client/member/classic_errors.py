@@ -1,4 +1,4 @@
-"""What each Kafka error code of JoinGroup, SyncGroup and Heartbeat means to a classic member, as data.
+"""The meaning of each Kafka error code of JoinGroup, SyncGroup and Heartbeat for a classic member.
 
 Does not own: what is done about a class (`join_round`, `classic_group`).
 
@@ -42,9 +42,9 @@ class ClassicErrorClass(enum.Enum):
     REJOIN = "rejoin"
     """The group rebalances: join again, after what has to be revoked."""
     LOST_GENERATION = "lost_generation"
-    """Removed, but known: give everything up, and join again with the same id."""
+    """Removed, but known: lose all partitions, and join again with the same id."""
     LOST_ID = "lost_id"
-    """Removed: give everything up, and join again as a new member."""
+    """Removed: lose all partitions, and join again as a new member."""
     TAKE_ID = "take_id"
     """The answer has a member id; join again with it."""
     SURFACE_RETRY = "surface_retry"
@@ -52,7 +52,7 @@ class ClassicErrorClass(enum.Enum):
     SURFACE_ROUND = "surface_round"
     """Tell the application; join again after the backoff."""
     FATAL = "fatal"
-    """No retry cures it."""
+    """Stop: retries cannot help."""
 
 
 _E = ClassicErrorClass

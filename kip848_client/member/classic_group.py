@@ -1,4 +1,4 @@
-"""The classic protocol, as `Member` sees it: being a member of a group whose members assign.
+"""The classic protocol behind `GroupPart`: membership in a group whose leader assigns.
 
 Each outcome of a round or a heartbeat that changes what the member is ends here; so do poll() and subscribe(). What
 follows a heartbeat's REBALANCE_IN_PROGRESS, by phase:
@@ -109,25 +109,25 @@ class ClassicGroup:
         self._assignors: Final = ClassicAssignors(context, topics=self._topics, rejoin=self.rejoin)
         self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
         self._wanted: str | None = None
-        """Why the member shall join again, once nothing is under way."""
+        """Reason for the next join, which waits until no run and no round is in progress; None if none is wanted."""
         self._synced: frozenset[TopicIdPartition] | None = None
-        """An assignment that is not taken up yet."""
+        """An assignment that waits for poll()."""
         self._held: frozenset[TopicPartition] = frozenset()
-        """What was taken up last; an eager member tells its own assignor."""
+        """The assignment that was taken up last; an eager member tells its assignor."""
         self._held_generation = -1
         self._sent_subscription = Subscription()
-        """What the last JoinGroup was about."""
+        """The subscription of the last JoinGroup."""
         self._matched: frozenset[str] = frozenset()
         self._matching: int | None = None
         self._match_again_ms: int | None = None
-        """The topics that match could not be asked for; when to ask again."""
+        """When to ask again for topics that match the pattern, after the request failed."""
         self._mismatched = False
-        """The last assignment had topics that the member does not subscribe to."""
+        """The last assignment held topics that the member does not subscribe to."""
 
     # ----------------------------------------------------------------------------------------- subscribe and join
 
     def subscribe(self, subscription: Subscription) -> None:
-        """The application wants these topics. While the member leaves, the wish waits until it has left."""
+        """Change the subscription. While the member leaves, the change waits for the end of the leave."""
         context = self._context
         if self._exit.put_off(subscription):
             return
@@ -148,14 +148,14 @@ class ClassicGroup:
                 return  # the join carries it
             self.rejoin("the subscription changed")
         elif self._reconciler.to_revoke:
-            # The join was ready, and now there is something to give up before it.
+            # The join was due at once; now a revocation comes before it.
             self._forget_round()
             self._wanted = "the subscription changed"
             self._context.move("rejoin_wanted")
 
     def _subscribes_to(self, topic: str) -> bool:
         subscription = self._context.subscription
-        # What a pattern matches is known after the next look only; a topic that it matched is not given up before.
+        # A new match is known only after the next answer; until then keep the topics that matched before.
         return topic in subscription.topics or topic in self._matched
 
     @property
@@ -211,7 +211,7 @@ class ClassicGroup:
             self._match()
 
     def _forget_round(self) -> None:
-        """Nothing of the round under way counts any more."""
+        """Forget the round in progress."""
         self._topics.forget(self._matching)
         self._matching = self._match_again_ms = None
         self._topics.stop()
@@ -230,7 +230,7 @@ class ClassicGroup:
     # ----------------------------------------------------------------------------------------------- joining again
 
     def rejoin(self, reason: str) -> None:
-        """Join again as soon as nothing is under way."""
+        """Join again as soon as no run and no round is in progress."""
         if self._context.phase in MEMBER:
             self._wanted = reason
             self._consider_rejoin()
@@ -251,7 +251,7 @@ class ClassicGroup:
         context = self._context
         reason = "the group rebalances"
         if context.phase is Phase.PENDING and self._round.leader == "":
-            # The coordinator assigns, and waits for nobody: joining again with everything still listed changes nothing.
+            # The coordinator assigns and does not wait for us: a join with the same partitions changes nothing.
             self._wanted = reason
         elif context.phase in IN_GROUP and context.phase not in {Phase.REJOIN_DUE, Phase.REJOINING}:
             run = self._reconciler.run
@@ -272,7 +272,7 @@ class ClassicGroup:
         self._held = frozenset(partition.topic_partition for partition in run.partitions)
         self._held_generation = context.epoch
         if run.revoked:
-            # Others wait for what was given up; only a join of ours tells that it is free.
+            # Others wait for the revoked partitions, and only our next join releases them.
             self._wanted = self._wanted or "partitions were revoked"
         if self._wanted is None:
             context.move("taken_up")
@@ -341,18 +341,18 @@ class ClassicGroup:
             self._synced = partitions
             self._assignors.assigned(self._round.protocol, assignment.user_data, partitions)
             return
-        # By the second time in a row the leader is at fault, and not a subscription that changed meanwhile.
+        # The second time in a row, the leader is wrong: the subscription did not change in between.
         self._mismatched = strange and context.subscription == self._sent_subscription
         self.rejoin(self._wanted or "the assignment does not match the subscription")
 
     def _watch(self) -> None:
-        """Look after the topics, if it is on this member to do so."""
+        """Watch the topics if this member has to."""
         subscription = self._context.subscription
         if self._round.is_leader and not self._round.skipped:
             topics, known = self._assignors.all_topics, self._assignors.described_topics
             self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched | topics)
         elif self._round.is_leader or self._round.leader == "":
-            # As leader: what was assigned before is not known, so that the first answer is what to compare with.
+            # Compare with the first answer: this member does not know from which topics the assignment was made.
             topics = self._subscribed_topics
             self._topics.watch(topics, known=None, pattern=subscription.pattern, matched=self._matched | topics)
         elif subscription.pattern is not None:
@@ -366,7 +366,7 @@ class ClassicGroup:
     # ------------------------------------------------------------------------------------------------------ patterns
 
     def _match(self) -> None:
-        """Look which topics the pattern matches before the member joins."""
+        """Ask which topics the pattern matches; the member joins afterwards."""
         self._topics.forget(self._matching)
         self._match_again_ms = None
         subscription = self._context.subscription
@@ -381,7 +381,7 @@ class ClassicGroup:
 
     @property
     def _matched_now(self) -> bool:
-        """Whether no look at what the pattern matches is under way."""
+        """Whether the topics that match the pattern are known."""
         return self._matching is None and self._match_again_ms is None
 
     def _pattern_matched(self, event: TopicsDescribed | None) -> None:
@@ -434,8 +434,8 @@ class ClassicGroup:
                 # The answer to our JoinGroup may be on its way, on the other connection, with the next generation.
                 if number == self._round.number and self._round.step is not RoundStep.JOIN_SENT:
                     if self._round.leader == "":
-                        # The group became a classic one before this member had the coordinator's last epoch: it is a
-                        # member still, and others can be given what it owns only once it has joined.
+                        # The group became classic before this member had the coordinator's last epoch. It is still a
+                        # member, and its partitions can move only after it has joined.
                         self._rebalance()
                     else:
                         self.removed(keep_id=True)
@@ -483,14 +483,14 @@ class ClassicGroup:
         return min((time for time in times if time is not None), default=None)
 
     def hand_over(self, event: HandOverRequested) -> None:
-        """As in `GroupPart`: in this protocol nothing but a join moves a partition."""
+        """As in `GroupPart`; refused, because only a join moves partitions here."""
         del event
         self._context.emit(HandOverFailed("the classic protocol knows no hand-over"))
 
     # ------------------------------------------------------------------------------------------------ what is heard
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
-        """As in `GroupPart`: partitions have names here."""
+        """As in `GroupPart`; ignored, because this protocol names topics."""
 
     def topics_described(self, event: TopicsDescribed) -> None:
         """As in `GroupPart`."""

@@ -1,7 +1,7 @@
 """Heartbeats and leaves of the classic protocol: when they are due, and what they contain.
 
-A heartbeat says which generation the member has, and is told whether to join again. They go on while a JoinGroup waits
-on the other connection, so that a dead coordinator is noticed within the session.
+A heartbeat carries the member's generation; its answer says whether to join again. Heartbeats go on while a JoinGroup
+waits on the other connection, so that the member notices a dead coordinator within the session.
 
 Does not own: what an answer does to the member (`classic_group`).
 
@@ -66,7 +66,7 @@ class ClassicHeartbeats:
     # -------------------------------------------------------------------------------------------------------- when
 
     def deadline_ms(self) -> int | None:
-        """When the next heartbeat may go, given a coordinator; None while nothing but an event can allow it."""
+        """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
         if self.in_flight or not self.joined or self._context.phase not in HEARTBEATING:
             return None
         due_ms = self._context.now_ms if self._context.expedite else self._due_ms
@@ -111,7 +111,7 @@ class ClassicHeartbeats:
         on_answer: Callable[[LeaveGroupResponse], None],
         on_failure: Callable[[RequestFailed], None],
     ) -> int:
-        """Send LeaveGroup, beside whatever is under way. Returns its number."""
+        """Send LeaveGroup, also while other requests are in flight. Returns its number."""
         context = self._context
         identity = MemberIdentity(context.member_id, context.config.instance_id, reason)
         by_list = (self._discovery.highest_version(ApiKey.LEAVE_GROUP) or 0) >= _LEAVE_BY_LIST
@@ -130,13 +130,13 @@ class ClassicHeartbeats:
     # ---------------------------------------------------------------------------------------------------- outcomes
 
     def begin(self) -> None:
-        """A generation was given: the first heartbeat of it is an interval away."""
+        """The member got a generation. Its first heartbeat is due after one interval."""
         self.joined = True
         self._backoff.reset()
         self._due_ms = self._context.now_ms + self.interval_ms
 
     def ended(self) -> None:
-        """The heartbeat under way got an answer, or never will."""
+        """The heartbeat in flight was answered or failed."""
         self._in_flight = None
 
     def succeeded(self) -> None:
@@ -152,7 +152,7 @@ class ClassicHeartbeats:
             self._backoff.failed(self._context.now_ms)
 
     def stop(self) -> None:
-        """The member has no generation any more: do not wait for answers."""
+        """The member lost its generation: ignore answers in flight."""
         self._context.orphan(self._in_flight)
         self._in_flight = None
         self._context.expedite = False

@@ -1,7 +1,7 @@
 """Leaving a classic group: LeaveGroup, also while a JoinGroup waits. The steps are in `leave_steps`.
 
-A dynamic member leaves; a static one says nothing, unless it is asked to leave for good: its successor takes the slot,
-or the session ends. A member that has an id, and never joined, leaves too: the group would wait for it.
+A dynamic member sends LeaveGroup. A static one sends it only to leave for good; otherwise it keeps its slot until a new
+process takes it or the session ends. A member that has an id but never joined leaves too: the group would wait for it.
 
 Source: Kafka's ``AbstractCoordinator.maybeLeaveGroup``; KIP-345, KIP-800. Rules: R211 in docs/protocol.md.
 """
@@ -23,11 +23,11 @@ __all__ = ["ClassicLeaving"]
 
 
 class ClassicLeaving(LeaveSteps):
-    """The leave of one member, and who waits for it.
+    """The leave of one member, and the calls that wait for it.
 
     Args:
         subscribe: called with a subscription that was made while the member was leaving.
-        on_leave: called when the member begins to leave: no round matters any more.
+        on_leave: called when the member begins to leave; ends its round.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ClassicLeaving(LeaveSteps):
         return 0
 
     def left(self) -> None:
-        """The member is out; the move was made. Nothing that is under way counts any more."""
+        """As in `LeaveSteps`."""
         super().left()
         self._context.epoch = 0
         self._context.member_id = ""

@@ -1,9 +1,9 @@
-"""What the leader of a classic group makes of its members' subscriptions, and what it sends to each of them. Pure.
+"""The plan of a classic group's leader: from its members' subscriptions to one assignment for each. Pure.
 
-A member claims partitions: those it owns, or, where it gave everything up to join, those it had. Of two claims to one
-partition the later generation wins, and claims of one generation cancel each other (KIP-792). After the assignor has
-run, a partition that another member still owns is left out: its owner gives it up, joins again, and the next round
-gives it to the new one (KIP-429). If the assignor fails, everybody is given what it claims.
+A member claims the partitions that it owns or, if it revoked everything to join, those it owned before. Of two claims
+to one partition the later generation wins; claims of the same generation cancel each other (KIP-792). The plan leaves
+out a partition that another member still owns: the owner revokes it and joins again, and the next round assigns it to
+the new owner (KIP-429). If the assignor fails, every member gets what it claims.
 
 Source: kafka-clients 4.3.1 ``ConsumerCoordinator.onLeaderElected``, ``CooperativeStickyAssignor.adjustAssignment``.
 Rules: R212 to R216 in docs/protocol.md.
@@ -147,7 +147,7 @@ class ClassicPlan:
         self._owners: Final[dict[TopicPartition, GroupMemberData]] = {}
         """Who has the winning claim to a partition."""
         self._contested: Final[set[TopicPartition]] = set()
-        """Claimed by several members of one generation."""
+        """Partitions that several members of one generation claim."""
         self._settle_claims()
         self.snapshot: Final = self._snapshot()
         """The group, as an assignor is called with it."""
@@ -201,7 +201,7 @@ class ClassicPlan:
         )
 
     def unreadable_versions(self, *, minimum: int, maximum: int) -> tuple[str, ...]:
-        """Members, with their metadata versions, that an assignor of these versions cannot read."""
+        """Members whose metadata version is outside of these versions."""
         if self._protocol in BUILT_IN:
             return ()
         return tuple(
@@ -212,7 +212,7 @@ class ClassicPlan:
         )
 
     def assignments(self, done: AssignorDone) -> tuple[SyncGroupRequestAssignment, ...]:
-        """What SyncGroup carries once the assignor is over: its result, or what everybody has if it failed."""
+        """The assignments of SyncGroup: the assignor's result, or every member's claims if the assignor failed."""
         if done.error:
             frame = AssignmentFrame(error=done.error)
             given = {member.member_id: (self._kept(member), frame) for member in self._members}
@@ -246,7 +246,7 @@ class ClassicPlan:
         )
 
     def _adjusted(self, member_id: str, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Leave out what another member still reads."""
+        """Leave out partitions that another member still reads."""
         kept = set()
         for partition in partitions:
             owner = self._owners.get(partition)

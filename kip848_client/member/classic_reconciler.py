@@ -1,7 +1,7 @@
-"""What a member on the classic protocol revokes before it joins, and takes up after it joined.
+"""What a classic member revokes before it joins, and what it takes up afterwards.
 
-A member that offers an eager assignor gives everything up before each join; a cooperative one only what it does not
-subscribe to any more, and then what the leader's assignment leaves out.
+A member that offers an eager assignor revokes everything before each join. A cooperative member revokes only topics
+that it no longer subscribes to, and after the join the partitions that the leader's assignment leaves out.
 
 Does not own: the steps (`runs`), when it joins (`classic_group`).
 
@@ -58,18 +58,18 @@ class ClassicReconciler(Runs):
         return frozenset(partition for partition in owned if not self._subscribes_to(partition.topic))
 
     def prepare(self) -> None:
-        """poll() began while a join waits for a revocation."""
+        """Start the revocation that a join waits for. Called at the start of poll()."""
         revoked = self.to_revoke
         self._begin(Run(self._context.owned - revoked, frozenset(), revoked, on_revoked=self._on_prepared))
 
     def take_up(self, partitions: frozenset[TopicIdPartition]) -> None:
-        """poll() began while an assignment waits."""
+        """Start to take up an assignment. Called at the start of poll()."""
         owned = self._context.owned
         added = (partitions - owned) | (self.unconfirmed & partitions)
         self._begin(Run(partitions, added, owned - partitions))
 
     def _commit_within_ms(self, run: Run) -> int:
-        # Of a preparation half the time: the group waits for our JoinGroup.
+        # Half the time before a join: the group waits for our JoinGroup.
         timeout_ms = self._context.config.rebalance_timeout_ms
         return timeout_ms // 2 if run.revokes_only else timeout_ms
 

@@ -1,7 +1,7 @@
-"""The messages OffsetCommit and OffsetFetch, from and to names. No rules.
+"""Builds OffsetCommit and OffsetFetch requests and reads their answers. No rules.
 
-Topics are named both ways: by id for version 10 and later, by name before. When the id of a topic is not known, no
-version above 9 may be used.
+Version 10 and later identify topics by id, earlier ones by name. If the id of a topic is unknown, version 9 is the
+highest that can be used.
 
 Source: KIP-848 (member epoch in both), KIP-1251 and Kafka's ``OffsetCommitRequest.json`` (topic ids).
 Rules: R91, R102, R103, R112 and R114 in docs/protocol.md.
@@ -48,12 +48,12 @@ class Built(NamedTuple, Generic[MessageT]):
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """What a coordinator said to a commit.
+    """The coordinator's answer to a commit.
 
     Args:
         code: of the first partition that failed; TOPIC_AUTHORIZATION_FAILED only if nothing else failed.
         unauthorized: every topic without permission.
-        gone: partitions whose topic does not exist, as far as the coordinator knows.
+        gone: partitions whose topic the coordinator does not know.
     """
 
     code: int
@@ -62,7 +62,7 @@ class CommitResult(msgspec.Struct, frozen=True):
 
 
 class FetchResult(msgspec.Struct, frozen=True):
-    """What a coordinator said to a fetch of committed offsets.
+    """The coordinator's answer to a fetch of committed offsets.
 
     Args:
         code: of the whole group; then the rest is empty.
@@ -88,7 +88,7 @@ def _named(context: Context, topics: Collection[str]) -> tuple[Mapping[str, UUID
 
 
 def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Built[OffsetCommitRequest]:
-    """The request that commits *offsets* with the epoch of this moment."""
+    """The request that commits *offsets* with the present epoch."""
     topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for partition, position in sorted(offsets.items()):
         topics[partition.topic].append(
@@ -116,7 +116,7 @@ def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMet
 def read_commit(
     request: OffsetCommitRequest, response: OffsetCommitResponse, *, without_gone: bool = False
 ) -> CommitResult:
-    """Reduce an answer to *request* to the one code that decides.
+    """Reduce an answer to *request* to one error code.
 
     Args:
         without_gone: partitions of topics that do not exist are no failure; `CommitResult.gone` has them.
@@ -141,7 +141,7 @@ def read_commit(
 
 
 def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Built[OffsetFetchRequest]:
-    """The request for committed offsets, with the epoch of this moment."""
+    """The request for committed offsets with the present epoch."""
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in sorted(partitions):
         topics[partition.topic].append(partition.partition)

@@ -1,4 +1,4 @@
-"""Commits: who may send what when, retries, deadlines, and the interval of auto-commit.
+"""Commits: their order, retries and deadlines, and the interval of auto-commit.
 
 ======================  ==============  =======================  ============================================
 kind                    offsets         deadline                 retries
@@ -11,9 +11,9 @@ AUTO_INTERVAL           all consumed    none                     none; a retriab
 AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes and stale epochs
 ======================  ==============  =======================  ============================================
 
-Member id and epoch are those of the moment of sending. A subscribed member that has no epoch (it was removed, or has
-not joined) commits nothing: the group may be empty just then, and the commit would overwrite a successor's offsets. A
-commit that waited through a removal keeps only partitions that are still owned.
+A commit carries the member id and epoch of the time it is sent. A subscribed member without an epoch (removed, or not
+joined yet) commits nothing: while the group is empty, its commit would overwrite a successor's offsets. A commit that
+waited during a removal keeps only partitions that are still owned.
 
 A SYNC commit is reported after every ASYNC one that was asked for before it.
 
@@ -75,16 +75,16 @@ class _Commit(msgspec.Struct, eq=False):
     revoking: bool = False
     """Asked for inside on_partitions_revoked: the rebalance waits for it."""
     moved: frozenset[TopicPartition] = frozenset()
-    """Taken out, because they are not owned any more."""
+    """Left out because they are no longer owned."""
     gone: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
-    """Taken out, because their topic does not exist any more; only while a rebalance waits."""
+    """Left out because their topic no longer exists; only while a rebalance waits."""
     gone_since_ms: int | None = None
     """When the coordinator first said that it does not know a topic."""
     request_id: int | None = None
     sent_epoch: int | None = None
     awaits_epoch: bool = False
     wants_positions: bool = False
-    """A retry would like to commit what was consumed meanwhile."""
+    """A retry that should commit newer consumed positions."""
     last_error: Kip848Error | None = None
     ended: bool = False
     error: Kip848Error | None = None
@@ -113,7 +113,7 @@ class Commits:
             self._end(commit, None)
 
     def abandon(self, commit_id: int) -> None:
-        """Nobody waits for this commit any more."""
+        """The caller stopped waiting for this commit."""
         for commit in [item for item in self._queue if item.commit_id == commit_id]:
             self._context.orphan(commit.request_id)
             self._queue.remove(commit)
@@ -129,7 +129,7 @@ class Commits:
         return True
 
     def cancel_before_revocation(self) -> None:
-        """The run that waited is dead."""
+        """The run that waited was cancelled."""
         for commit in [item for item in self._queue if item.kind is CommitKind.AUTO_REVOCATION]:
             self._context.orphan(commit.request_id)
             self._queue.remove(commit)
@@ -142,7 +142,7 @@ class Commits:
     # ---------------------------------------------------------------------------------------------------- interval
 
     def restart_interval(self) -> None:
-        """What is owned changed: the next interval auto-commit is a whole interval away."""
+        """The owned partitions changed: the next interval commit is due after a full interval."""
         self._committed.clear()
         self._start_interval()
 
@@ -200,7 +200,7 @@ class Commits:
         return any(commit.request_id is None and not commit.ended for commit in self._queue)
 
     def advance(self) -> None:
-        """Send what can be sent, fail what cannot, and end what is over its deadline."""
+        """Send the commits that can be sent, fail those that cannot, and end those past their deadline."""
         if not self._queue:
             return
         for commit in list(self._queue):
@@ -380,7 +380,7 @@ class Commits:
         if not commit.ended:
             self._context.orphan(commit.request_id)
             self._end(commit, self._expiry_error(commit))
-        # Also one that is done, and waits for an earlier asynchronous commit: the caller's time is over.
+        # Also a commit that is done but waits for an earlier asynchronous one: its deadline has passed.
         self._emit(commit)
 
     def _expiry_error(self, commit: _Commit) -> Kip848Error:
@@ -394,7 +394,7 @@ class Commits:
         return error
 
     def refuse_waiting(self, error: Kip848Error) -> None:
-        """The coordinator cannot be found, and trying again will not help: fail what waits for it."""
+        """The coordinator cannot be found, and retries will not help: fail the commits that wait for it."""
         for commit in list(self._queue):
             if commit.request_id is None and not commit.ended:
                 self._end(commit, error)  # `advance` reports it

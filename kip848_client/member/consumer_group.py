@@ -1,12 +1,12 @@
-"""The protocol of KIP-848, as `Member` sees it: puts its parts together, and says in which order they act.
+"""The KIP-848 protocol behind `GroupPart`: connects its parts, and fixes the order in which they act.
 
-Owns no rule; the parts do:
+The rules are in the parts:
 
 - `membership`: join, and what an answer changes
 - `group_exit`: leave, removal, failure, poll timer
 - `heartbeat`: when, and with which fields
 - `reconciler`: revoke, then assign
-- `hand_over`: give everything up, once the others are ready
+- `hand_over`: revoke everything once the others are ready
 - `assignor_round`: client-side assignors
 """
 
@@ -34,7 +34,7 @@ __all__ = ["ConsumerGroup"]
 
 
 class ConsumerGroup:
-    """A `GroupPart`: a member whose coordinator assigns, or lets a member assign."""
+    """A `GroupPart`: the coordinator assigns, or asks a member to."""
 
     def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, positions: Positions) -> None:
         self._context: Final = context
@@ -100,7 +100,7 @@ class ConsumerGroup:
         self._assignors.metadata_updated(event)
 
     def topics_described(self, event: TopicsDescribed) -> None:
-        """As in `GroupPart`: never asked for."""
+        """As in `GroupPart`; this protocol never asks."""
         self._context.finish(event.request_id)
 
     def handle(self, event: AssignorEvent) -> None:

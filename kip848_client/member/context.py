@@ -1,6 +1,6 @@
-"""What the parts of one member share: time, identity, phase, requests under way, and the effects of this step.
+"""What the parts of one member share: time, identity, phase, requests in flight, and the effects of this step.
 
-Owns bookkeeping only; every rule lives in the part that it belongs to.
+Bookkeeping only; the rules are in the parts.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ __all__ = ["MIN_REPEAT_MS", "Context"]
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 MIN_REPEAT_MS: Final = 5000
-"""The same complaint is raised at most this often."""
+"""The same error is surfaced at most this often."""
 
 _LOOKUP_IN_GROUP_MS: Final = 1_000
 _LOOKUP_MS: Final = 5_000
-"""For the first attempt of a look-up: of a member, whose session runs, and of others."""
+"""Timeout of the first lookup: of a member whose session runs, and of others."""
 _MOST_DOUBLINGS: Final = 20
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A request under way; with no handlers once its answer does not matter any more."""
+    """A request in flight; without handlers once its answer is to be ignored."""
 
     on_answer: Callable[[Response], None] | None
     on_failure: Callable[[RequestFailed], None] | None
     link: int | None
-    """The coordinator's connection that it went over."""
+    """The coordinator's connection that carries it."""
 
 
 class Context:
-    """Shared by the parts of one member; nothing else holds state that two parts need."""
+    """The state that several parts of one member need."""
 
     def __init__(self, config: MemberConfig, rng: random.Random) -> None:
         self.config: Final = config
@@ -66,17 +66,17 @@ class Context:
         self.phase = Phase.IDLE
         self.member_id = config.member_id
         self.member_id_confirmed = False
-        """An answer came back for it; only then does a version 0 coordinator know it."""
+        """An answer confirmed the member id; a version 0 coordinator does not know it before."""
         self.epoch = 0
         self.fetches_name_member = True
         """Whether an OffsetFetch carries member id and epoch, so that the coordinator can refuse a stale one."""
         self.incarnation = 0
-        """Grows with every join, fencing, timeout and leave; answers to older ones do not count."""
+        """Grows with every join, fencing, poll timeout and leave. Answers to requests of an older one are ignored."""
         self.subscription = Subscription()
         self.assignors: tuple[Assignor, ...] = ()
-        """Client-side assignors as they are to be advertised now; see `assignor_round`."""
+        """Client-side assignors to advertise; see `assignor_round`."""
         self.expedite = False
-        """The coordinator has news (it refused a commit): the next heartbeat asks now."""
+        """Send the next heartbeat at once: the coordinator has news, because it refused a commit."""
         self.closing = False
         self.fatal_error: Kip848Error | None = None
 
@@ -121,7 +121,7 @@ class Context:
         return self.phase is not Phase.IDLE
 
     def set_owned(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Replace what the application has, and forget consumed positions of all else."""
+        """Replace the owned partitions, and forget consumed positions of all others."""
         self.owned = frozenset(partitions)
         self.owned_by_name = {partition.topic_partition: partition for partition in self.owned}
         self.consumed = {key: value for key, value in self.consumed.items() if key in self.owned_by_name}
@@ -156,7 +156,7 @@ class Context:
 
     @property
     def requests_under_way(self) -> int:
-        """How many requests have no end yet."""
+        """How many requests are in flight."""
         return len(self._pending)
 
     def send(
@@ -191,17 +191,16 @@ class Context:
         return self._last_request_id
 
     def orphan(self, request_id: int | None) -> None:
-        """The outcome of a request does not matter any more."""
+        """Ignore the outcome of a request."""
         if request_id is not None and (pending := self._pending.get(request_id)) is not None:
             pending.on_answer = None
             pending.on_failure = None
 
     def lookup_timeout_ms(self, failures: int) -> int:
-        """How long to wait for what another broker, or another connection, could tell as well (R199).
+        """Timeout of a request that another broker or connection could answer as well (R199).
 
-        A connection that a network dropped without a word looks like one to a slow broker. Waiting for it as long as
-        for any request would cost a member its session; so each attempt is short at first, and twice as long after
-        each failure.
+        A connection that the network dropped silently looks like one to a slow broker. To wait the full request timeout
+        would cost a member its session, so the first attempt is short, and each failure doubles the timeout.
 
         Args:
             failures: how many attempts in a row failed before.
@@ -210,12 +209,12 @@ class Context:
         return min(self.config.request_timeout_ms, first_ms << min(failures, _MOST_DOUBLINGS))
 
     def take_answer(self, request_id: int) -> Callable[[Response], None] | None:
-        """The handler of an answer, once; None if nobody waits for it."""
+        """Take the handler of an answer; None if the answer is to be ignored."""
         pending = self._pending.pop(request_id, None)
         return pending.on_answer if pending is not None else None
 
     def take_failure(self, request_id: int) -> tuple[Callable[[RequestFailed], None] | None, int | None]:
-        """The handler of a failure, once, and the coordinator's connection that the request went over."""
+        """Take the handler of a failure, and the coordinator's connection that carried the request."""
         pending = self._pending.pop(request_id, None)
         return (pending.on_failure, pending.link) if pending is not None else (None, None)
 
@@ -224,7 +223,7 @@ class Context:
         self._pending.pop(request_id, None)
 
     def lose_link(self, link: int | None) -> None:
-        """The coordinator's connection *link* broke, or the broker at its end says that it is not the coordinator."""
+        """The coordinator's connection *link* broke, or its broker is no longer the coordinator."""
         if link is not None and link == self.link:
             self.link = None
 
@@ -243,7 +242,7 @@ class Context:
         return self._last_token
 
     def redirect_listener(self, token: int, on_done: Callable[[BaseException | None], None] | None) -> None:
-        """Let somebody else hear of the end of a call under way, or nobody."""
+        """Replace the callback of a listener call that has not returned; None for no callback."""
         if token in self._listener_calls:
             self._listener_calls[token] = on_done
 
@@ -254,10 +253,10 @@ class Context:
             on_done(error)
 
     def listener_awaited(self, token: int) -> bool:
-        """Whether the end of this call is still owed."""
+        """Whether this call has not returned yet."""
         return token in self._listener_calls
 
     @property
     def listeners_outstanding(self) -> bool:
-        """Whether the application's thread owes the end of a call."""
+        """Whether a listener call has not returned yet."""
         return bool(self._listener_calls)

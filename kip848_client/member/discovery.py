@@ -1,7 +1,6 @@
-"""Who the group's coordinator is: FindCoordinator, then a connection of its own, until it is lost again.
+"""Finds the group's coordinator with FindCoordinator and keeps one connection to it.
 
-Looks only while somebody needs the coordinator. Owns the answer to "can I send now?" (`Context.link`), not what is
-sent.
+Looks it up only while the member needs it. Decides whether a request can be sent now (`Context.link`), not which.
 
 Source: Kafka's ``CoordinatorRequestManager``; KAFKA-18034 (pending calls fail with a refusal, which is then forgotten).
 Rules: R20 to R26 and R199 in docs/protocol.md.
@@ -54,7 +53,7 @@ class Discovery:
         self._on_connection_refused = on_connection_refused
         self._backoff = context.new_backoff()
         self._unproven_ms: int | None = None
-        """When the coordinator that was found last was, as long as it has not worked as one."""
+        """When the coordinator was found last; None once it has answered a heartbeat."""
         self._finding = False
         self._connecting: int | None = None
         self._node: BrokerNode | None = None
@@ -78,11 +77,11 @@ class Discovery:
     # ----------------------------------------------------------------------------------------------------- looking
 
     def advance(self, *, wanted: bool) -> None:
-        """Start a lookup if somebody needs the coordinator and nothing is under way."""
+        """Start a lookup if the member needs the coordinator and no lookup is in flight."""
         if not wanted or self.known or self._finding or self._connecting is not None:
             return
         if self._unproven_ms is not None:
-            # Found, and lost before it worked: brokers that each name the other would be asked in a loop.
+            # The last coordinator was lost before it worked. Wait: two brokers may name each other in a loop.
             self._backoff.pace(self._unproven_ms)
             self._unproven_ms = None
         if self._context.now_ms < self._backoff.ready_ms:
@@ -129,14 +128,14 @@ class Discovery:
         self._context.emit(ConnectCoordinator(self._connecting, node, timeout_ms))
 
     def proven(self) -> None:
-        """The coordinator answered a heartbeat as one: if it moves now, the next one is looked up at once."""
+        """The coordinator answered a heartbeat. If it moves later, look up the next one at once."""
         self._unproven_ms = None
 
     def _find_failed(self, failure: RequestFailed) -> None:
         self._finding = False
         self._backoff.failed(self._context.now_ms)
         if failure.kind is FailureKind.AUTHENTICATION_FAILED:
-            # R25: the coordinator takes the same credentials, and trying them for ever locks accounts.
+            # R25: the coordinator would refuse the same credentials, and repeated attempts lock accounts.
             self._on_connection_refused(failure)
         if not is_passing(failure):
             self._refuse(failure_error(failure), key=failure.kind)

@@ -1,18 +1,17 @@
-"""Early heartbeats: a member that waits for partitions of other members asks sooner than the interval.
+"""Early heartbeats: a member that waits for partitions of other members sends heartbeats before the interval ends.
 
-A partition that moves has no reader from the moment its old owner gave it up until the new owner's next heartbeat. The
-coordinator cannot call the new owner, so the new owner asks: soon after its epoch moved, then at growing distances, and
-anew when a part of what it waits for arrives. It learns what it waits for
+A partition that moves has no reader between its revocation and the new owner's next heartbeat. The coordinator cannot
+call the new owner, so the new owner asks: soon after its epoch moved, then at growing distances, and soon again when
+some of the partitions arrive. It learns which partitions it waits for
 
 - from ``PendingTopicPartitions`` of the answer, which our own coordinator sends;
 - else from one ConsumerGroupDescribe for each epoch, after the first early heartbeat brought nothing. A group of more
   than `SMALL_GROUP` members is asked once only;
 - else not at all: then a bound on the number of early heartbeats decides.
 
-While it knows that partitions are on their way, it asks every `KNOWN_MAX_MS` for two intervals, which is as long as
-their owners need to hear of it and to give them up; after that at growing distances. In a group of more than
-`SMALL_GROUP` members it asks less often, in proportion. A member that waits for nothing
-sends no early heartbeat.
+While it knows of such partitions, it asks every `KNOWN_MAX_MS` for two intervals: their owners need as long to learn of
+the revocation and to finish it. After that it asks at growing distances. In a group of more than `SMALL_GROUP` members
+it asks less often, in proportion. A member that waits for no partition sends no early heartbeat.
 
 Does not own: building and sending heartbeats (`heartbeat`), what their answers change (`membership`).
 
@@ -41,25 +40,25 @@ FIRST_MS: Final = 30
 """Before the first early heartbeat of an epoch, or after a part arrived."""
 GROWTH: Final = 1.5
 KNOWN_MAX_MS: Final = 60
-"""Longest distance while the member knows what it waits for: what a user feels as a gap is about this much."""
+"""Longest distance while the member knows what it waits for. A moved partition stays unread for about this long."""
 KNOWN_INTERVALS: Final = 2
-"""How many heartbeat intervals the distance stays that short: the owners hear of it within one, and need time."""
+"""For how many heartbeat intervals the distance stays that short: the owners need one to learn of it, and some time."""
 BLIND_HEARTBEATS_MAX: Final = 12
-"""Early heartbeats for each epoch, or part that arrived, of a member that does not know what it waits for."""
+"""Limit of early heartbeats per epoch, or per arrival, for a member that does not know what it waits for."""
 SMALL_GROUP: Final = 48
-"""Members up to which a group is described for each epoch."""
+"""Groups with up to this many members are described once per epoch."""
 _JITTER: Final = 0.2
 
 
 class _Wait(msgspec.Struct):
-    """One wait: since the epoch moved, or since a part arrived."""
+    """One wait, which began when the epoch moved or some partitions arrived."""
 
     since_ms: int
     delay_ms: float = FIRST_MS
     next_ms: int = 0
     sent: int = 0
     missing: frozenset[IdPartition] | None = None
-    """What has not arrived; None while that is not known."""
+    """Partitions that have not arrived; None while they are unknown."""
 
 
 class EarlyHeartbeats:
@@ -70,7 +69,7 @@ class EarlyHeartbeats:
         self._wait: _Wait | None = None
         self._request_id: int | None = None
         self._members = 0
-        """Of the group, when it was described last."""
+        """Members of the group when it was described last."""
         self._asked_epoch = NO_EPOCH
         """Epoch in which ConsumerGroupDescribe was sent last."""
 
@@ -87,7 +86,7 @@ class EarlyHeartbeats:
     # ----------------------------------------------------------------------------------------------------- heartbeats
 
     def sent(self, *, interval_ms: int) -> None:
-        """A heartbeat leaves, early or not; the next early one is counted from it."""
+        """A heartbeat was sent, early or not. The next early one is timed from it."""
         wait, now_ms = self._wait, self._context.now_ms
         if wait is None:
             return
@@ -114,11 +113,11 @@ class EarlyHeartbeats:
         """The coordinator accepted a heartbeat.
 
         Args:
-            joined: it was the one that joins.
-            moved: the member's epoch is another one than before.
+            joined: the heartbeat was a join.
+            moved: the member's epoch changed.
             target: the assignment of the answer, or None if it had none.
             before: the target before it.
-            pending: what the coordinator says the member has to wait for.
+            pending: partitions that the member has to wait for, according to the coordinator.
         """
         if not self._context.config.early_heartbeats:
             return
@@ -164,7 +163,7 @@ class EarlyHeartbeats:
 
     @property
     def _known_max_ms(self) -> float:
-        """Grows with a large group, so that its members together ask no more often than those of a small one."""
+        """At least 1; grows with the group, so that all members together ask no more often than in a small group."""
         return KNOWN_MAX_MS * max(1.0, self._members / SMALL_GROUP)
 
     @property

@@ -1,4 +1,4 @@
-"""What each Kafka error code means to a member, as data: one table per API, and a rule for codes that have no row.
+"""The meaning of each Kafka error code for a member: one table per API, and a rule for codes without a row.
 
 Does not own: what is done about a class (`membership`, `discovery`, `commits`, `offset_fetches`).
 
@@ -42,11 +42,11 @@ class HeartbeatErrorClass(enum.Enum):
     REDISCOVER = "rediscover"
     """Forget the coordinator; send as soon as a new one is known."""
     FENCED = "fenced"
-    """Removed: give everything up, then join again with the same id."""
+    """Removed: lose all partitions, then join again with the same id."""
     SURFACE = "surface"
     """Tell the application, keep everything, retry with backoff."""
     FATAL = "fatal"
-    """No retry cures it."""
+    """Stop: retries cannot help."""
 
 
 HEARTBEAT_CODES: Final[dict[int, HeartbeatErrorClass]] = {
@@ -121,11 +121,11 @@ class CommitErrorClass(enum.Enum):
     RETRY_UNLESS_REVOKING = "retry_unless_revoking"
     """Retriable, but a revocation does not wait for it: the topic may be gone for good."""
     NOT_A_MEMBER = "not_a_member"
-    """Not committed, and the heartbeat will soon tell why."""
+    """Not committed; the next heartbeat's answer will say why."""
     STALE = "stale"
     """The epoch is older than the coordinator's; a newer one is on its way."""
     OLD_GENERATION = "old_generation"
-    """STALE in the classic protocol: a newer generation comes only with a join, so that a revocation does not wait."""
+    """STALE in the classic protocol: only a join brings a newer generation, so a revocation does not wait."""
     FENCED_INSTANCE = "fenced_instance"
     """Another process has our instance id."""
     RAISE = "raise"
@@ -155,8 +155,8 @@ COMMIT_CODES: Final[dict[int, CommitErrorClass]] = {
 
 
 TOPIC_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""What a coordinator answers about a topic that was deleted, by name and by id. A member that is subscribed waits for
-the assignment without it: it is no failure of its own.
+"""Codes for a deleted topic, by name and by id. A subscribed member does not report them: it waits for the assignment
+without the topic.
 """
 
 
@@ -184,7 +184,7 @@ def fetch_error_class(code: int) -> FetchErrorClass:
 
 
 def partition_fetch_error_class(code: int) -> FetchErrorClass:
-    """Class of a partition's *code*: only a pending transaction is worth asking again for."""
+    """Class of a partition's *code*: only a pending transaction is retried."""
     return FetchErrorClass.RETRY if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else FetchErrorClass.FAIL
 
 
@@ -206,7 +206,7 @@ class RoundErrorClass(enum.Enum):
     GIVE_UP = "give_up"
     """The round is over; another member computes, or an answer asks again."""
     REPORT = "report"
-    """The round is over, and the log says why: it should not have happened."""
+    """The round is over. Log the reason, because this should not happen."""
 
 
 ROUND_CODES: Final[dict[int, RoundErrorClass]] = {

@@ -1,11 +1,11 @@
-"""What a member is told (`MemberEvent`) and what it asks for (`MemberEffect`). Values only, no rules.
+"""The inputs (`MemberEvent`) and outputs (`MemberEffect`) of a member. Values only, no rules.
 
-The shell turns the world into events, calls `Member.step`, and performs the effects **in list order**. Two places
-perform them: the heartbeat thread (requests, metadata) and the application's thread (everything that touches records
-or runs user code). The docstring of each effect says which.
+The shell reports events, calls `Member.step`, and performs the effects **in list order**. The heartbeat thread performs
+requests and metadata; the application's thread performs all that touches records or runs user code. The docstring of
+each effect says which.
 
-Every request, callback and call carries a number that the member or the shell chose; the answer brings it back, and the
-member drops answers to numbers that no longer count. Nothing is ever matched by state alone.
+Every request, callback and call has a number. The answer carries it, and the member drops answers whose number it no
+longer waits for.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class TopicsDescribed(msgspec.Struct, frozen=True):
 
 
 class ListenerDone(msgspec.Struct, frozen=True):
-    """A listener call ended, in whatever way: return, exception, cancellation, KeyboardInterrupt.
+    """A listener call ended: by return, exception, cancellation or KeyboardInterrupt.
 
     Args:
         token: of the `RevokePartitions`, `AssignPartitions` or `LosePartitions` effect.
@@ -172,7 +172,7 @@ class ListenerDone(msgspec.Struct, frozen=True):
 
 
 class PositionSet(msgspec.Struct, frozen=True):
-    """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup under way.
+    """seek() on a partition that is owned but not fetched yet: start there, and forget any lookup in flight.
 
     Args:
         position: its offset is absolute, or -2 for the beginning and -1 for the end, which the member looks up.
@@ -193,7 +193,7 @@ class PositionLost(msgspec.Struct, frozen=True):
 
 
 class CommitKind(enum.Enum):
-    """Who asked for a commit; decides deadline, retries and error (docs/protocol.md)."""
+    """The origin of a commit, which decides its deadline, retries and errors (docs/protocol.md)."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -257,10 +257,10 @@ class LeaveRequested(msgspec.Struct, frozen=True):
 
 
 class HandOverRequested(msgspec.Struct, frozen=True):
-    """hand_over() was called: let the others prepare, then give everything up. `MemberView.handing_over` tells the end.
+    """hand_over() was called: let the others prepare, then revoke everything. `MemberView.handing_over` shows the end.
 
     Args:
-        deadline_ms: when to give everything up although others have not heard of it.
+        deadline_ms: when to revoke everything even if the others are not ready.
     """
 
     deadline_ms: int
@@ -472,7 +472,7 @@ class StateChanged(msgspec.Struct, frozen=True):
 
 
 class HandOverFailed(msgspec.Struct, frozen=True):
-    """Anywhere: the member gives its partitions up without knowing that the others are ready; for logs."""
+    """Anywhere: the member revokes its partitions although the others may not be ready. For logs."""
 
     reason: str
 
@@ -503,7 +503,7 @@ MemberEffect: TypeAlias = (
 
 
 class MemberView(msgspec.Struct, frozen=True):
-    """What the application's thread reads without asking: one frozen value, replaced whole after a step.
+    """A frozen value that the application's thread reads without a lock; a step replaces it as a whole.
 
     Args:
         version: grows with every change of any field; compare it once per batch.

@@ -1,4 +1,4 @@
-"""What a request without an answer means: which failures pass, and which exception stands for the others."""
+"""Failures of requests: which are transient, and the exceptions for the others."""
 
 from __future__ import annotations
 

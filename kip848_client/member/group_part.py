@@ -1,4 +1,4 @@
-"""What `Member` needs of the protocol that it speaks with its group. Types only.
+"""The interface between `Member` and the protocol of its group. Types only.
 
 Does not own: the rules of either protocol (`consumer_group`, `classic_group`, and their parts).
 """
@@ -35,7 +35,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
 
 
 class GroupPart(Protocol):
-    """Being a member of the group, by one protocol."""
+    """Membership in a group by one protocol."""
 
     @property
     def poll_wanted(self) -> bool:
@@ -62,7 +62,7 @@ class GroupPart(Protocol):
         ...
 
     def resume(self) -> None:
-        """Do what needs no coordinator; first in each step after its event."""
+        """Do what needs no coordinator. Called first in each step, after the event."""
         ...
 
     def advance(self) -> None:
@@ -94,7 +94,7 @@ class GroupPart(Protocol):
         ...
 
     def abandon(self, leave_id: int) -> None:
-        """Nobody waits for this leave any more."""
+        """The caller stopped waiting for this leave."""
         ...
 
     def hand_over(self, event: HandOverRequested) -> None:
@@ -102,7 +102,7 @@ class GroupPart(Protocol):
         ...
 
     def connection_refused(self, failure: RequestFailed) -> None:
-        """The coordinator does not let us in, or does not speak our protocol."""
+        """The coordinator refused the connection or does not offer our protocol."""
         ...
 
     def metadata_updated(self, event: MetadataUpdated) -> None:

@@ -1,13 +1,13 @@
-"""Handing over: a member that wants to leave lets the others prepare while it goes on reading.
+"""Handing over: a member that is about to leave goes on reading while the others prepare to take its partitions.
 
-A member that simply leaves is missed by the others at their next heartbeat only, and nobody reads its partitions until
-then. Handing over turns this round. The member unsubscribes from its topics and holds back the revocation that follows;
-the group computes a target without it, and the others learn of it with their heartbeats, while the member still reads.
-When all of them have the new epoch, it revokes and acknowledges. They wait for these partitions by then, and early
-heartbeats bring them within tens of milliseconds.
+After an ordinary leave the others learn of their new partitions only with their next heartbeats; until then no member
+reads them. A member that hands over first unsubscribes from its topics and holds back the revocation. The group
+computes a target without it, and the others learn of that target while it still reads. When all of them have the new
+epoch, it revokes and acknowledges. The others are waiting by then, and early heartbeats bring them the partitions
+within tens of milliseconds.
 
-Whether the others have the new epoch is asked with ConsumerGroupDescribe. A coordinator that does not offer it, or does
-not allow it, ends the waiting: then this is an ordinary revocation.
+ConsumerGroupDescribe tells whether the others have the new epoch. If the coordinator does not offer it, or refuses it,
+the member stops waiting and revokes at once.
 
 Does not own: the leave that the application makes afterwards (`leaving`).
 
@@ -36,11 +36,11 @@ from kip848_client.wire.messages.consumer_group_describe import (
 __all__ = ["QUESTION_EVERY_MS", "HandOver"]
 
 QUESTION_EVERY_MS: Final = 100
-"""Between two looks at the epochs of the others."""
+"""Pause between two ConsumerGroupDescribe requests."""
 
 
 class HandOver:
-    """The hand-over of one member; at most one in its life."""
+    """The hand-over of one member, which makes at most one."""
 
     def __init__(
         self, context: Context, *, discovery: Discovery, heartbeats: Heartbeats, reconciler: Reconciler
@@ -50,14 +50,14 @@ class HandOver:
         self._heartbeats: Final = heartbeats
         self._reconciler: Final = reconciler
         self.active = False
-        """Requested, and not over."""
+        """Whether a hand-over was requested and has not ended."""
         self._incarnation = 0
         self._until_ms = 0
         self._ask_ms = 0
         self._request_id: int | None = None
 
     def request(self, event: HandOverRequested) -> None:
-        """Begin; nothing to hand over is over at once."""
+        """Begin. Ends at once if there is nothing to hand over."""
         context = self._context
         if self.active or context.phase not in IN_GROUP or context.epoch <= 0 or not context.owned:
             return
@@ -69,7 +69,7 @@ class HandOver:
         context.subscription = Subscription()
 
     def advance(self) -> None:
-        """Ask, let the revocation begin, or end."""
+        """Ask for the others' epochs, let the revocation begin, or end."""
         context = self._context
         if not self.active:
             return
@@ -130,7 +130,7 @@ class HandOver:
             self._let_revocation_begin(None)
 
     def _others_are_ready(self, group: DescribedGroup) -> bool:
-        """Whether the target without us is computed, and everybody else has heard of it and given up what it must."""
+        """Whether all other members have reached the target without us, and revoked what they must."""
         if group.assignment_epoch < group.group_epoch:
             return False
         own = next((one for one in group.members if one.member_id == self._context.member_id), None)

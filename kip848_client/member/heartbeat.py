@@ -4,8 +4,8 @@ A heartbeat repeats only what changed since the last one (`Sent`). After any fai
 everything is repeated: the coordinator accepts a member's previous epoch only together with its partitions, and it
 repeats a lost assignment only to a full request.
 
-There is never more than one heartbeat under way, the leave heartbeat excepted. "At once" skips the interval, never the
-backoff. The interval runs from the last send; when an answer changes it, it starts anew with that answer.
+At most one heartbeat is in flight, except for the leave heartbeat. "At once" skips the interval, never the backoff. The
+interval runs from the last send; when an answer changes it, it starts anew with that answer.
 
 Does not own: what an answer does to the member (`membership`).
 
@@ -42,7 +42,7 @@ _DEFAULT_INTERVAL_MS = 5000  # Kafka's group.consumer.heartbeat.interval.ms, for
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What the coordinator was told last, of the fields that are left out while they do not change."""
+    """The fields of the last heartbeat that the next one leaves out if they are unchanged."""
 
     link: int | None
     subscription: Subscription
@@ -51,7 +51,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Heartbeats:
-    """Decides about and builds the heartbeats of one member."""
+    """Decides when the heartbeats of one member are due, and builds them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -65,9 +65,9 @@ class Heartbeats:
         self._due_ms = 0
         self._interval_ms = 0
         self._expected_ms: int | None = None
-        """By when the coordinator expects the next one; no failure moves it."""
+        """When the coordinator expects the next one. Failures do not move it."""
         self.ack_due = False
-        """A reconciled assignment was not yet put in a heartbeat."""
+        """A reconciled assignment waits for a heartbeat that acknowledges it."""
 
     @property
     def in_flight(self) -> bool:
@@ -76,16 +76,15 @@ class Heartbeats:
 
     @property
     def telling_partitions(self) -> bool:
-        """Whether the coordinator was told what the member owns, and has not answered since.
+        """Whether a heartbeat with owned partitions was sent, and no heartbeat was answered since.
 
-        A heartbeat that failed may have arrived, or may still arrive: only an answer to a later one tells what the
-        coordinator made of it.
+        A failed heartbeat may have arrived or may still arrive. Only the answer to a later one shows its effect.
         """
         return self._tells_partitions
 
     @property
     def interval_ms(self) -> int:
-        """As the coordinator wants it; 0 before the first answer."""
+        """The interval that the coordinator named; 0 before the first answer."""
         return self._interval_ms
 
     @property
@@ -96,7 +95,7 @@ class Heartbeats:
     # -------------------------------------------------------------------------------------------------------- when
 
     def deadline_ms(self) -> int | None:
-        """When the next heartbeat may go, given a coordinator; None while nothing but an event can allow it."""
+        """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
         if self.in_flight or self._context.phase not in HEARTBEATING:
             return None
         ready_ms, due_ms = self._backoff.ready_ms, self._due_ms
@@ -127,7 +126,7 @@ class Heartbeats:
         return self._sent.subscription != self._context.subscription and self._context.phase is not Phase.LEAVE_REVOKING
 
     def _assignors_changed(self) -> bool:
-        """Whether the coordinator should hear of the assignors now. A reason that is over can wait for the interval."""
+        """Whether to send the assignors now. A reason that was withdrawn waits for the next interval."""
         if self._sent is None or self._sent.assignors is self._context.assignors:
             return False  # most of the time
         told = {assignor.name: assignor.reason for assignor in self._sent.assignors}
@@ -139,12 +138,12 @@ class Heartbeats:
 
     @property
     def told_assignors(self) -> tuple[Assignor, ...] | None:
-        """What the last heartbeat left the coordinator with; None if that is unknown."""
+        """The assignors that the coordinator knows from the last heartbeat; None if that is uncertain."""
         return self._sent.assignors if self._sent is not None else None
 
     @property
     def told_no_topics(self) -> bool:
-        """Whether the coordinator has answered a heartbeat after it was told that nothing is subscribed to."""
+        """Whether the coordinator answered a heartbeat with an empty subscription."""
         return self._sent is not None and not self._sent.subscription and not self.in_flight
 
     # -------------------------------------------------------------------------------------------------------- what
@@ -157,7 +156,7 @@ class Heartbeats:
         on_answer: Callable[[ConsumerGroupHeartbeatResponse], None],
         on_failure: Callable[[RequestFailed], None],
     ) -> None:
-        """Build and send the heartbeat of this moment.
+        """Build and send a heartbeat.
 
         Args:
             current: the assignment that was reconciled last.
@@ -184,7 +183,7 @@ class Heartbeats:
         )
 
     def build(self, *, current: LocalAssignment, version: int) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat of this moment, full or with the changes only."""
+        """A heartbeat of the present state, with all fields or only those that changed."""
         context = self._context
         config = context.config
         joining = context.phase is Phase.JOINING
@@ -215,7 +214,7 @@ class Heartbeats:
         on_answer: Callable[[ConsumerGroupHeartbeatResponse], None],
         on_failure: Callable[[RequestFailed], None],
     ) -> int:
-        """Send the heartbeat that leaves the group, beside any other that is under way. Returns its number."""
+        """Send the heartbeat that leaves the group, also while another is in flight. Returns its number."""
         context = self._context
         self._note_send(due_ms=None)
         return context.send(
@@ -232,7 +231,7 @@ class Heartbeats:
         )
 
     def _member_id(self, version: int) -> str:
-        """Version 0 of the protocol lets the coordinator choose the id: then it is empty until the first answer."""
+        """With version 0 the coordinator chooses the id, so the first heartbeat carries an empty one."""
         if version == 0 and not self._context.member_id_confirmed:
             return ""
         return self._context.member_id
@@ -246,7 +245,7 @@ class Heartbeats:
     # ---------------------------------------------------------------------------------------------------- outcomes
 
     def ended(self) -> None:
-        """The heartbeat under way got an answer, or never will."""
+        """The heartbeat in flight was answered or failed."""
         self._in_flight = None
 
     def succeeded(self, *, interval_ms: int) -> None:
@@ -276,7 +275,7 @@ class Heartbeats:
             self._backoff.failed(self._context.now_ms)
 
     def restart(self, *, removals: int) -> None:
-        """The member joins, was removed, or left: forget all that was said, and do not wait for answers.
+        """The member joins, was removed, or left: forget what was sent, and ignore answers in flight.
 
         Args:
             removals: how often in a row it was removed; it joins again at once after the first time only.

@@ -1,12 +1,12 @@
-"""One round of the classic protocol: JoinGroup, what the leader computes, SyncGroup.
+"""One round of the classic protocol: JoinGroup, the leader's computation, SyncGroup.
 
 Both requests are answered late: the first when all members have joined, the second when the leader has assigned. They
-go over a connection of their own, so that heartbeats, commits and a leave do not wait behind them. A loss of the
-coordinator's other connection ends the wait for both; then the request that was under way is sent again: a JoinGroup
-with the same member id, a SyncGroup of the same generation, which a coordinator that has the round answers from memory.
+use their own connection, so that heartbeats, commits and a leave do not wait behind them. If the coordinator's other
+connection breaks, the request in flight is sent again: JoinGroup with the same member id, SyncGroup with the same
+generation. A coordinator that still has the round answers from memory.
 
-Does not own: what must be revoked before (`classic_reconciler`), what the leader assigns (`classic_assignors`), what an
-outcome makes of the member (`classic_group`).
+Does not own: revocations before a join (`classic_reconciler`), the leader's assignment (`classic_assignors`), the
+effect of an outcome on the member (`classic_group`).
 
 Source: Kafka's ``AbstractCoordinator.joinGroupIfNeeded``; KIP-394, KIP-345, KIP-800, KIP-814, KAFKA-13419.
 Rules: R200 to R202, R206 and R209 in docs/protocol.md.
@@ -42,11 +42,11 @@ from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRe
 __all__ = ["JoinRound", "RoundOwner", "RoundStep"]
 
 _COMMITS_MS: Final = 5_000
-"""A JoinGroup waits at most so long for commits under way."""
+"""How long a JoinGroup waits at most for commits in flight."""
 _SLACK_MS: Final = 5_000
-"""Added to the rebalance time-out, within which the coordinator answers."""
+"""Added to the rebalance timeout, within which the coordinator answers."""
 _IMMEDIATE_ROUNDS: Final = 3
-"""So many new rounds in a row begin at once; then they wait for the backoff."""
+"""How many new rounds in a row begin at once; later ones wait for the backoff."""
 _REASON_MAX: Final = 255
 _STATIC_VERSION: Final = 5
 """First version of JoinGroup that carries ``group.instance.id`` (Kafka 2.3)."""
@@ -60,7 +60,7 @@ class RoundStep(enum.Enum):
     JOIN_DUE = "join_due"
     JOIN_SENT = "join_sent"
     LEADING = "leading"
-    """What the leader assigns."""
+    """The leader's own computation."""
     SYNC_DUE = "sync_due"
     SYNC_SENT = "sync_sent"
 
@@ -68,18 +68,18 @@ class RoundStep(enum.Enum):
 
 
 class RoundOwner(Protocol):
-    """Who a round belongs to, and reports to."""
+    """The group part that a round reports to."""
 
     def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
-        """What a JoinGroup of this moment says, for each assignor in order of preference."""
+        """The protocols of a JoinGroup: one for each assignor, in order of preference."""
         ...
 
     def joined(self) -> None:
-        """The member has a generation, and `JoinRound` knows who leads."""
+        """JoinGroup succeeded: the member has a generation, and the leader is known."""
         ...
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
-        """This member leads: call `JoinRound.assign` with what each member gets."""
+        """This member leads: compute the assignment and call `JoinRound.assign` with it."""
         ...
 
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
@@ -87,20 +87,20 @@ class RoundOwner(Protocol):
         ...
 
     def removed(self, *, keep_id: bool) -> None:
-        """The coordinator does not know the member, or its generation."""
+        """The coordinator does not know the member or its generation."""
         ...
 
     def fail(self, error: Kip848Error) -> None:
-        """No retry cures it."""
+        """Stop for good: retries cannot help."""
         ...
 
     def sync_refused(self) -> str:
-        """What to add to the error of a SyncGroup that the coordinator could not store."""
+        """Text for the error of a SyncGroup that the coordinator could not store."""
         ...
 
 
 class JoinRound:
-    """At most one round of one member."""
+    """The round of one member; there is at most one."""
 
     def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, owner: RoundOwner) -> None:
         self._context: Final = context
@@ -110,13 +110,13 @@ class JoinRound:
         self._backoff: Final = context.new_backoff()
         self.step = RoundStep.NONE
         self.number = 0
-        """Grows with every JoinGroup that was answered: two rounds may have the same generation."""
+        """Grows with every answered JoinGroup: two rounds may have the same generation."""
         self.protocol = ""
         """Name of the assignor that the coordinator chose last."""
         self.leader: str | None = None
         """Member id of the leader; "" where the coordinator assigns."""
         self.skipped = False
-        """The coordinator keeps the assignment that it has: the leader computes none."""
+        """The coordinator keeps its assignment, so the leader computes none."""
         self._reason = ""
         self._request_id: int | None = None
         self._link: int | None = None
@@ -127,18 +127,18 @@ class JoinRound:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member assigns."""
+        """Whether this member leads the group."""
         return bool(self.leader) and self.leader == self._context.member_id
 
     @property
     def under_way(self) -> bool:
-        """Whether there is a round."""
+        """Whether a round is in progress."""
         return self.step is not RoundStep.NONE
 
     # ------------------------------------------------------------------------------------------------------- begin
 
     def start(self, reason: str, *, delayed: bool = False) -> None:
-        """Begin a round; one under way counts no more.
+        """Begin a round, which replaces the one in progress.
 
         Args:
             reason: for the broker's log.
@@ -153,7 +153,7 @@ class JoinRound:
             self._backoff.failed(context.now_ms)
 
     def stop(self) -> None:
-        """There is no round; answers to one count no more."""
+        """End the round and ignore answers to it."""
         self._context.orphan(self._request_id)
         self._request_id = None
         self._assignments = ()
@@ -173,7 +173,7 @@ class JoinRound:
         if self._request_id is not None:
             if self._link == context.link:
                 return
-            # The coordinator's connection broke, or it is another one now: nobody waits for that answer.
+            # The coordinator's connection broke or moved: this request will not be answered.
             context.orphan(self._request_id)
             self._step_back()
         deadline_ms = self.deadline_ms()
@@ -281,7 +281,7 @@ class JoinRound:
     # -------------------------------------------------------------------------------------------------------- sync
 
     def assign(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
-        """The leader knows what each member gets."""
+        """Send the leader's assignment."""
         if self.step is RoundStep.LEADING:
             self._assignments = assignments
             self.step = RoundStep.SYNC_DUE
@@ -360,7 +360,7 @@ class JoinRound:
                 self._owner.fail(fatal_error(context.config, code))
 
     def _failed(self, failure: RequestFailed) -> None:
-        """No answer: the same request again. Whether the coordinator is still there, heartbeats find out."""
+        """No answer: send the same request again. Heartbeats find out whether the coordinator is gone."""
         self._step_back()
         self._backoff.failed(self._context.now_ms)
         if is_passing(failure):

@@ -1,7 +1,7 @@
-"""Leaving the group of one's own will: revoked callback, the request that leaves, answer, in that order.
+"""The steps of a leave that the application asked for: revoked callback, leave request, answer.
 
-Nothing keeps a member that wants to leave: a listener that raises, a coordinator that is not known, an answer that is
-an error or never comes, all count as having left. The callers that wait are told by `LeaveDone`.
+A leave always succeeds: also if the listener raises, the coordinator is unknown, or the answer is an error or missing.
+`LeaveDone` tells the callers that wait.
 
 Does not own: what is sent (`leaving`, `classic_leaving`).
 
@@ -40,7 +40,7 @@ class _Waiter(msgspec.Struct, frozen=True):
 
 
 class LeaveSteps(ABC):
-    """The leave of one member, and who waits for it.
+    """The leave of one member, and the calls that wait for it.
 
     Args:
         subscribe: called with a subscription that was made while the member was leaving.
@@ -67,7 +67,7 @@ class LeaveSteps(ABC):
 
     @property
     def unfinished(self) -> bool:
-        """Whether the member is leaving, or waits for the answer to its leave."""
+        """Whether the member is leaving or waits for the answer to its leave request."""
         return self._context.phase in LEAVING or self._request_id is not None
 
     # ----------------------------------------------------------------------------------------------------- callers
@@ -80,10 +80,10 @@ class LeaveSteps(ABC):
         context.move("leave_requested")
         run = self._reconciler.cancel()
         if run is not None and run.token is not None:
-            # unsubscribe() inside a listener: what that listener is revoking counts as revoked.
+            # unsubscribe() inside a listener: the partitions that this listener revokes count as revoked.
             self._reconciler.settle(run, revoked=True)
             context.redirect_listener(run.token, None)
-        # Inside on_partitions_assigned the application has what no heartbeat has named yet; it gives that up only now.
+        # Inside on_partitions_assigned the application owns partitions that no heartbeat has named yet.
         self._reconciler.claim_owned()
         self._positions.clear()
         owned = context.owned
@@ -95,22 +95,22 @@ class LeaveSteps(ABC):
         context.call_listener(effect, owned, self._released)
 
     def wait(self, event: LeaveRequested) -> None:
-        """One more caller waits for the leave under way; a subscription made meanwhile is dropped."""
+        """One more caller waits for this leave. A subscription made since it began is dropped."""
         self._waiters.append(_Waiter(event.leave_id, event.deadline_ms))
         self._resubscription = None
 
     def abandon(self, leave_id: int) -> None:
-        """Nobody waits under this number any more; the leave goes on."""
+        """The caller with this number stopped waiting. The leave goes on."""
         self._waiters = [waiter for waiter in self._waiters if waiter.leave_id != leave_id]
 
     def resubscribe(self, subscription: Subscription) -> None:
-        """Remember what the application wants once the leave is over."""
+        """Keep a subscription for the time after the leave."""
         self._resubscription = subscription
 
     # ------------------------------------------------------------------------------------------------------- steps
 
     def _released(self, error: BaseException | None) -> None:
-        """The listener is over; that it raised keeps nobody in the group."""
+        """The listener returned or raised; the member leaves in both cases."""
         del error
         if self._context.phase is Phase.LEAVE_REVOKING:
             self._context.set_owned(())
@@ -118,7 +118,7 @@ class LeaveSteps(ABC):
             self._context.move("leave_released")
 
     def advance(self) -> None:
-        """Send the leave heartbeat if it is due, and stop waiting for its answer when time is over."""
+        """Send the leave request if it is due; stop waiting for its answer at the deadline."""
         if self._context.phase is Phase.LEAVE_DUE:
             self._send()
         if not self._waiters:
@@ -147,7 +147,7 @@ class LeaveSteps(ABC):
         """Leave because poll() came too late, without waiting for the answer. Returns the epoch of the member then."""
 
     def left(self) -> None:
-        """The member is out; the move was made. Nothing that is under way counts any more."""
+        """The member has left: forget everything under way. The caller has made the move."""
         context = self._context
         context.incarnation += 1
         context.set_owned(())
@@ -156,12 +156,12 @@ class LeaveSteps(ABC):
         self._reconciler.reset()
 
     def _answered(self, answer: object) -> None:
-        """Whatever the answer is, the leave counts as done."""
+        """The leave is done, also if the answer is an error."""
         del answer
         self.over()
 
     def over(self) -> None:
-        """Tell those who wait, and take up what the application wanted meanwhile."""
+        """Tell the callers that wait, then apply the subscription that was made meanwhile."""
         waiters, self._waiters = self._waiters, []
         self._context.orphan(self._request_id)
         self._request_id = None

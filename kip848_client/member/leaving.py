@@ -23,11 +23,11 @@ __all__ = ["LEAVE_EPOCH", "STATIC_LEAVE_EPOCH", "Leaving"]
 LEAVE_EPOCH: Final = -1
 """Leave for good."""
 STATIC_LEAVE_EPOCH: Final = -2
-"""A static member goes, and keeps its slot until the session ends."""
+"""Leave for a while: a static member keeps its slot until the session ends."""
 
 
 class Leaving(LeaveSteps):
-    """The leave of one member, and who waits for it.
+    """The leave of one member, and the calls that wait for it.
 
     Args:
         subscribe: called with a subscription that was made while the member was leaving.
@@ -72,7 +72,7 @@ class Leaving(LeaveSteps):
         self._heartbeats.send_leave(epoch=epoch, on_answer=ignore_answer, on_failure=ignore_answer)
 
     def can_be_named(self) -> bool:
-        """With version 0 the coordinator makes the id: before its first answer there is nothing to name us by."""
+        """Whether a leave can carry the member id: with version 0 the coordinator chooses it in its first answer."""
         version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
         return version is not None and (version > 0 or self._context.member_id_confirmed)
 
@@ -83,7 +83,7 @@ class Leaving(LeaveSteps):
         return STATIC_LEAVE_EPOCH
 
     def left(self, *, epoch: int = LEAVE_EPOCH) -> None:
-        """The member is out; the move was made. Nothing that is under way counts any more."""
+        """As in `LeaveSteps`."""
         super().left()
         self._context.epoch = epoch
         self._heartbeats.restart(removals=0)

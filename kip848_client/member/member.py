@@ -1,10 +1,10 @@
-"""`Member`: the way in. Dispatches events to the parts, lets each part act, and offers the view, and the next deadline.
+"""`Member`, the entry point: gives each event to its part, lets every part act, offers the view and the next deadline.
 
-Owns no rule; the parts do:
+The rules are in the parts:
 
 - `commits`, `offset_fetches`, `positions`: offsets
 - `discovery`: the coordinator
-- a `GroupPart`: being a member, by the protocol that is configured: `consumer_group` or `classic_group`
+- a `GroupPart`: membership by the configured protocol, `consumer_group` or `classic_group`
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Member:
         config: its settings.
         rng: source of jitter; nothing else is drawn from it.
 
-    `step` never raises for any order of events: what does not fit the present phase is ignored, as a late answer is.
+    `step` raises for no order of events. It ignores an event that does not fit the phase, such as a late answer.
     """
 
     def __init__(self, config: MemberConfig, *, rng: random.Random) -> None:
@@ -131,7 +131,7 @@ class Member:
             self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
         )
         self._with_deadlines: Final = (self._commits, self._fetches, self._positions)
-        """Parts whose deadlines need no discovery; the group comes first, and always has one while there is one."""
+        """Parts whose deadlines need no coordinator."""
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
         self._seen = (
             MemberState.UNJOINED,
@@ -303,7 +303,7 @@ class Member:
 
     @property
     def phase(self) -> Phase:
-        """What the member is doing; `snapshot` has it too, with all the rest."""
+        """The phase; `snapshot` has it too."""
         return self._context.phase
 
     def view(self) -> MemberView:
@@ -336,7 +336,7 @@ class Member:
             blocked = self._group.blocked
         else:
             return _NOTHING_READABLE
-        # Steps are many and changes are few: a member of ten thousand partitions must not rebuild this for each answer.
+        # Most steps change nothing here: a member of ten thousand partitions must not rebuild the view each time.
         owned, last_blocked, readable = self._last_readable
         if owned is not context.owned or last_blocked != blocked:
             readable = frozenset(partition.topic_partition for partition in context.owned - blocked)
@@ -350,7 +350,7 @@ class Member:
 
     @property
     def requests_under_way(self) -> int:
-        """How many requests it has asked the shell for that are not over; what it forgets to end, it keeps for ever."""
+        """How many requests it asked the shell for that have not ended."""
         return self._context.requests_under_way
 
     @property

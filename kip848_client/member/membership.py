@@ -52,7 +52,7 @@ __all__ = ["Membership"]
 
 
 class Membership:
-    """Moves one member in and out of its group."""
+    """Joins the group, sends its heartbeats, and applies their answers."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Membership:
         )
         self._joining_since_ms = 0
         self._may_hold_instance = False
-        """A join of ours was accepted, or may have been: then the static slot can be ours."""
+        """A join of ours was, or may have been, accepted: the static slot may be ours."""
         self._instance_freed = False
         self.exit = GroupExit(
             context,
@@ -96,7 +96,7 @@ class Membership:
     # ----------------------------------------------------------------------------------------- subscribe and join
 
     def subscribe(self, subscription: Subscription) -> None:
-        """The application wants these topics. While the member leaves, the wish waits until it has left."""
+        """Change the subscription. While the member leaves, the change waits for the end of the leave."""
         context = self._context
         if self.exit.put_off(subscription):
             return
@@ -128,7 +128,7 @@ class Membership:
     # -------------------------------------------------------------------------------------------------- heartbeats
 
     def advance(self) -> None:
-        """Send the heartbeat that is due, if there is one, and end leaves that took too long."""
+        """Send the heartbeat if one is due, and end a leave that took too long."""
         if self._context.link is not None:
             if self._heartbeats.due():
                 self._send_heartbeat()
@@ -186,7 +186,7 @@ class Membership:
         elif response.member_epoch > 0:
             self._accepted(response)
         else:
-            # Only an answer to a leave may carry such an epoch; do not ask again in a loop.
+            # Only the answer to a leave may carry such an epoch. Back off instead of asking in a loop.
             self._heartbeats.failed()
 
     def _accepted(self, response: ConsumerGroupHeartbeatResponse) -> None:
@@ -212,7 +212,7 @@ class Membership:
             context.move("assignment_received")
 
     def _look_for_partitions_on_their_way(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        """Let early heartbeats know what came with the answer; epoch and target are still those before it."""
+        """Tell the early heartbeats what the answer holds, before its epoch and target are applied."""
         assignment = response.assignment
         self._heartbeats.early.answered(
             joined=self._context.phase is Phase.JOINING,
@@ -258,24 +258,24 @@ class Membership:
         if is_passing(failure):
             return
         if failure.kind is FailureKind.MALFORMED:
-            # The connection is closed; another broker, or a repaired one, may do better.
+            # The connection is closed. The next coordinator may answer correctly.
             self._context.surface(failure_error(failure), key=failure.kind)
         else:
             self.connection_refused(failure)
 
     def connection_refused(self, failure: RequestFailed) -> None:
-        """The coordinator does not let us in, or does not speak our protocol. Does nothing outside the group."""
+        """The coordinator refused the connection or does not offer our protocol. Ignored outside the group."""
         if failure.kind is FailureKind.UNSUPPORTED_VERSION:
             self.exit.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, failure.message))
         else:
             self.exit.fail(failure_error(failure))
 
     def _free_own_instance(self) -> bool:
-        """Leave a static slot that we hold ourselves, so that the join which follows on this connection finds it free.
+        """Leave the static slot that this member holds itself, so that its next join finds it free.
 
-        The coordinator refuses a join with the instance id of a living member even to that member: when the answer to
-        its join was lost, or when it was fenced, it would wait for its own session to end. If somebody else holds the
-        slot, the coordinator refuses this leave, and the next answer is final.
+        The coordinator refuses a join with the instance id of a living member, even to that member. When the answer to
+        its join was lost, or it was fenced, it would have to wait for the end of its own session. If another process
+        holds the slot, the coordinator refuses this leave, and the next answer is final.
         """
         if not self._may_hold_instance or self._instance_freed or not self._leaving.can_be_named():
             return False
@@ -284,7 +284,7 @@ class Membership:
         return True
 
     def _surface(self, code: int, message: str) -> None:
-        """TOPIC_AUTHORIZATION_FAILED: a permission that is added later is all it takes."""
+        """Report TOPIC_AUTHORIZATION_FAILED and go on: the permission may be granted later."""
         text = f"{error_name(code)}: {message or 'DESCRIBE is missing on a subscribed topic'}"
         error = TopicAuthorizationError(
             f"{text}; the member keeps its partitions and retries", topics=self._context.subscription.topics
@@ -299,5 +299,5 @@ class Membership:
         if code in FATAL_ADVICE:
             text += f"; {FATAL_ADVICE[code]}"
         error = error_for_code(code, text, stopped=True)
-        # A code without a class of its own stops the member all the same: whoever catches FatalGroupError must see it.
+        # Applications catch FatalGroupError, so a code without a class of its own must be one too.
         return error if isinstance(error, FatalGroupError) else FatalGroupError(str(error), code=code)

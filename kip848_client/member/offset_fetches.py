@@ -1,7 +1,7 @@
-"""Fetching committed offsets: retries, deadlines, and one request for callers that ask for the same.
+"""Fetches committed offsets: retries, deadlines, and one request for callers that ask for the same partitions.
 
-Id and epoch are those of the moment of sending. A failed fetch is never an answer: only the coordinator's explicit "no
-offset" allows a partition to start from the reset policy.
+A request carries the member id and epoch of the time it is sent. Only the coordinator's explicit "no offset" lets a
+partition start from the reset policy; a failed fetch never does.
 
 Does not own: what is done with the offsets (`positions`, the application).
 
@@ -44,13 +44,13 @@ __all__ = ["Lookup", "OffsetFetches"]
 
 
 class Lookup(msgspec.Struct, eq=False):
-    """Somebody who waits for committed offsets.
+    """One caller that waits for committed offsets.
 
     Args:
         on_done: called once with the result, or with the error of the whole fetch.
         deadline_ms: when to give up, or None to wait for ever.
-        fetch_id: of the application's call; None for the member itself.
-        interested: how many partitions still want the answer; kept by whoever asks.
+        fetch_id: of the application's call; None if the member itself asks.
+        interested: how many partitions still want the answer; counted by the caller.
     """
 
     on_done: Callable[[FetchResult | None, Kip848Error | None], None]
@@ -68,7 +68,7 @@ class _Fetch(msgspec.Struct, eq=False):
 
 
 class OffsetFetches:
-    """The fetches under way of one member."""
+    """The fetches of one member that are not answered yet."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -103,7 +103,7 @@ class OffsetFetches:
         self._fetches.append(_Fetch(partitions, self._context.new_backoff(), [lookup]))
 
     def cancel(self, lookup: Lookup) -> None:
-        """Nobody waits for this any more."""
+        """The caller stopped waiting."""
         for fetch in list(self._fetches):
             if lookup in fetch.waiters:
                 fetch.waiters.remove(lookup)
@@ -128,7 +128,7 @@ class OffsetFetches:
         return any(fetch.request_id is None for fetch in self._fetches)
 
     def advance(self) -> None:
-        """Send what can be sent, and end what is over its deadline."""
+        """Send the fetches that can be sent, and end those past their deadline."""
         if not self._fetches:
             return
         context = self._context
@@ -228,7 +228,7 @@ class OffsetFetches:
         fetch.backoff.failed(self._context.now_ms)
 
     def refuse_waiting(self, error: Kip848Error) -> None:
-        """The coordinator cannot be found, and trying again will not help: fail calls that wait for it."""
+        """The coordinator cannot be found, and retries will not help: fail the calls that wait for it."""
         for fetch in list(self._fetches):
             if fetch.request_id is None:
                 self._refuse(fetch, error)
@@ -249,7 +249,7 @@ _RETRY = FetchErrorClass.RETRY
 
 
 def _partition_error(result: FetchResult) -> Kip848Error:
-    """The error of a call of which at least one partition failed."""
+    """The error of a call with at least one failed partition."""
     denied = {key.topic for key, code in result.failed.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     if denied:
         names = ", ".join(sorted(denied))

@@ -1,8 +1,8 @@
 """Where each owned partition starts: a seek, else the committed offset, else the reset policy.
 
-A partition takes part once its assigned callback is over. Partitions that become ready together are looked up
-together, and those that fail together are asked for again together: a thousand partitions are one request. The set of a
-lookup never changes; an answer for a partition that was lost or sought meanwhile is dropped.
+A partition is looked up once its assigned callback has returned. Partitions that become ready, or fail, together share
+one request, even a thousand of them. The set of a lookup never changes; an answer for a partition that was lost or
+sought meanwhile is dropped.
 
 Does not own: positions of partitions that are being fetched, and pause marks (the application's thread has them).
 
@@ -53,16 +53,16 @@ class _Stage(enum.Enum):
     NOT_READY = enum.auto()
     """The assigned callback is not over."""
     LOOK_UP = enum.auto()
-    """Wants its committed offset; no request is under way."""
+    """Needs its committed offset; no request is in flight."""
     LOOKING_UP = enum.auto()
     RESET = enum.auto()
-    """Wants the offset of a timestamp; no request is under way."""
+    """Needs the offset of a timestamp; no request is in flight."""
     RESETTING = enum.auto()
     START = enum.auto()
-    """The position is known, and not told yet."""
+    """The position is known; the application's thread was not told yet."""
     FETCHING = enum.auto()
     STUCK = enum.auto()
-    """Nothing but a seek helps."""
+    """Failed; waits for a seek."""
 
 
 _ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
@@ -79,7 +79,7 @@ class _Slot(msgspec.Struct, eq=False):
     timestamp: int = LATEST_TIMESTAMP
     lookup: Lookup | None = None
     listing: int | None = None
-    """Number of the request for the offset of `timestamp`; an answer to an earlier one, of another, does not count."""
+    """Number of the request for the offset of `timestamp`. Answers to earlier requests are ignored."""
 
 
 class Positions:
@@ -96,19 +96,19 @@ class Positions:
     # ------------------------------------------------------------------------------------------------------- slots
 
     def prepare(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """These were assigned; they wait for their callback. A seek made meanwhile counts."""
+        """Add partitions whose assigned callback is still to return. A seek made meanwhile counts."""
         for partition in partitions:
             if partition not in self._slots:
                 self._slots[partition] = _Slot(partition, self._context.new_backoff())
 
     def release(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """The callback is over: those that still wait for it may start, in an order that no set decides."""
+        """The assigned callback returned: start the partitions that waited for it, in sorted order."""
         slots = self._slots
         for partition in sorted(item for item in partitions if slots[item].stage is _Stage.NOT_READY):
             self._begin(slots[partition], slots[partition].position)
 
     def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """These are paused, because they are to be revoked; `release` lets them go on where the application is."""
+        """Pause partitions that are to be revoked. `release` resumes them at the application's position."""
         for partition in partitions:
             slot = self._slots[partition]
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
@@ -119,7 +119,7 @@ class Positions:
             self._forget_lookup(slot)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """These are gone; results for them are dropped."""
+        """Remove partitions; results for them are dropped."""
         for partition in partitions:
             slot = self._slots.pop(partition, None)
             if slot is not None:
@@ -134,7 +134,7 @@ class Positions:
                 self._fetches.cancel(lookup)
 
     def clear(self) -> None:
-        """All are gone."""
+        """Remove all partitions."""
         self.drop(list(self._slots))
         self._listing.clear()
 
@@ -241,7 +241,7 @@ class Positions:
         waiting = [slot for slot in slots if slot.stage is _Stage.LOOKING_UP and slot.lookup is lookup]
         if error is not None:
             self._retry(waiting, _Stage.LOOK_UP)
-            # A member that was removed hears of it through its next heartbeat.
+            # If the member was removed, its next heartbeat tells it.
             if waiting and not isinstance(error, FencedError) and self._context.fatal_error is None:
                 self._context.surface(error, key=("positions", type(error)))
             return
@@ -275,7 +275,7 @@ class Positions:
             self._reset(slot, timestamp)
 
     def _retry(self, slots: Sequence[_Slot], stage: _Stage) -> None:
-        """What failed together is asked for again together, when the one that failed most often may be."""
+        """Partitions that failed together are retried together, after the longest of their backoffs."""
         if not slots:
             return
         backoff = max((slot.backoff for slot in slots), key=attrgetter("failures"))
@@ -286,9 +286,9 @@ class Positions:
             slot.backoff.follow(backoff)
 
     def _complain(self, failed: dict[TopicPartition, int], what: str) -> None:
-        """Raise what the application can cure; codes that pass by themselves are only retried.
+        """Surface errors that the application can fix; transient ones are only retried.
 
-        So is a topic that is gone while the application is subscribed: the next assignment is without it (R177).
+        A deleted topic is only retried too while the application is subscribed: the next assignment omits it (R177).
         """
         quiet = TOPIC_GONE if self._context.subscribed else frozenset()
         codes = sorted(set(failed.values()) - (quiet if what == "committed offset" else RETRIABLE))
@@ -318,7 +318,7 @@ class Positions:
         self._context.emit(ListOffsets(request_id, timestamps, self._context.config.request_timeout_ms))
 
     def _listed(self, request_id: int) -> list[_Slot]:
-        """Those that still wait for this very request; one that was sought meanwhile waits for another, or for none."""
+        """Partitions that still wait for this request. One that was sought meanwhile does not."""
         slots = self._listing.pop(request_id, [])
         return [slot for slot in slots if slot.stage is _Stage.RESETTING and slot.listing == request_id]
 

@@ -1,14 +1,15 @@
-"""From what the application has to what the coordinator wants: one run at a time.
+"""Moves the member from its owned partitions to its target, one run at a time.
 
-The set algebra, over (topic id, partition), so that a topic created again under its old name counts as another::
+The set algebra is over (topic id, partition), so that a topic created again under its old name is a different topic::
 
-    resolved = target, as far as names are known         revoked = owned - resolved
-    added    = resolved - owned, and whatever an earlier assigned callback refused
+    resolved = target with known topic names             revoked = owned - resolved
+    added    = resolved - owned, plus partitions whose assigned callback raised
 
-The steps of a run are in `runs`; this file decides when one starts, with what, and what follows: the acknowledgement.
+The steps of a run are in `runs`. This file decides when a run starts, with which partitions, and that its result is
+acknowledged.
 
-An unknown topic id is no error: the cluster is asked for it again and again, and the known part goes ahead. A new
-target waits for the first answer about its ids (one `retry.backoff.max.ms` at most), or every first assignment would
+An unknown topic id is no error: the cluster is asked for its name repeatedly, and the other partitions go ahead. A new
+target waits for the first answer about its ids, at most `retry.backoff.max.ms`; otherwise every first assignment would
 reach the application in two steps, the first of them empty.
 
 Does not own: acknowledging (`heartbeat`), entering and leaving the group (`membership`), where to start (`positions`).
@@ -40,7 +41,7 @@ __all__ = ["Reconciler"]
 
 
 class Reconciler(Runs):
-    """Holds target and current assignment, and decides about runs."""
+    """Holds the target and the current assignment, and starts runs."""
 
     def __init__(
         self,
@@ -57,16 +58,16 @@ class Reconciler(Runs):
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
         self.hold_back_runs = False
-        """The member hands over: it keeps what it has until the others are ready."""
+        """The member hands over: it keeps its partitions until the others are ready."""
         self._names = TopicNames(context, failure_counts=True)
         self._resolved = NO_ASSIGNMENT
-        """The part of the target whose names are known."""
+        """The part of the target whose topic names are known."""
         self._hold_until_ms = 0
 
     # ------------------------------------------------------------------------------------------------------ target
 
     def receive(self, partitions: frozenset[IdPartition]) -> bool:
-        """Take an assignment from the coordinator; True if it is another one than the target."""
+        """Take an assignment from the coordinator; True if it changes the target."""
         if self.target is not NO_ASSIGNMENT and partitions == self.target.partitions:
             return False
         self.target = LocalAssignment(partitions, self.target.local_epoch + 1)
@@ -77,7 +78,7 @@ class Reconciler(Runs):
         return True
 
     def reset(self) -> None:
-        """The member joins anew, or left: no target, nothing reconciled. What is owned is the caller's business."""
+        """The member joins again or left: forget the target. The caller takes care of the owned partitions."""
         super().reset()
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
@@ -126,23 +127,23 @@ class Reconciler(Runs):
 
     @property
     def _adds(self) -> bool:
-        """Whether the run would add partitions. It must not while a heartbeat without them is on its way.
+        """Whether the run would add partitions, which it must not do while a heartbeat without them is in flight.
 
-        That heartbeat says what the member owned when it was written. Should the target move before it arrives, its
-        list reads as "I do not have them", and the coordinator gives partitions away that are being read by then.
-        Its answer ends the wait; after a failure, the answer to a later one.
+        If the target moves before that heartbeat arrives, its list of owned partitions reads as "I do not own these",
+        and the coordinator would give them away while they are being read. The wait ends with its answer or, after a
+        failure, with the answer to a later heartbeat.
         """
         had = {(tip.topic_id, tip.partition) for tip in self._context.owned - self.unconfirmed}
         return not self._resolved.partitions <= had
 
     def advance(self) -> None:
-        """What needs no poll(): asking for names, and acknowledging an assignment that changes nothing."""
+        """Do what needs no poll(): ask for names, and acknowledge an assignment that changes nothing."""
         phase = self._context.phase
         if phase not in IN_GROUP:
             return
         if self.in_doubt and not self._heartbeats.telling_partitions:
             doubted, self.in_doubt = self.in_doubt & self._context.owned, frozenset()
-            # What the answer left out was given away meanwhile: the next run revokes it, and it is not read until then.
+            # Others got the partitions that the answer leaves out: do not fetch them; the next run revokes them.
             self.held_back |= {tip for tip in doubted if (tip.topic_id, tip.partition) not in self.target.partitions}
             self._positions.release(doubted - self.held_back)
         self._names.ask()
@@ -191,13 +192,13 @@ class Reconciler(Runs):
 
     def _may_assign(self, run: Run) -> bool:
         if run.added and run.told_partitions != self._heartbeats.told_partitions:
-            # A full heartbeat after a failure said meanwhile that these are not ours: see `_adds`. Start over.
+            # A full heartbeat, sent after a failure, left these partitions out: see `_adds`. Start over.
             self._context.move("run_contradicted")
             return False
         return True
 
     def _doubtful(self, run: Run) -> frozenset[TopicIdPartition]:
-        # A full heartbeat after a failure may have said meanwhile that these are not ours; see `advance`.
+        # A full heartbeat, sent after a failure, may have left these partitions out; see `advance`.
         return run.added if run.told_partitions != self._heartbeats.told_partitions else frozenset()
 
     def _assigned(self, run: Run) -> None:
@@ -213,7 +214,7 @@ class Reconciler(Runs):
     # ------------------------------------------------------------------------------------------------- interruption
 
     def claim_owned(self) -> None:
-        """Heartbeats name whatever the application has, also what a cancelled run did not finish giving it."""
+        """As in `Runs`: heartbeats name all owned partitions, also those of a run that was cancelled."""
         owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
         if not owned <= self.current.partitions:
             self.current = LocalAssignment(self.current.partitions | owned, self.current.local_epoch + 1)

@@ -1,8 +1,8 @@
-"""Losing what is owned, after the member was removed from its group, or failed.
+"""Runs the lost callback after the member was removed from its group or failed.
 
-The lost callback may have to wait: when the member was removed while the application's thread runs a listener of a
-reconciliation, what that listener revokes is revoked, and not lost as well. Whatever the callback's outcome is, the
-member goes on: a fenced one joins again, a stale one waits for poll(), a fatal one is done.
+The callback waits while a reconciliation's listener still runs: partitions that this listener revokes are not lost as
+well. After the callback, even if it raised, a fenced member joins again, a stale one waits for poll(), and a fatal one
+stays stopped.
 
 Source: Kafka's ``AbstractMembershipManager.transitionToFenced``, ``transitionToStale`` and ``transitionToFatal``.
 Rules: R57 to R63 and R89 in docs/protocol.md.
@@ -21,7 +21,7 @@ __all__ = ["Release"]
 
 
 class Release:
-    """The way from owning partitions in a ``*_RELEASE`` phase to owning none.
+    """Takes a member in a ``*_RELEASE`` phase from owning partitions to owning none.
 
     Args:
         on_rejoin: called after the move to JOINING.
@@ -46,7 +46,7 @@ class Release:
             self._polled = True
 
     def begin(self, run: Run | None) -> None:
-        """Lose what is owned, once the listener call of *run*, a dead run, is over."""
+        """Lose all owned partitions once the listener call of the cancelled *run* has returned."""
         self._polled = False
         self._awaited_run = run
         if run is None or run.token is None:
@@ -55,7 +55,7 @@ class Release:
             self._context.redirect_listener(run.token, lambda error: self._awaited_ended(run, error))
 
     def hurry(self) -> None:
-        """unsubscribe() or close() was called inside the listener that the release waits for: do not wait for it."""
+        """unsubscribe() or close() was called inside the listener that the release waits for: wait no longer."""
         run = self._awaited_run
         if run is not None and run.token is not None:
             self._context.redirect_listener(run.token, None)

@@ -1,10 +1,11 @@
-"""One run: the steps from what the application has to what it shall have. Every protocol takes the same ones.
+"""A run: the steps from the partitions that the application owns to those it is assigned. Both protocols share them.
 
-The order: pause what is revoked; commit (auto-commit only); revoked callback; take what is assigned; assigned callback
-with what is added, even if that is nothing. A run starts only at the beginning of a poll(), because only then is every
-record that was handed out known to be processed. What arrives during a run waits for the next one.
+The order: pause the revoked partitions; commit (auto-commit only); revoked callback; take the assigned partitions;
+assigned callback with the added ones, even if there are none. A run starts only at the beginning of a poll(), because
+only then is every record that was handed out known to be processed. An assignment that arrives meanwhile waits for the
+next run.
 
-Does not own: when a run starts, with what, and what follows (`reconciler`, `classic_reconciler`).
+Does not own: when a run starts, with which partitions, and what follows it (`reconciler`, `classic_reconciler`).
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``.
 Rules: R64 to R88 in docs/protocol.md.
@@ -28,13 +29,13 @@ __all__ = ["Run", "Runs"]
 
 
 class Run(msgspec.Struct, eq=False):
-    """One run under way, and what it was started with."""
+    """One run in progress."""
 
     partitions: frozenset[TopicIdPartition]
     added: frozenset[TopicIdPartition]
     revoked: frozenset[TopicIdPartition]
     resolved: LocalAssignment = NO_ASSIGNMENT
-    """What is acknowledged afterwards, where the protocol has an acknowledgement."""
+    """The assignment to acknowledge afterwards, where the protocol acknowledges."""
     told_partitions: int = 0
     """`Heartbeats.told_partitions` when the run began."""
     on_revoked: Callable[[], None] | None = None
@@ -49,7 +50,7 @@ class Run(msgspec.Struct, eq=False):
 
 
 class Runs(ABC):
-    """Carries out one run at a time, and knows which owned partitions must not be read meanwhile."""
+    """Carries out one run at a time, and knows which owned partitions must not be fetched meanwhile."""
 
     def __init__(self, context: Context, *, commits: Commits, positions: Positions) -> None:
         self._context = context
@@ -57,11 +58,11 @@ class Runs(ABC):
         self._positions = positions
         self.run: Run | None = None
         self.held_back: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but paused because they are being revoked, or because that was tried and the listener raised."""
+        """Owned, but paused: they are being revoked, or the listener that should revoke them raised."""
         self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
         """Owned, but the assigned callback has not succeeded for them yet."""
         self.in_doubt: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but the coordinator was told that they are not: not to be read before it answered."""
+        """Owned, but a heartbeat in flight says otherwise: do not fetch them until it is answered."""
 
         self._listener_backoff = context.new_backoff()
         self._listener_failed = False
@@ -75,17 +76,17 @@ class Runs(ABC):
     # ---------------------------------------------------------------------------------------- what a protocol decides
 
     def _may_assign(self, run: Run) -> bool:
-        """Whether the run may go on with its assignment; if not, the move was made that ends it."""
+        """Whether the run may go on to assign. If not, this has made the move that ends the run."""
         del run
         return True
 
     def _doubtful(self, run: Run) -> frozenset[TopicIdPartition]:
-        """What of a run that succeeded must not be read yet."""
+        """Partitions of a successful run that must not be fetched yet."""
         del run
         return frozenset()
 
     def _commit_within_ms(self, run: Run) -> int:
-        """How long a run waits for its commit."""
+        """How long a run waits for its commit, in ms."""
         del run
         return self._context.config.rebalance_timeout_ms
 
@@ -157,7 +158,7 @@ class Runs(ABC):
         self.run = None
         self.unconfirmed = frozenset()
         self.in_doubt = self._doubtful(run)
-        # Among them those that an earlier run paused, and that came back before their listener let them go.
+        # This includes partitions that an earlier run paused and that were assigned again before they were revoked.
         self.held_back = frozenset()
         self._positions.release(self._context.owned - self.in_doubt)
         self._commits.restart_interval()
@@ -165,9 +166,9 @@ class Runs(ABC):
         self._assigned(run)
 
     def _give_up(self, run: Run) -> None:
-        """A listener raised: nothing is acknowledged, and the next poll() tries again; a second time with backoff.
+        """A listener raised: acknowledge nothing, and let the next poll() try again. From the second time on, back off.
 
-        One that raises for ever would otherwise be called as often as the application polls.
+        Without the backoff, a listener that always raises would be called in every poll().
         """
         if run is self.run:
             self.run = None
@@ -183,26 +184,23 @@ class Runs(ABC):
     # ------------------------------------------------------------------------------------------------- interruption
 
     def reset(self) -> None:
-        """The member joins anew, or left. What is owned is the caller's business."""
+        """The member joins again or left. The caller takes care of the owned partitions."""
         self.held_back = frozenset()
         self.unconfirmed = frozenset()
         self.in_doubt = frozenset()
         self._forget_failures()
 
     def cancel(self) -> Run | None:
-        """Stop the run: nothing more of it is applied. Returns it if its listener call is still awaited.
-
-        The caller decides what the end of that call means; see `settle`.
-        """
+        """Stop the run. Returns it if its listener call has not returned yet; see `settle` for what follows then."""
         run = self.run
         self.run = None
         self._commits.cancel_before_revocation()
         return run if run is not None and run.token is not None and self._context.listener_awaited(run.token) else None
 
     def claim_owned(self) -> None:  # noqa: B027  nothing to do where each join lists what is owned
-        """Tell the coordinator of whatever the application has; only where heartbeats name it."""
+        """Count all owned partitions as reconciled, so that the next heartbeat names them; only for KIP-848."""
 
     def settle(self, run: Run, *, revoked: bool) -> None:
-        """The awaited call of a cancelled run is over; what it revoked is gone."""
+        """The listener call of a cancelled run has returned. If it revoked partitions, they are no longer owned."""
         if revoked:
             self._let_go(run.revoked)

@@ -1,4 +1,4 @@
-"""Counts and times of one member, for metrics. Facts only; names of metrics live in `kip848_client.telemetry`.
+"""Counts and times of one member, for metrics. The names of the metrics are in `kip848_client.telemetry`.
 
 A rebalance is open from entering RECONCILING until its acknowledgement is due, or the member is STABLE again.
 
@@ -25,7 +25,7 @@ class Statistics(msgspec.Struct):
     """Heartbeats sent, joins and leaves included."""
     last_heartbeat_ms: int | None = None
     last_heartbeat_due_ms: int | None = None
-    """When the last heartbeat was due at the latest: an interval after the one before. None for a join or a leave."""
+    """When the last heartbeat was due: one interval after the one before it. None for a join or a leave."""
     rebalances: int = 0
     """Rebalances that ended with an acknowledgement."""
     failed_rebalances: int = 0

@@ -23,10 +23,10 @@ __all__ = ["TopicNames"]
 
 
 class TopicNames:
-    """The names that one part of a member knows, and its questions for others.
+    """The topic names that one part of a member knows, and its requests for missing ones.
 
     Args:
-        failure_counts: whether a question without an answer counts as asked, too.
+        failure_counts: whether an id counts as asked for when the request failed.
     """
 
     def __init__(self, context: Context, *, failure_counts: bool) -> None:
@@ -37,7 +37,7 @@ class TopicNames:
         self.missing: frozenset[UUID] = frozenset()
         """Ids that are wanted and have no name."""
         self._asked: frozenset[UUID] = frozenset()
-        """Ids that the cluster was asked for, and answered about."""
+        """Ids for which the cluster has answered a request."""
         self._requested: frozenset[UUID] = frozenset()
         self._request: int | None = None
         self._backoff = context.new_backoff()
@@ -66,7 +66,7 @@ class TopicNames:
         self._asked &= topic_ids
 
     def forget(self) -> None:
-        """Forget everything, and the question under way."""
+        """Forget all names, and the request in flight."""
         self._names.clear()
         self._asked = frozenset()
         self._context.orphan(self._request)
@@ -84,7 +84,7 @@ class TopicNames:
     # ---------------------------------------------------------------------------------------------------- questions
 
     def ask(self) -> None:
-        """Ask the cluster for the names that are missing, unless a question is under way or just failed."""
+        """Ask the cluster for missing names, unless a request is in flight or failed just now."""
         if not self.missing or self._request is not None or self._context.now_ms < self._backoff.ready_ms:
             return
         self._requested = self.missing
@@ -97,7 +97,7 @@ class TopicNames:
         return self._backoff.ready_ms if self.missing and self._request is None else None
 
     def update(self, event: MetadataUpdated, *, useful: frozenset[UUID]) -> None:
-        """Learn names. A name that now belongs to another id is taken from the old one.
+        """Learn names. If a name now belongs to another id, the old id loses it.
 
         Args:
             useful: names of other ids are not kept.

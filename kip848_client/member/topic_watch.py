@@ -1,7 +1,7 @@
-"""What topics there are: asked for by who assigns, and looked at again and again, because nobody tells a classic group.
+"""Watches the cluster's topics for a classic group: its leader must notice changes, the coordinator does not.
 
-A topic that is new, has grown, or was created again makes the member join again at once. One that is gone or has shrunk
-is asked for once more first: a broker that lags behind would cause two rebalances otherwise.
+The member joins again at once when a topic is new, has grown, or was created again. When a topic is gone or has shrunk,
+it asks once more first: otherwise one broker that lags behind causes two rebalances.
 
 Source: Kafka's ``ConsumerCoordinator.MetadataSnapshot``. Rules: R217 and R221 in docs/protocol.md.
 """
@@ -23,10 +23,10 @@ OnDescribed = Callable[[TopicsDescribed | None], None]
 
 
 class TopicWatch:
-    """Asks about topics.
+    """Asks the cluster about topics at intervals.
 
     Args:
-        on_changed: called with a reason when the topics that are watched are others than they were.
+        on_changed: called with a reason when a watched topic has changed.
     """
 
     def __init__(self, context: Context, *, on_changed: Callable[[str], None]) -> None:
@@ -38,7 +38,7 @@ class TopicWatch:
         self._matched: frozenset[str] = frozenset()
         """What the pattern matched when the member joined."""
         self._known: Mapping[str, TopicDescription] | None = None
-        """What was assigned from; None until a first answer says."""
+        """The topics of the last assignment; None until the first answer."""
         self._due_ms: int | None = None
         self._request_id: int | None = None
         self._suspected = False
@@ -65,7 +65,7 @@ class TopicWatch:
             on_described(None)
 
     def forget(self, request_id: int | None) -> None:
-        """The answer does not matter any more."""
+        """Ignore the answer to this request."""
         if request_id is not None:
             self._waiting.pop(request_id, None)
 
@@ -79,10 +79,10 @@ class TopicWatch:
         pattern: str | None = None,
         matched: frozenset[str] = frozenset(),
     ) -> None:
-        """Look at *topics*, and at what *pattern* matches, every refresh interval from now on.
+        """Ask about *topics*, and about topics that match *pattern*, at every refresh interval from now on.
 
         Args:
-            known: what was assigned from; None to compare with the first answer.
+            known: the topics of the last assignment; None to compare with the first answer.
             matched: what the pattern matched when the member joined.
         """
         self.stop()
@@ -91,7 +91,7 @@ class TopicWatch:
             self._due_ms = self._context.now_ms + self._refresh_ms
 
     def stop(self) -> None:
-        """Nothing is watched any more."""
+        """Watch no topic."""
         self.forget(self._request_id)
         self._request_id = None
         self._due_ms = None
@@ -102,7 +102,7 @@ class TopicWatch:
         return self._due_ms if self._request_id is None else None
 
     def advance(self) -> None:
-        """Look, if it is time."""
+        """Ask if it is time."""
         if self._due_ms is not None and self._request_id is None and self._context.now_ms >= self._due_ms:
             self._request_id = self.ask(self._topics, self._pattern, self._looked)
 
@@ -141,6 +141,6 @@ def _is_more(now: TopicDescription, before: TopicDescription | None) -> bool:
 
 
 def _spread(context: Context) -> int | None:
-    """The refresh interval of this member: jittered, so that the members of a group do not ask together."""
+    """The refresh interval of this member, with jitter so that the members of a group do not ask together."""
     refresh_ms = context.config.topic_refresh_ms
     return None if refresh_ms is None else max(1, int(refresh_ms * context.rng.uniform(1 - _JITTER, 1 + _JITTER)))
