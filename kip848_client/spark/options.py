@@ -131,11 +131,16 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
 
 
-def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+TASKS_PER_CORE: Final = 2
+"""Of one batch, unless options say otherwise: tasks differ in length, and each costs some 30 ms to begin."""
+
+
+def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | None = None) -> SourceOptions:
     """Check the options of one query.
 
     Args:
         options: as Spark hands them over; letter case of names does not matter.
+        cores: how many tasks the session can run at once; None if that is not known.
 
     Raises:
         ConfigError: an option is missing, unknown or wrong. The message names it and the way out.
@@ -178,8 +183,11 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         raise ConfigError(f"minOffsetsPerTrigger={rows_min} is above maxOffsetsPerTrigger={rows_max}")
     tasks_min = reader.number("minPartitions", low=1)
     tasks_max = reader.number("maxTasks", low=1)
+    task_rows_max = reader.number("maxRecordsPerPartition", low=1)
     if tasks_min is not None and tasks_max is not None and tasks_min > tasks_max:
         raise ConfigError(f"minPartitions={tasks_min} is above maxTasks={tasks_max}")
+    if tasks_max is None and tasks_min is None and task_rows_max is None and cores is not None:
+        tasks_max = TASKS_PER_CORE * cores
     return SourceOptions(
         client=client,
         subscription=subscription,
@@ -194,7 +202,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         trigger_delay_ms_max=reader.duration_ms("maxTriggerDelay", default=15 * 60_000),
         tasks_min=tasks_min,
         tasks_max=tasks_max,
-        task_rows_max=reader.number("maxRecordsPerPartition", low=1),
+        task_rows_max=task_rows_max,
         poll_timeout_ms=reader.number("kafkaConsumer.pollTimeoutMs", low=1) or 120_000,
         retries=_or(reader.number("fetchOffset.numRetries", low=0), 3),
         retry_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs", low=0), 10),
