@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kip848_client.spark.session import JavaMissingError, SparkMissingError, spark_session
     from kip848_client.spark.source import FORMAT, register
+    from kip848_client.spark.stopping import stop_gracefully
 
-__all__ = ["register", "spark_session", "FORMAT", "JavaMissingError", "SparkMissingError"]
+__all__ = ["register", "spark_session", "stop_gracefully", "FORMAT", "JavaMissingError", "SparkMissingError"]
 
 _HOMES: Final = {
     "register": "source",
     "FORMAT": "source",
     "spark_session": "session",
+    "stop_gracefully": "stopping",
     "JavaMissingError": "session",
     "SparkMissingError": "session",
 }

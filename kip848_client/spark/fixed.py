@@ -18,6 +18,7 @@ from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.gate import Gate
 from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
+from kip848_client.spark.marks import Mark
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
@@ -96,14 +97,14 @@ class FixedPartitions:
         """See `Membership`."""
         self._gate.rewind(positions)
 
-    def finish(self) -> None:
+    def finish(self, mark: Mark) -> None:
         """Commit the batch, if that was asked for."""
         self._gate.finish()
         due = self._gate.uncommitted
         if not self._options.commit or self._group is None or not due:
             return
         try:
-            self._group.commit(due)
+            self._group.commit(due, metadata=mark.to_text())
             self._gate.committed(due)
         except Kip848Error as error:
             _log.warning("offsets were not committed: %s", error)
@@ -111,6 +112,14 @@ class FixedPartitions:
     def abandon(self) -> None:
         """See `Membership`."""
         self._gate.abandon()
+
+    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+        """See `Membership`."""
+        self._gate.restore(positions)
+
+    def hand_over(self, timeout_s: float) -> None:
+        """There is nobody to prepare: what is finished is committed already."""
+        self.close()
 
     def close(self) -> None:
         """Close connections."""

@@ -26,22 +26,21 @@ class GroupOffsets:
         self._timeout_ms: Final = timeout_ms
         self._member = build_group_member(parse_consumer_config(client), records=_Nothing())
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The committed offsets; partitions without one are absent.
 
         Raises:
             Kip848Error: no answer.
         """
-        found = self._member.committed(partitions, timeout_ms=self._timeout_ms)
-        return {partition: at.offset for partition, at in found.items()}
+        return self._member.committed(partitions, timeout_ms=self._timeout_ms)
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, metadata: str) -> None:
         """Commit, as somebody who is not a member: accepted only while the group is empty.
 
         Raises:
             Kip848Error: refused, or no answer.
         """
-        named = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        named = {partition: OffsetAndMetadata(offset, metadata=metadata) for partition, offset in offsets.items()}
         self._member.commit_sync(named, timeout_ms=self._timeout_ms)
 
     def close(self) -> None:
@@ -62,7 +61,8 @@ def begin_at_committed(
     others = partitions - committed.keys()
     if others and reset == "none":
         raise NoOffsetForPartitionError(str(partition) for partition in others)
-    return {**committed, **find_place(Edge.EARLIEST if reset == "earliest" else Edge.LATEST, others, log)}
+    known = {partition: at.offset for partition, at in committed.items()}
+    return {**known, **find_place(Edge.EARLIEST if reset == "earliest" else Edge.LATEST, others, log)}
 
 
 class _Nothing:

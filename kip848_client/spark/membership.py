@@ -36,6 +36,7 @@ from kip848_client.member.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.gate import Gate
+from kip848_client.spark.marks import Mark
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
@@ -75,6 +76,7 @@ class Membership:
         self._changed = threading.Condition()
         self._gate = Gate()
         self._gate.restore(restored.positions)
+        self._mark = Mark(restored.query, restored.batch)
         self._topic_ids: dict[str, UUID] = dict(restored.topic_ids)
         self._counts: dict[str, int] = dict(restored.counts)
         # Topics of an earlier run that are gone are noticed by the first check().
@@ -184,10 +186,16 @@ class Membership:
         with self._changed:
             self._gate.rewind(positions)
 
-    def finish(self) -> None:
+    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+        """A batch of an earlier run was repeated: go on from here."""
+        with self._changed:
+            self._gate.restore(positions)
+
+    def finish(self, mark: Mark) -> None:
         """The batch that was planned is complete: commit it, and let go of what is wanted back."""
         with self._changed:
             self._gate.finish()
+            self._mark = mark
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -195,6 +203,11 @@ class Membership:
         with self._changed:
             self._gate.abandon()
             self._changed.notify_all()
+
+    def hand_over(self, timeout_s: float) -> None:
+        """Between two batches: commit, let the others prepare, give everything up, and leave; waits for that."""
+        self._member.hand_over(timeout_ms=int(timeout_s * 1_000))
+        self._thread.join(timeout_s + LEAVE_TIMEOUT_MS / 1_000)
 
     def close(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
         """Commit what is finished, and leave the group; a batch in flight is not waited for, and not committed."""
@@ -218,7 +231,7 @@ class Membership:
     def _run(self) -> None:
         try:
             self._member.subscribe(self._options.subscription, self)
-            while not self._closing and self._failure is None:
+            while not self._closing and self._failure is None and not self._member.handed_over:
                 self._take_part()
             if self._failure is None:
                 self._commit(timeout_ms=LAST_COMMIT_TIMEOUT_MS)
@@ -259,7 +272,7 @@ class Membership:
             return
         with self._changed:
             due = {
-                partition: OffsetAndMetadata(offset)
+                partition: OffsetAndMetadata(offset, metadata=self._mark.to_text())
                 for partition, offset in self._gate.uncommitted.items()
                 if only is None or partition in only
             }

@@ -43,17 +43,23 @@ class StreamOffset(msgspec.Struct, frozen=True):
         positions: next offset of every partition that the query ever read; those of `ranges` are at their ends.
         topic_ids: of the topics in `positions`, so that a topic that was deleted and made again is noticed.
         counts: partitions that each topic had when the query first had some of it; later ones begin at their beginning.
+        query: names the query in its commits and to `stop_gracefully`; blank before its first batch.
+        batch: number of this batch as the source counts them, from 1.
     """
 
     ranges: tuple[OffsetRange, ...] = ()
     positions: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
     topic_ids: Mapping[str, UUID] = msgspec.field(default_factory=dict)
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    query: str = ""
+    batch: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The same as what `json` writes; equal values give equal text, because Spark compares texts."""
         return {
             "version": VERSION,
+            "query": self.query,
+            "batch": self.batch,
             "ranges": _by_topic((each.partition, [each.start, each.end]) for each in self.ranges),
             "positions": _by_topic(self.positions.items()),
             "topic_ids": {topic: str(self.topic_ids[topic]) for topic in sorted(self.topic_ids)},
@@ -78,6 +84,8 @@ class StreamOffset(msgspec.Struct, frozen=True):
                 positions=dict(_flat(parsed["positions"])),
                 topic_ids={topic: UUID(text) for topic, text in parsed.get("topic_ids", {}).items()},
                 counts=dict(parsed.get("counts", {})),
+                query=str(parsed.get("query", "")),
+                batch=int(parsed.get("batch", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OffsetFormatError(f"the checkpoint holds a damaged offset: {parsed!r}") from error

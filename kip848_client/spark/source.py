@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, MutableMapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -54,11 +54,18 @@ _terminated = threading.Event()
 
 def register(spark: SparkSession) -> None:
     """Make ``spark.readStream.format("kip848")`` and ``spark.read.format("kip848")`` known to a session."""
-    spark.dataSource.register(KafkaGroupSource)
+    from kip848_client.spark.cores import session_cores
+
+    # Spark's Python processes know nothing of the session: the class that is sent to them tells.
+    known = type(KafkaGroupSource.__name__, (KafkaGroupSource,), {"cores": session_cores(spark)})
+    spark.dataSource.register(known)
 
 
 class KafkaGroupSource(DataSource):
     """Records of Kafka topics, read as a member of a consumer group (stream) or between two offsets (batch)."""
+
+    cores: ClassVar[int | None] = None
+    """How many tasks the session can run at once; None if that is not known."""
 
     @classmethod
     def name(cls) -> str:
@@ -76,12 +83,12 @@ class KafkaGroupSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         self._check_schema(schema)
-        return KafkaBatchReader(parse_options(dict(self.options), streaming=False))
+        return KafkaBatchReader(parse_options(dict(self.options), streaming=False, cores=self.cores))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """For ``spark.readStream``."""
         self._check_schema(schema)
-        return KafkaStreamReader(parse_options(dict(self.options), streaming=True))
+        return KafkaStreamReader(parse_options(dict(self.options), streaming=True, cores=self.cores))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refused: there is no sink."""
@@ -141,7 +148,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch that ends at *end*; after a restart the first call of all."""
-        return [TaskPartition(task) for task in self._running().tasks(end)]
+        return [TaskPartition(task) for task in self._running().tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""

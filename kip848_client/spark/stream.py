@@ -9,10 +9,13 @@ committed to the group, because Spark's own ``commit`` call comes only after the
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
+
+import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
@@ -20,12 +23,14 @@ from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
 from kip848_client.spark.fixed import FixedPartitions
 from kip848_client.spark.group_offsets import GroupOffsets
+from kip848_client.spark.marks import Mark
 from kip848_client.spark.membership import Membership
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.planner import Task, cut_tasks, plan_ranges
 from kip848_client.spark.selection import matching_topics
 from kip848_client.spark.settling import NotOwnedError, Outlook
+from kip848_client.spark.stopping import StopWatch
 
 _log = logging.getLogger("kip848_client.spark")
 
@@ -37,6 +42,9 @@ OUTLOOK_EVERY_S: Final = 0.25
 
 FIRST_ASSIGNMENT_MS: Final = 10_000
 """How long the first trigger of a stream without end waits for partitions, unless firstAssignmentTimeout is set."""
+
+HAND_OVER_S: Final = 10.0
+"""How long a query that stops waits for the others to be ready for its partitions."""
 
 SESSION_MS_MAX: Final = 60_000
 """The longest session that Kafka allows by default: so long may a member that died hold its partitions."""
@@ -96,12 +104,20 @@ class Ownership(Protocol):
         """Records were lost."""
         ...
 
-    def finish(self) -> None:
+    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+        """An earlier run came so far."""
+        ...
+
+    def finish(self, mark: Mark) -> None:
         """The batch is complete."""
         ...
 
     def abandon(self) -> None:
         """The batch never was."""
+        ...
+
+    def hand_over(self, timeout_s: float) -> None:
+        """Leave between two batches, without a gap for the others."""
         ...
 
     def close(self) -> None:
@@ -129,6 +145,14 @@ class Stream:
         self._ends: dict[TopicPartition, int] = {}
         self._turn = 0
         self._batch_s = time.monotonic()
+        self._lock = threading.RLock()
+        """`complete` comes on a thread of its own."""
+        self._query = ""
+        self._batch = 0
+        self._repeated: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
+        """The end of the batch in which an earlier run was interrupted, and what is left of it to read."""
+        self._watch: StopWatch | None = None
+        self._stopping = False
 
     def bound(self) -> None:
         """Read only what is there at the first trigger (Trigger.AvailableNow)."""
@@ -146,29 +170,25 @@ class Stream:
             NotOwnedError: a query that ends by itself would end without having had its partitions.
             Kip848Error: the group refuses us, or brokers do not answer.
         """
-        source = self._joined(start)
-        self._end_planned(source, start)
         waiting_s = time.monotonic()
         while True:
-            source.check()
-            accepted = self._plan(source, rows_max)
-            positions = source.progress()
-            if accepted or not positions.keys() <= self._written:
-                break
-            if not self._bounded:
-                source.await_change(IDLE_WAIT_S)
-                return start
-            if self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000):
-                return start
+            with self._lock:
+                source = self._joined(start)
+                self._end_planned(source, start)
+                if self._stopping:
+                    source.await_change(IDLE_WAIT_S)
+                    return start
+                source.check()
+                accepted = self._plan(source, rows_max)
+                positions = source.progress()
+                if accepted or not positions.keys() <= self._written:
+                    return self._write_down(source, accepted, positions)
+                if not self._bounded:
+                    source.await_change(IDLE_WAIT_S)
+                    return start
+                if self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000):
+                    return start
             source.await_change(OUTLOOK_EVERY_S)
-        if accepted:
-            self._turn += 1
-            self._batch_s = time.monotonic()
-        # Without records: a batch that only writes down where partitions begin, or a restart would begin later.
-        offset = StreamOffset(accepted, positions, source.topic_ids, source.counts)
-        self._written = frozenset(positions)
-        self._planned = offset.to_json()
-        return self._planned
 
     def report(self) -> dict[str, Any] | None:
         """The ends of what this query owns, as of the last trigger, for its progress report."""
@@ -176,24 +196,130 @@ class Stream:
             return None
         return StreamOffset(positions=self._ends).to_json()
 
-    def tasks(self, end: Mapping[str, Any]) -> list[Task]:
-        """What the batch that ends at *end* reads. Works before anything is joined."""
+    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Task]:
+        """What the batch between *start* and *end* reads.
+
+        If this is the first call of all, an earlier run was interrupted in that batch, and the query joins first: what
+        other members have read and committed meanwhile is left out.
+        """
+        batch = StreamOffset.from_json(end)
+        ranges = batch.ranges
+        if self._source is None and ranges:
+            with self._lock:
+                self._repeated = (dict(end), self._without_read_by_others(start, batch))
+                self._planned = dict(end)
+                self._written = frozenset(batch.positions)
+        if self._repeated is not None and self._repeated[0] == end:
+            ranges = self._repeated[1]
         return cut_tasks(
-            StreamOffset.from_json(end).ranges,
+            ranges,
             tasks_min=self._options.tasks_min,
             tasks_max=self._options.tasks_max,
             task_rows_max=self._options.task_rows_max,
         )
 
+    def complete(self, ends: Iterable[Mapping[str, Any]]) -> bool:
+        """The query is to stop after the batch that runs: plan nothing more, and leave once it is complete.
+
+        Args:
+            ends: what Spark tells to be complete; the end of this source's batch is among them when it is.
+
+        Returns:
+            Whether the query has left the group.
+        """
+        with self._lock:
+            self._stopping = True
+            if self._source is None:
+                return False
+            if self._planned is not None and self._planned in ends:
+                self._end_planned(self._source, self._planned)
+            if self._planned is not None:
+                return False
+            self._source.hand_over(HAND_OVER_S)
+            return True
+
     def close(self) -> None:
         """Leave the group."""
+        if self._watch is not None:
+            self._watch.close()
         if self._source is not None:
             self._source.close()
 
-    def _joined(self, start: Mapping[str, Any]) -> Ownership:
+    def _write_down(
+        self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[TopicPartition, int]
+    ) -> dict[str, Any]:
+        """The end of the batch that was planned.
+
+        Without records it is a batch that only writes down where partitions begin, or a restart would begin later.
+        """
+        if accepted:
+            self._turn += 1
+            self._batch_s = time.monotonic()
+        self._batch += 1
+        self._written = frozenset(positions)
+        end = StreamOffset(accepted, positions, source.topic_ids, source.counts, self._query, self._batch)
+        self._planned = end.to_json()
+        return self._planned
+
+    def _without_read_by_others(self, start: Mapping[str, Any], batch: StreamOffset) -> tuple[OffsetRange, ...]:
+        """The ranges of an interrupted batch, without what other members have committed since.
+
+        Waits until the group has settled, so that those who give partitions back have committed, and until those who
+        keep some have committed the batch; at most as long as a first trigger waits for partitions.
+        """
+        source = self._joined(start, query=batch.query)
+        self._batch = batch.batch
+        if self._options.assigned or not self._options.commit:
+            return batch.ranges
+        given_ms = self._options.first_assignment_ms
+        deadline_s = time.monotonic() + (FIRST_ASSIGNMENT_MS if given_ms is None else given_ms) / 1_000
+        names = [each.partition for each in batch.ranges]
+        group = GroupOffsets(self._options.client, timeout_ms=self._options.lookup_timeout_ms)
+        try:
+            while True:
+                source.check()
+                settled = source.outlook(names).settled
+                ours = source.readable()
+                read = self._committed_by_others(group, names)
+                left = tuple(
+                    OffsetRange(each.partition, max(each.start, read.get(each.partition, 0)), each.end)
+                    for each in batch.ranges
+                    if read.get(each.partition, 0) < each.end
+                )
+                if (settled and all(each.partition in ours for each in left)) or time.monotonic() >= deadline_s:
+                    break
+                source.await_change(OUTLOOK_EVERY_S)
+        finally:
+            group.close()
+        source.plan(each for each in left if each.partition in ours)
+        rows, planned = sum(each.rows for each in left), sum(each.rows for each in batch.ranges)
+        if rows < planned:
+            _log.warning(
+                "batch %d was interrupted; other members of the group have read %d of its %d rows meanwhile, and this "
+                "query repeats the others",
+                batch.batch,
+                planned - rows,
+                planned,
+            )
+        return left
+
+    def _committed_by_others(
+        self, group: GroupOffsets, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Committed offsets, but for those that an earlier run of this query has committed."""
+        return {
+            partition: at.offset
+            for partition, at in group.committed(partitions).items()
+            if (mark := Mark.parse(at.metadata)) is None or mark.query != self._query
+        }
+
+    def _joined(self, start: Mapping[str, Any], *, query: str = "") -> Ownership:
         if self._source is None:
             restored = StreamOffset.from_json(start)
             self._written = frozenset(restored.positions)
+            self._query, self._batch = query or restored.query or uuid4().hex, restored.batch
+            restored = msgspec.structs.replace(restored, query=self._query)
+            self._watch = StopWatch(self._query, self.complete)
             kind = FixedPartitions if self._options.assigned else Membership
             self._source = kind(self._options, restored, self._log)
             self._warn_if_patient(self._source)
@@ -250,13 +376,17 @@ class Stream:
         finally:
             group.close()
         begins = self._log.begins(ends.keys() - committed.keys())
-        return any(end > committed.get(partition, begins.get(partition, 0)) for partition, end in ends.items())
+        known = {**begins, **{partition: at.offset for partition, at in committed.items()}}
+        return any(end > known.get(partition, 0) for partition, end in ends.items())
 
     def _end_planned(self, source: Ownership, start: Mapping[str, Any]) -> None:
         if self._planned is None:
             return
         if self._planned == start:
-            source.finish()
+            source.finish(Mark(self._query, self._batch))
+            if self._repeated is not None:
+                source.restore(StreamOffset.from_json(start).positions)  # of ranges that others have read, too
+                self._repeated = None
         else:
             source.abandon()  # Spark dropped what we had planned, and plans anew from the offset before
         self._planned = None

@@ -6,6 +6,9 @@ Each start of a query costs Spark some seconds, most of them for Python processe
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal
+from kip848_client.spark import stop_gracefully
 from tests.spark.arrange import GROUP, committed, consumer, everything, options, produce, take
 from tests.spark.queries import DEADLINE_S, Sink, begin, start, stop, until
 
@@ -172,6 +176,32 @@ def test_a_query_that_began_at_the_end_goes_on_there_until_its_topic_is_deleted(
     with pytest.raises(StreamingQueryException, match=r"do not exist any more: orders.*failOnDataLoss to false"):
         query.awaitTermination(int(DEADLINE_S))
     assert all_left(broker, journal)
+
+
+def test_a_graceful_stop_finishes_the_batch_and_commits_it(
+    spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
+) -> None:
+    """A release: what the query has written is committed, so that nobody reads it again."""
+    sink = Sink()
+    query = start(spark, address, tmp_path, sink, {"maxOffsetsPerTrigger": 60})
+    sink.reading.clear()
+    sink.gate.clear()
+    until(sink.reading.is_set, query)
+    complete = len(sink.batches)
+    stopped: list[bool] = []
+    stopping = threading.Thread(target=lambda: stopped.append(stop_gracefully(query)))
+    stopping.start()
+    asked = Path(tempfile.gettempdir()) / f"kip848-spark-{os.getuid()}"
+    until(lambda: complete == 0 or list(asked.glob("*.stop")), query)
+    sink.gate.set()
+    stopping.join(DEADLINE_S)
+
+    assert stopped == [True]
+    assert not query.isActive
+    assert complete < len(sink.batches)
+    assert sum(committed(broker).values()) == sink.rows.total() < 400
+    assert all_left(broker, journal)
+    assert not list(asked.iterdir())
 
 
 def test_available_now_reads_two_sources_ends_by_itself_and_leaves(

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing in its __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewPartitions
 
 from kip848_client.spark.data_loss import DataLossError
@@ -165,8 +171,12 @@ def test_a_deleted_topic_fails_the_query(address: str, kafka_group: Callable[[],
 def test_available_now_reads_what_a_dead_member_held(
     address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
 ) -> None:
-    """A job that crashed is retried at once: Kafka keeps its old member's partitions for 45 s."""
+    """A job that crashed is retried at once: Kafka keeps its old member's partitions for a session."""
     topic, group = kafka_topic(partitions=4), kafka_group()
+    longer = ConfigEntry("consumer.session.timeout.ms", "20000", incremental_operation=AlterConfigOpType.SET)
+    changed_group = ConfigResource(ResourceType.GROUP, group, incremental_configs=[longer])
+    for altered in administrator(address).incremental_alter_configs([changed_group]).values():
+        altered.result(20)
     produce(address, topic, 300, partitions=4)
     dead = ConsumerUnderTest(consumer(address, **{"group.id": group})).subscribe(topic)
     wait_until(lambda: dead.take() and len(dead.partitions) == 4)

@@ -1,0 +1,161 @@
+"""A planned stop: the program that started a query asks the process that holds its membership to leave between batches.
+
+Both run on the driver's machine, under one account, and share nothing but Spark, which passes no messages between them.
+So the wish is a file with what Spark tells to be complete, and the answer is another one. Both are in a folder that
+only this account can read and write, and are named after the query, as its checkpoint names it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kip848_client.errors import ConfigError, Kip848Error
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["StopWatch", "stop_gracefully"]
+
+_log = logging.getLogger("kip848_client.spark")
+
+LOOK_EVERY_S: Final = 0.1
+
+
+def stop_gracefully(query: StreamingQuery, timeout_s: float = 300.0) -> bool:
+    """Stop a query after the batch that runs: commit it to the group, hand the partitions over, leave.
+
+    ``query.stop()`` alone interrupts the batch, and a restart repeats it, unless others have read it meanwhile. Call
+    this from the program that started the query; not from inside a signal handler, which must only set a flag.
+
+    Args:
+        timeout_s: after that the query is stopped all the same.
+
+    Returns:
+        Whether it left in time.
+
+    Raises:
+        ConfigError: the session is a remote one (Spark Connect): the query's process is not on this machine.
+    """
+    if not hasattr(query, "_jsq"):
+        raise ConfigError(
+            "stop_gracefully() needs the driver's machine, and this session is remote (Spark Connect): call it in the "
+            "driver, or stop the query with query.stop()"
+        )
+    wishes: dict[str, _Wish] = {}
+    deadline_s = time.monotonic() + timeout_s
+    left = False
+    try:
+        while query.isActive and not left and time.monotonic() < deadline_s:
+            ends = list(_complete(query))
+            for end in ends:
+                wish = wishes.setdefault(end["query"], _Wish(end["query"]))
+                wish.write(ends)
+            idle = query.lastProgress is not None and not query.status["isTriggerActive"]
+            left = all(wish.granted for wish in wishes.values()) if wishes else idle
+            if not left:
+                time.sleep(LOOK_EVERY_S)
+        query.stop()
+    finally:
+        for wish in wishes.values():
+            wish.remove()
+    return left
+
+
+class StopWatch:
+    """In the query's process: looks for the wish to stop, on a thread of its own.
+
+    Args:
+        query: as the checkpoint names it.
+        complete: told what is complete; returns whether the query has left its group.
+    """
+
+    def __init__(self, query: str, complete: Callable[[Iterable[Mapping[str, Any]]], bool]) -> None:
+        self._wish: Final = _Wish(query)
+        self._complete = complete
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, name="kip848-spark-stop", daemon=True).start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        try:
+            while not self._closed.wait(LOOK_EVERY_S):
+                ends = self._wish.read()
+                if ends is not None and self._complete(ends):
+                    self._wish.grant()
+                    return
+        except (OSError, Kip848Error) as error:
+            _log.warning("the query cannot be stopped gracefully: %s", error)
+
+
+class _Wish:
+    """The two files of one query."""
+
+    def __init__(self, query: str) -> None:
+        folder = Path(tempfile.gettempdir()) / f"kip848-spark-{os.getuid()}"
+        self._wanted: Final = folder / f"{query}.stop"
+        self._left: Final = folder / f"{query}.left"
+
+    @property
+    def granted(self) -> bool:
+        """Whether the query has left."""
+        return self._left.exists()
+
+    def write(self, ends: Iterable[Mapping[str, Any]]) -> None:
+        """Ask, with what is complete."""
+        self._private_folder()
+        self._replace(self._wanted, msgspec.json.encode(list(ends)))
+
+    def read(self) -> list[Mapping[str, Any]] | None:
+        """What is complete, if the query is to stop."""
+        try:
+            if self._wanted.stat().st_uid != os.getuid():
+                return None
+            return msgspec.json.decode(self._wanted.read_bytes(), type=list[Mapping[str, Any]])
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
+
+    def grant(self) -> None:
+        """Say that the query has left."""
+        self._private_folder()
+        self._replace(self._left, b"")
+
+    def remove(self) -> None:
+        """Nobody asks any more."""
+        self._wanted.unlink(missing_ok=True)
+        self._left.unlink(missing_ok=True)
+
+    def _private_folder(self) -> None:
+        folder = self._wanted.parent
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise ConfigError(f"{folder} belongs to another account, or others may write there: remove it")
+
+    @staticmethod
+    def _replace(path: Path, content: bytes) -> None:
+        part = path.with_suffix(path.suffix + ".part")
+        part.write_bytes(content)
+        part.replace(path)
+
+
+def _complete(query: StreamingQuery) -> Iterator[dict[str, Any]]:
+    """The ends of the last batch that is complete, of those sources of *query* that are ours."""
+    progress = query.lastProgress
+    for source in progress["sources"] if progress is not None else ():
+        offset = source["endOffset"]
+        end = json.loads(offset) if isinstance(offset, str) else offset
+        if isinstance(end, dict) and end.get("query"):
+            yield end
