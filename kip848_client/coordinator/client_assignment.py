@@ -1,4 +1,4 @@
-"""Client-side mode of a group: when a member is asked to compute the target, which one, and when another one is.
+"""Client-side mode of a group: which member is asked to compute the target, and when another one is.
 
 One round per group is in flight at most. It starts when the group epoch moved past the target and every member offers a
 common assignor, and it ends with an accepted target (`install_assignment`), with a member that offers nothing (the
@@ -46,7 +46,7 @@ def client_assignor(
 
 
 class RoundPlanner(Generic[KeyT, MetadataT]):
-    """What becomes of a group's round with one event.
+    """The effect of one event on a group's round.
 
     Args:
         group_epoch: after the event.
@@ -70,13 +70,13 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         self.round = state.rounds.get(group.group_id)
 
     def end(self) -> None:
-        """Nobody shall compute a target any more."""
+        """End the round: no member computes a target."""
         if self.round is not None:
             self._cancel_timer(self.round.member_id)
             self._set(None)
 
     def suits(self, member: Member[KeyT, MetadataT]) -> bool:
-        """Whether the round in flight is as good with *member*, whatever it was before; told without all the others."""
+        """Whether the round in flight is still valid with the changed *member*, decided without the other members."""
         flying, group = self.round, self._group
         if flying is None or flying.member_id == member.member_id:
             return False
@@ -88,13 +88,13 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         return theirs is not None and own is not None and own.reads(theirs.written, theirs.written)
 
     def is_for_all(self) -> bool:
-        """Whether all offer the assignor of the round; what was prepared is finished though some gave that up."""
+        """Whether the round goes on: all members offer its assignor, or it was prepared already."""
         assert self.round is not None
         offered = self._group.client_assignors.get(self.round.assignor_name, {})
         return sum(offered.values()) == len(self._group.members)
 
     def go_on(self, choice: Choice, *, first: str | None, may_start: bool) -> None:
-        """Keep the round if it is still as good as any; else start one, if *may_start* or one was in flight.
+        """Keep the round if it is still valid; else start a new one, if *may_start* or one was in flight.
 
         Args:
             first: see `client_assignors.pick_member`.
@@ -106,7 +106,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         elif flying.prepared is None and not (
             flying.assignor_name == choice.assignor_name and choice.can_run(flying.member_id)
         ):
-            # What is computed already will be installed, whatever the group has become; what is not, starts right.
+            # An assignment that is being computed will be installed although the group changed; others start over.
             self._start(choice, first=first, tried=flying.tried, reason="assignor_changed")
 
     def move_on(self, choice: Choice | None, *, failed: str, reason: str, leaves: bool = False) -> None:
@@ -231,7 +231,7 @@ def members_gone(
 
 
 def member_away(state: CoordinatorState, group: Group[KeyT, MetadataT], batch: Batch, *, member_id: str) -> None:
-    """A static member leaves and will be back: the target is not left waiting for it."""
+    """A static member leaves for a while: choose another member if it was to compute the target."""
     if group.group_id in state.rounds:
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         planner.move_on(client_assignor(state, group), failed=member_id, leaves=True, reason="member_left")

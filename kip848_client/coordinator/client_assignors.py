@@ -1,8 +1,7 @@
-"""Choosing a client-side assignor for a group, and the members that can run it. Pure functions of what members offer.
+"""Chooses a client-side assignor for a group, and the members that can run it. Pure functions of the members' offers.
 
 A client-side assignor is used if every member offers it and some member reads the metadata of all. Otherwise the group
-is in server mode. The versions are first-class here so that no assignor ever has to ask the others to step down
-(KIP-268).
+is in server mode. Because offers carry version ranges, no assignor has to ask others to downgrade (KIP-268).
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def offers_after(
     joined: str | None = None,
     metadata: MetadataT | None = None,
 ) -> Offers:
-    """What members offer once those of *gone* are no members any more and *joined* (new or not) has *metadata*.
+    """The members' offers after the members in *gone* left and *joined* (new or not) has *metadata*.
 
     KIP-848 counts the protocols of a member on the classic protocol as assignors of version -1; there are no such
     members here, and this is the place where they would be counted.
@@ -124,7 +123,7 @@ def offers_after(
 
 
 def can_be_common(group: Group[KeyT, MetadataT], *, gone: int = 0) -> bool:
-    """Whether all members but at most one offer the same assignor; if not, one member's change does not matter.
+    """Whether all members but at most one offer the same assignor; if not, a change of one member has no effect.
 
     Args:
         gone: how many leave, if several do at once.
@@ -160,13 +159,13 @@ def choose(offers: Offers) -> Choice | None:
 def pick_member(
     choice: Choice, *, first: str | None, tried: AbstractSet[str], away: AbstractSet[str]
 ) -> tuple[str, frozenset[str]] | None:
-    """The member that shall compute the target.
+    """The member to compute the target.
 
-    Members that read every version that anybody may come to use go before those that only read today's.
+    Members that read every version that any member offers come before those that read only the versions in use.
 
     Args:
-        first: goes before all others of its kind: it is being answered, and can be told at once.
-        tried: members that had their chance; once all had it, everybody may be chosen again.
+        first: the member that is being answered; preferred among equals, since it can be told at once.
+        tried: members that were asked already; once all were, every member may be chosen again.
         away: static members that left for a while; never chosen.
 
     Returns:
@@ -181,10 +180,9 @@ def pick_member(
 
 
 def check_versions(group: Group[KeyT, MetadataT], *, old: SharedMetadata | None, new: SharedMetadata) -> None:
-    """Refuse versions with which nobody could compute a target for all.
+    """Refuse versions with which no member could compute a target for all.
 
-    Only assignors whose versions are new or changed are looked at: a member must not be refused because somebody else
-    left.
+    Checks only assignors whose versions are new or changed: a member must not be refused because another one left.
 
     Args:
         old: the metadata that *group* counts for the member; None if it is new.
@@ -217,9 +215,9 @@ def check_versions(group: Group[KeyT, MetadataT], *, old: SharedMetadata | None,
 
 
 def asks_for_a_target(*, old: tuple[ClientAssignor, ...], new: tuple[ClientAssignor, ...]) -> bool:
-    """Whether a changed offer is a reason for a new target. A reason that is only taken back is not.
+    """Whether a changed offer calls for a new target. A reason that is only reset to 0 does not.
 
-    So a member asks again for the same reason by taking it back in between, which moves nothing.
+    So a member can ask twice for the same reason, by resetting it in between.
     """
     if len(old) != len(new):
         return True

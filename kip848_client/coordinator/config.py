@@ -73,9 +73,9 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     migration_policy: Annotated[MigrationPolicy, Property("group.consumer.migration.policy")] = "bidirectional"
     """Whether live groups change between the classic and the consumer protocol; groups without members always may."""
     members_max: Annotated[int, Property("kip848.members.max", minimum=1)] = 100_000
-    """Members of all groups together; who would be one more is refused. Not Kafka's: it bounds memory."""
+    """Limit of members of all groups together. Kafka has no such limit; here it bounds memory."""
     groups_max: Annotated[int, Property("kip848.groups.max", minimum=1)] = 20_000
-    """Groups with members, without them and with offsets only; one more is not made. Not Kafka's, as above."""
+    """Limit of groups, also without members or with offsets only. Kafka has no such limit; here it bounds memory."""
     consumer_assignors: Annotated[tuple[str, ...], Property("group.consumer.assignors")] = ("uniform", "range")
     """Names, the most preferred first: the first one decides where members ask for none, or votes are equal."""
     consumer_assignment_interval_ms: Annotated[

@@ -1,7 +1,7 @@
-"""Hard state of one consumer group, changed by `ConsumerGroup.replay` alone, and what is derived from it.
+"""Hard state of one consumer group, changed only by `ConsumerGroup.replay`, and the indexes derived from it.
 
-What it shares with other kinds of groups is in `group`; here are subscriptions, and members on the classic protocol. No
-decision is taken here.
+State that all kinds of groups share is in `group`; subscriptions and members on the classic protocol are here. Nothing
+is decided here.
 """
 
 from __future__ import annotations

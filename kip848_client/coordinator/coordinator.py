@@ -1,4 +1,4 @@
-"""GroupCoordinator: the group coordinator without its network, clock and disk. Dispatch only; the rules are beside it.
+"""GroupCoordinator: the group coordinator without network, clock and disk. Dispatches; the rules are in other modules.
 
 How a shell drives it (single-threaded; each result is finished before the next event is handed in)::
 
@@ -183,7 +183,7 @@ class GroupCoordinator:
     # Events
 
     def handle(self, request: GroupRequest, *, now_ms: int) -> CoordinatorResult:
-        """Decide what *request* leads to. Changes nothing.
+        """Compute the result of *request*. Changes nothing.
 
         Args:
             now_ms: monotonic time.
@@ -211,7 +211,7 @@ class GroupCoordinator:
                 assert_never(request)
 
     def expire(self, *, now_ms: int, wall_ms: int) -> CoordinatorResult:
-        """Decide what the timer that is due first leads to; an empty result if none is due.
+        """Compute the result of the timer that is due first; an empty result if none is due.
 
         The timer stays due until the result is applied, so a failed append is tried again.
         """
@@ -238,7 +238,7 @@ class GroupCoordinator:
     # Changes
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Bring hard state to what *record* says; the only way that hard state changes.
+        """Apply *record* to the hard state. Hard state changes in no other way.
 
         Records may be replayed twice, and a compacted log leads to the same state as the whole one.
 
@@ -282,7 +282,7 @@ class GroupCoordinator:
                 self._apply(change)
 
     def loaded(self, *, now_ms: int) -> None:
-        """Arm what a log does not hold, after all of it was replayed.
+        """Start the timers, which the log does not hold, after all of it was replayed.
 
         Every member's session starts again, as does the time to give up partitions; each group compares the topics at
         its next heartbeat.

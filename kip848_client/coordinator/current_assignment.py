@@ -1,8 +1,8 @@
-"""One step of one member from what it holds towards its target: revoke first, then assign. Pure set arithmetic.
+"""One step of one member from its current assignment towards its target: revoke first, then assign. Pure arithmetic.
 
-The engine of every kind of group: a partition is an opaque pair of a key and a number. The key is the id of a topic in
-a consumer group, and the name of a unit in a connect group. Nothing here knows about requests, records or time. The
-caller says what the member confirmed to own and which partitions are free; the answer is the member's next `Current`.
+Every kind of group uses it: a partition is a pair of a key and a number. The key is a topic id in a consumer group, and
+the name of a unit in a connect group. The caller gives the partitions that the member confirmed to own, and those that
+are free; the result is the member's next `Current`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NONE: Final[Collection[int]] = ()
 
 
 class Target(msgspec.Struct, Generic[KeyT], frozen=True):
-    """Where a member shall go.
+    """The target of one member.
 
     Args:
         epoch: epoch of the group's target.
         partitions: the member's part of it.
         live: what of some numbers of a key the member may own at all: partitions of topics that exist and that it
             subscribes to, units that are in the catalogue. The rest of *partitions* is ignored.
-        is_free: whether nobody, or only this member, holds a partition: (key, number) -> bool.
+        is_free: whether no other member holds a partition: (key, number) -> bool.
         metadata: what the member's client-side assignor hears once it is at *epoch*.
     """
 
@@ -55,7 +55,7 @@ class Target(msgspec.Struct, Generic[KeyT], frozen=True):
 
 
 class MustRejoinError(Exception):
-    """The member's stored state means nothing to this coordinator: it must give up everything and join again."""
+    """This coordinator cannot read the member's stored state: the member must give up everything and join again."""
 
 
 def reconcile(
@@ -155,7 +155,7 @@ def _unsubscribe(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[K
 
 
 def _owns_any(owned: Owned[KeyT] | None, partitions: Held[KeyT]) -> bool:
-    """Whether the member may still use any of *partitions*: it says so, or it does not say."""
+    """Whether the member may still use any of *partitions*: it lists one, or its heartbeat lists nothing."""
     if owned is None:
         return True
     return any(not epochs.keys().isdisjoint(owned.get(key, ())) for key, epochs in partitions.items())

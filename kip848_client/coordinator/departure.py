@@ -1,4 +1,4 @@
-"""How a member ceases to be one: it leaves, an administrator removes it, or one of its timers fires."""
+"""The departure of members: a member leaves, an administrator removes it, or one of its timers fires."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kip848_client.wire.messages.leave_group import (
 )
 
 _SEVERAL_VERSION = 3
-"""From this version of LeaveGroup on, a request names several members, and each has its code."""
+"""From this version of LeaveGroup on, a request names several members, and each gets its own code."""
 
 
 def leave(
@@ -39,7 +39,7 @@ def leave(
 ) -> CoordinatorResult:
     """Answer a heartbeat with epoch -1 (gone for good) or -2 (a static member that will be back).
 
-    The member's epoch is not checked otherwise: whoever leaves is believed.
+    Unlike other heartbeats, a leave carries no epoch that could be checked.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; nothing changed.
@@ -115,7 +115,7 @@ def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], *, a
 
 
 def _named_member(group: ConsumerGroup | None, identity: MemberIdentity) -> GroupMember | ErrorCode:
-    """The member that *identity* names, or the code why it is none; an empty id with an instance id is any holder."""
+    """The member that *identity* names, or an error code. An empty member id matches any holder of the instance id."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -153,10 +153,10 @@ def _remove(
     now_ms: int,
     wall_ms: int,
 ) -> None:
-    """Take members out of the group, at least one, and bump the group epoch once.
+    """Remove one or more members from the group, and bump the group epoch once.
 
-    No target is computed: the next heartbeat of another member does it. If nobody is left, the target is current by
-    definition and its epoch follows at once. If only members on the classic protocol are left, the group is theirs.
+    The next heartbeat of another member computes the target. If no member is left, the target is current by definition
+    and its epoch follows at once. If only members on the classic protocol are left, the group becomes classic.
     """
     group_id = group.group_id
     if can_downgrade(state, group, gone=members):
@@ -209,13 +209,13 @@ _REASONS: Final[Mapping[TimerKind, str]] = {
     TimerKind.MIXED_JOIN: "rebalance_timeout",
     TimerKind.MIXED_SYNC: "sync_timeout",
 }
-"""Timers that cost a member its place, and what is noted as the reason."""
+"""Timers that remove a member, and the reason that is noted."""
 
 
 def time_is_up(
     state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, now_ms: int, wall_ms: int
 ) -> CoordinatorResult:
-    """What a timer that fired leads to. A timer of a member that is gone, or has moved on, leads to nothing."""
+    """Handle a timer that fired. Ignored if the member is gone or has moved on."""
     batch = Batch(key.group_id)
     group = state.groups.get(key.group_id)
     member = None if group is None else group.members.get(key.member_id)

@@ -32,7 +32,7 @@ from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsReque
 _MEMBER_TYPE_CLASSIC: Final = 0
 _MEMBER_TYPE_CONSUMER: Final = 1
 _ALL_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Read, delete, describe, describe and alter configs: what there is to do with a group; nothing is forbidden here."""
+"""All operations on a group (read, delete, describe, describe and alter configs), since there are no ACLs."""
 _GROUP_ID_NOT_FOUND_VERSION: Final = 6
 """From this version on DescribeGroups answers GROUP_ID_NOT_FOUND instead of the state Dead (KIP-1043)."""
 
@@ -139,7 +139,7 @@ def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) 
 
 
 def _held(member: GroupMember) -> Mapping[UUID, Iterable[int]]:
-    """What a member may still be using: its assignment, and what it was told to give up and has not confirmed.
+    """Partitions that a member may still use: its assignment, and those that it has not confirmed to revoke.
 
     Source:
         Kafka since 4.3; before, the second part was left out.

@@ -1,7 +1,7 @@
 """One member as the coordinator knows it: frozen values, exactly what its records hold. No decisions.
 
-A member has two parts, as it has two records: what it told about itself (`MemberMetadata`) and how far it has come
-(`CurrentAssignment`). `Current` and `Member` serve every kind of group; the other names are those of consumer groups.
+A member has two parts, one for each of its records: what it told about itself (`MemberMetadata`), and its epoch and
+assignment (`CurrentAssignment`). `Current` and `Member` serve every kind of group; the others are for consumer groups.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ STATIC_LEAVE_EPOCH: Final = -2
 
 
 class MemberState(enum.IntEnum):
-    """Where a member stands on its way to the target. The numbers are those on disk."""
+    """The member's progress towards its target. The numbers are those on disk."""
 
     STABLE = 0
     """It owns its target of `member_epoch`."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give partitions up and has not confirmed it. It stays at its epoch until then."""
+    """It has not confirmed a revocation yet, and stays at its epoch until then."""
     UNRELEASED_PARTITIONS = 2
-    """It is at the target's epoch, but some of its partitions are still with other members."""
+    """It is at the target's epoch, but other members still hold some of its partitions."""
     UNKNOWN = 127
     """Written by a newer coordinator: the member must give up everything and join again."""
 
@@ -156,7 +156,7 @@ MetadataT = TypeVar("MetadataT", bound=SharedMetadata)
 
 
 class Current(msgspec.Struct, Generic[KeyT], frozen=True):
-    """How far a member has come.
+    """The epoch and assignment of a member.
 
     Args:
         member_epoch: the epoch it is at; 0 before its first target, `STATIC_LEAVE_EPOCH` while it is away.

@@ -55,7 +55,7 @@ def handle_heartbeat(
 def move_on(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """The three steps, for a heartbeat with which something may be new.
+    """The three steps, for a heartbeat that may bring a change.
 
     Raises:
         Refused: as `handle_heartbeat`.
@@ -184,7 +184,7 @@ def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions
 
 
 def _offers(message: ConsumerGroupHeartbeatRequest, *, config: CoordinatorConfig) -> tuple[ClientAssignor, ...] | None:
-    """The client-side assignors that the member offers; None: as before. Whoever joins without any has none."""
+    """The client-side assignors that the member offers; None: unchanged. A join without any clears them."""
     if message.client_assignors is not None and config.client_assignors:
         return read_offers(message, bytes_max=config.client_assignors_bytes_max)
     return () if message.member_epoch == JOIN_EPOCH else None

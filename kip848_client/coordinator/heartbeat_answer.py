@@ -61,7 +61,7 @@ def extended_assignment(
 
 
 def waiting(current: CurrentAssignment, *, target: TopicPartitions, subscribed: Iterable[UUID]) -> Waiting:
-    """What a member shall get as soon as others let go of it: topic id -> partitions, ascending.
+    """Target partitions of a member that others still hold: topic id -> partitions, ascending.
 
     Args:
         target: the member's part of the target.

@@ -1,7 +1,7 @@
-"""ConsumerGroupPrepareAssignment and ConsumerGroupInstallAssignment: the chosen member asks, computes and hands in.
+"""ConsumerGroupPrepareAssignment and ConsumerGroupInstallAssignment: the chosen member computes the group's target.
 
-What is handed in is checked against the group as the member was told it, and is installed although the group has moved
-on since: a group must make progress however often it changes. The next round then starts at once.
+Its assignment is checked against the snapshot of the group that Prepare returned. It is installed even if the group has
+changed since, so that a group that changes often still makes progress. The next round then starts at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 
 
 class HandedIn(msgspec.Struct, frozen=True):
-    """The part of one member in a target that was handed in."""
+    """One member's part of a computed target."""
 
     partitions: TopicPartitions
     metadata: AssignmentMetadata
@@ -50,7 +50,7 @@ _NOTHING = HandedIn({}, NO_METADATA)
 def handle_prepare(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupPrepareAssignmentRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one ConsumerGroupPrepareAssignment with the group as it is now; the last answer is what counts."""
+    """Answer one ConsumerGroupPrepareAssignment with a snapshot of the group. Only the last snapshot counts."""
     batch = Batch(message.group_id)
     try:
         group, member, _ = _find_round(state, message)
@@ -96,7 +96,7 @@ def handle_prepare(
 def handle_install(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupInstallAssignmentRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one ConsumerGroupInstallAssignment. What is refused changes nothing; the member may try again."""
+    """Answer one ConsumerGroupInstallAssignment. A refused one changes nothing; the member may try again."""
     batch = Batch(message.group_id)
     try:
         group, member, flying = _find_round(state, message)
@@ -154,20 +154,20 @@ def handle_install(
 def read_assignment(
     prepared: PreparedGroup, members: tuple[install_wire.Member, ...], *, bytes_max: int
 ) -> Mapping[str, HandedIn]:
-    """What each member shall own, if it is a legal target for the group as it was prepared.
+    """The target of each member, checked against the snapshot of Prepare.
 
     Args:
         bytes_max: of the metadata of one member.
 
     Returns:
-        Member id -> its part; a member that was left out is left out here, too.
+        Member id -> its part. A member that the request leaves out is left out here too.
 
     Raises:
         Refused: INVALID_ASSIGNMENT; names the member and the partition.
 
     Source:
-        KIP-848 "Assignment Validation": all partitions are assigned, each once, all members are known. That topics and
-        partitions must exist, and that the member subscribes to them, is ours: they would never be owned.
+        KIP-848 "Assignment Validation": all partitions are assigned, each once, and all members are known. We also
+        demand that topics and partitions exist and that the member subscribes to them, because it could not own them.
     """
     owners: dict[UUID, list[str | None]] = {topic_id: [None] * count for topic_id, count in prepared.topics.items()}
     handed_in: dict[str, HandedIn] = {}
@@ -287,9 +287,9 @@ def _described(
 def _target_of_members(
     group: ConsumerGroup, prepared: PreparedGroup, handed_in: Mapping[str, HandedIn]
 ) -> dict[str, HandedIn]:
-    """The target of the members there are: who left is dropped, who came since gets nothing.
+    """The target of the present members: members that left are dropped, new ones get nothing.
 
-    A static member that came back under a new id meanwhile has the part of its old one.
+    A static member that came back under a new id gets the part of its old id.
     """
     parts = {}
     for member_id, part in handed_in.items():
@@ -303,12 +303,12 @@ def _target_of_members(
 
 
 def _signed(part: HandedIn, *, assignor: str) -> HandedIn:
-    """A member with several assignors must know whose bytes these are."""
+    """The metadata for a member, with the assignor's name, since a member may have several."""
     return part if part.metadata == NO_METADATA else replace(part, metadata=replace(part.metadata, assignor=assignor))
 
 
 def _target_kept(state: CoordinatorState, group: ConsumerGroup, *, error: int, assignor: str) -> dict[str, HandedIn]:
-    """The target as it is, without topics that are gone or that a member dropped: it becomes that of a newer epoch."""
+    """The present target without deleted or unsubscribed topics, to be installed at a newer epoch."""
     target = {}
     for member_id in group.sorted_member_ids:
         subscribed = state.topic_ids(group, group.members[member_id].metadata)

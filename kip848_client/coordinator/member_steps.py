@@ -1,7 +1,7 @@
 """The three steps of KIP-848 for one member that joins or stays, whichever protocol it speaks.
 
-(1) What the member says of itself may bump the group epoch; (2) a target older than the group epoch is computed anew;
-(3) the member takes one step towards it. The arithmetic of step 3 is in `current_assignment`.
+(1) A change of the member's metadata may bump the group epoch; (2) a target older than the group epoch is computed
+again; (3) the member takes one step towards its target. The arithmetic of step 3 is in `current_assignment`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kip848_client.coordinator.timers import TimerKey, TimerKind
 
 
 class MemberSteps:
-    """One member on its way through the three steps. What they lead to is collected in *batch*.
+    """Takes one member through the three steps, and collects the results in *batch*.
 
     Args:
         owned: what the member says it owns; None if it does not say.
@@ -119,7 +119,7 @@ class MemberSteps:
             check_versions(self._group, old=found.counted, new=metadata)
 
     def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
-        """Look after the patterns of the group, with those of this member."""
+        """Have the patterns of the group matched if that is due, including this member's."""
         group, batch = self._group, self._batch
         regex = metadata.subscribed_topic_regex
         if regex is None and not group.regex_subscribers:
@@ -149,7 +149,7 @@ class MemberSteps:
             return
         self._group_epoch = group.group_epoch + 1
         if not group.group_epoch and self._client_assignor(found, updated.metadata) is not None:
-            self._group_epoch += 1  # epoch 1 is a target in which nobody has anything: a join is not answered with 0
+            self._group_epoch += 1  # the target of epoch 1 is empty: a join is not answered with 0
         self._batch.records.append(
             records.group_epoch_record(group.group_id, epoch=self._group_epoch, metadata_hash=metadata_hash)
         )
@@ -165,7 +165,7 @@ class MemberSteps:
             return "subscription_changed"
         regex = after.subscribed_topic_regex
         if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
-            return "subscription_changed"  # for a pattern that nobody had before, the bump comes with its topics
+            return "subscription_changed"  # for a new pattern, the bump comes with its topics
         if self._state.config.client_assignors and self._asks_for_other_client_assignor(found, after):
             return "client_assignors_changed"
         assignors = self._state.assignors
@@ -222,7 +222,7 @@ class MemberSteps:
         return computed.assignment[updated.member_id]
 
     def _ask_a_member(self, found: FoundMember, updated: GroupMember) -> bool:
-        """Leave the target to a member if all have a client-side assignor in common; False if not."""
+        """Let a member compute the target if all have a client-side assignor in common; False if not."""
         group, batch = self._group, self._batch
         planner = RoundPlanner(self._state, group, batch, group_epoch=self._group_epoch, speaker=updated)
         counted, offered = found.counted, updated.metadata.client_assignors

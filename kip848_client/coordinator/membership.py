@@ -1,4 +1,4 @@
-"""Which member a heartbeat is about, and whether it may speak for it. Reads only.
+"""Finds the member of a heartbeat, and checks that the sender may act for it. Reads only.
 
 Dynamic members are found by their id alone; static ones by their instance id, which survives a change of the member id.
 """
@@ -40,7 +40,7 @@ class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
 
     Args:
         member: as stored; for a new or replacing member, what it starts from.
-        is_new: there is no member of this id yet, and it takes nobody's place.
+        is_new: there is no member of this id yet, and it replaces none.
         replaced: the static member whose place it takes.
     """
 
@@ -115,7 +115,7 @@ def _find_static(
         return Found(member)
     holder_id = group.static_members.get(instance_id)
     if holder_id is None or holder_id == member_id:
-        # A fenced or restarted process that comes back under its own id is no second holder of the instance id.
+        # A fenced or restarted process that comes back under its own id is still the only holder of the instance id.
         return Found(group.new_member(member_id), is_new=True) if known is None else Found(known)
     holder = group.members[holder_id]
     if holder.current.member_epoch != STATIC_LEAVE_EPOCH and not _is_classic(holder):
@@ -136,7 +136,7 @@ def _is_classic(member: Member[KeyT, MetadataT]) -> bool:
 
 
 def check_epoch(member: Member[KeyT, MetadataT], *, received: int, owned: Owned[KeyT] | None) -> None:
-    """Let pass the member's own epoch, 0 (it joins again), and the epoch before if only an answer was lost.
+    """Accept the member's epoch, 0 (it joins again), and the previous epoch if only an answer was lost.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH. The member stays in the group until its session ends, or it joins again.
@@ -164,7 +164,7 @@ def static_member(group: Group[KeyT, MetadataT], *, instance_id: str, member_id:
     """The member that holds *instance_id*, if it is *member_id*.
 
     Raises:
-        Refused: UNKNOWN_MEMBER_ID, nobody holds it; FENCED_INSTANCE_ID, somebody else does.
+        Refused: UNKNOWN_MEMBER_ID, no member holds it; FENCED_INSTANCE_ID, another member does.
     """
     holder_id = group.static_members.get(instance_id)
     if holder_id is None:
@@ -219,7 +219,7 @@ def fenced(message: str) -> Refused:
 
 
 def check_room(state: CoordinatorState, group: Group[Any, Any]) -> None:
-    """Refuse what would let memory grow without bounds, whoever floods this broker with joins."""
+    """Refuse a join beyond the limit of members, so that a flood of joins cannot exhaust memory."""
     members_max, groups_max = state.config.members_max, state.config.groups_max
     if state.member_count >= members_max:
         raise Refused(

@@ -144,10 +144,9 @@ def _upgraded_member(
     """The member, with what it has.
 
     Args:
-        given: partitions that other members have. A leader that gave one of them twice has made a mistake, which ends
-            here.
+        given: partitions that other members have, so that one that the leader assigned twice gets a single owner.
     """
-    # Who came after the vote need not offer what was voted for.
+    # A member that joined after the vote need not offer the chosen assignor.
     subscription = member.metadata(classic.protocol) or member.protocols[0][1]
     try:
         subscribed = decode_subscription(subscription)

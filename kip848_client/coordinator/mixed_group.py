@@ -304,16 +304,17 @@ def _find_classic(
 
 
 def _is_behind(group: ConsumerGroup, current: CurrentAssignment) -> bool:
-    """Whether there is a newer target; in a group without members on the new protocol, whether there will be one.
+    """Whether there is, or will be, a newer target.
 
-    Their heartbeats compute it otherwise. Without them a JoinGroup must, so somebody has to be sent to join.
+    Heartbeats of members on the new protocol compute it. In a group without such members a JoinGroup must do it, so a
+    classic member has to be told to join.
     """
     is_alone = group.classic_count == len(group.members)
     return current.member_epoch < (group.group_epoch if is_alone else group.target_epoch)
 
 
 def _must_rejoin(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) -> bool:
-    """Whether a JoinGroup would move the member on."""
+    """Whether a JoinGroup would change the member's assignment or epoch."""
     current = member.current
     if _is_behind(group, current) or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
@@ -328,7 +329,7 @@ def _must_rejoin(state: CoordinatorState, group: ConsumerGroup, member: GroupMem
 def _expect_join(
     state: CoordinatorState, group: ConsumerGroup, member: GroupMember, *, now_ms: int
 ) -> tuple[ArmTimer, ...]:
-    """The time that the member has for the JoinGroup that it was told to send; it counts from the first time."""
+    """Start the timer for the JoinGroup that the member was told to send, unless it runs already."""
     if state.timers.get(TimerKey(TimerKind.MIXED_JOIN, group.group_id, member.member_id)) is not None:
         return ()
     return (_arm(group, member, TimerKind.MIXED_JOIN, now_ms + member.metadata.rebalance_timeout_ms),)

@@ -1,6 +1,6 @@
 """OffsetCommit and TxnOffsetCommit: who may commit what, and the records of it.
 
-What a transaction commits is pending until the transaction ends; that is the transaction coordinator's to decide.
+Offsets of a transaction stay pending until the transaction coordinator ends it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def handle_txn_offset_commit(
 ) -> CoordinatorResult:
     """Answer one TxnOffsetCommit of a producer whose transaction the group is part of.
 
-    Rights are those of OffsetCommit but for these: who claims nothing may commit to any group, a classic group takes
-    the commits of its generation while it waits for its assignment, and a stale member epoch is ILLEGAL_GENERATION.
+    The checks are those of OffsetCommit, except: a sender without member id may commit to any group, a classic group
+    accepts commits of its generation while it waits for its assignment, and a stale epoch is ILLEGAL_GENERATION.
 
     Source:
         Kafka's ``OffsetMetadataManager.commitTransactionalOffset``; KIP-447.
@@ -104,7 +104,7 @@ def handle_txn_offset_commit(
 
 
 def end_transaction(state: CoordinatorState, ended: TransactionEnded) -> CoordinatorResult:
-    """What a producer's transaction has committed counts from now on, or never did."""
+    """Apply or drop the offsets of a producer's transaction that has ended."""
     records: list[CoordinatorRecord] = []
     for key, pending in state.offsets.pending_of_producer(ended.producer_id):
         records.append(pending_tombstone(key))
@@ -200,10 +200,10 @@ def _check_member(
     batch: Batch,
     now_ms: int,
 ) -> None:
-    """Raise `Refused` unless the sender may commit. Of a member of a classic group, a commit says that it is alive.
+    """Raise `Refused` unless the sender may commit. A commit restarts the session of a member of a classic group.
 
-    A group that does not exist, or has no members, takes offsets from anybody who claims no epoch: consumers that
-    assign partitions themselves, and administrators.
+    A group that does not exist or has no members accepts commits without an epoch: from consumers that assign
+    partitions themselves, and from administrators.
     """
     epoch = message.generation_id_or_member_epoch
     group: ConsumerGroup | None = state.groups.get(message.group_id)

@@ -1,4 +1,4 @@
-"""OffsetFetch: what a group has committed, and who may ask. Reads only."""
+"""OffsetFetch: the committed offsets of a group. Reads only."""
 
 from __future__ import annotations
 

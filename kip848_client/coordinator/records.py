@@ -1,6 +1,6 @@
 """The records of a consumer group, made from values. Topics and partitions are written in ascending order.
 
-The order of records within a batch is decided by who writes the batch; the way back is `ConsumerGroup.replay`.
+The caller decides the order of records within a batch. `ConsumerGroup.replay` reads them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def target_tombstone(group_id: str, *, member_id: str) -> GroupRecord:
 
 
 def current_record(group_id: str, *, member_id: str, current: CurrentAssignment) -> GroupRecord:
-    """Type 8: how far the member has come."""
+    """Type 8: the member's epoch and assignment."""
     return GroupRecord(
         wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         wire.ConsumerGroupCurrentMemberAssignmentValue(
@@ -153,7 +153,7 @@ def regex_record(group_id: str, *, regex: str, topics: Iterable[str], version: i
 
 
 def regex_tombstone(group_id: str, *, regex: str) -> GroupRecord:
-    """Type 16: nobody subscribes to the pattern any more."""
+    """Type 16: no member subscribes to the pattern."""
     return GroupRecord(wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
@@ -168,7 +168,7 @@ def classic_group_tombstone(group_id: str) -> GroupRecord:
 
 
 def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> MemberMetadata:
-    """The way back of `member_metadata_record`."""
+    """The inverse of `member_metadata_record`."""
     return MemberMetadata(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
@@ -214,7 +214,7 @@ def read_assignment_metadata(
 
 
 def read_target(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> TopicPartitions:
-    """The way back of `target_record`."""
+    """The inverse of `target_record`."""
     return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in value.topic_partitions if topic.partitions}
 
 

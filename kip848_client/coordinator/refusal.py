@@ -1,4 +1,4 @@
-"""How a rule says no: one exception that becomes an error code in the answer. It never leaves the coordinator."""
+"""The exception for a refused request. It becomes an error code in the answer and never leaves the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can happen to the coordinator: requests of clients, and changes around it. Values only."""
+"""The coordinator's inputs: requests of clients, and changes of its environment. Values only."""
 
 from __future__ import annotations
 

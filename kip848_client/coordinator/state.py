@@ -1,7 +1,7 @@
-"""Everything the coordinator knows, in one place. Handlers read it; only `GroupCoordinator.replay` and `.apply` write.
+"""The state of the coordinator. Handlers read it; only `GroupCoordinator.replay` and `.apply` write it.
 
-Hard state comes from records (groups, offsets); soft state is lost with the process (timers, checks that are due) or
-belongs to somebody else (topics, group configs). What is remembered to save work is derived from both.
+Hard state comes from records (groups, offsets). Soft state is lost with the process (timers, due checks) or kept by the
+shell (topics, group configs). Caches are derived from both.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class CoordinatorState:
         """The classic group of this id.
 
         Raises:
-            Refused: UNKNOWN_MEMBER_ID: without a group nobody is a member.
+            Refused: UNKNOWN_MEMBER_ID: there is no such group.
         """
         group = self.classic.get(group_id)
         if group is None:
@@ -126,7 +126,7 @@ class CoordinatorState:
         self.member_count += (0 if group is None else group.size) - (0 if before is None else before.size)
 
     def has_room_for_group(self, group_id: str) -> bool:
-        """Whether a group of this id is there, or may be made."""
+        """Whether a group of this id exists, or may be created."""
         if group_id in self.groups or group_id in self.classic or self.offsets.has_group(group_id):
             return True
         # One that has members and offsets counts twice; that is looked at only near the limit.

@@ -1,7 +1,7 @@
-"""The shortcut for all but a few heartbeats: the member says nothing new, and there is nothing new for it.
+"""The shortcut for most heartbeats: the member reports no change, and there is no change for it.
 
-Decides nothing of its own: the three steps of `heartbeat` come to the same result in four times the time, and whatever
-may be new takes that way. The tests of random group lives compare the two for every heartbeat that is cut short.
+It decides nothing: `heartbeat` comes to the same result in four times the time, and handles all other heartbeats. The
+tests with random groups compare the two for every heartbeat that takes the shortcut.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 def steady_member(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest
 ) -> GroupMember | None:
-    """The member, if it says nothing new and there is nothing new for it; else None."""
+    """The member if neither it nor the group has changes; else None."""
     group = state.groups.get(message.group_id)
     member = None if group is None else group.members.get(message.member_id)
     if group is None or member is None:

@@ -1,11 +1,11 @@
-"""Subscriptions by pattern: checking a pattern, when to match it against the topics, and what the outcome changes.
+"""Subscriptions by pattern: check a pattern, match it against the topics, and apply the matches.
 
-Matching may take long where there are many topics, so it is a task of the shell: a result carries `ResolveRegexes`, the
-shell calls `resolve` wherever it likes and hands the `RegexResolved` in as an event. Until then a new pattern matches
-nothing: the first answer to its member has an empty assignment. All patterns of a group are matched together, and at
-most one such task runs per group.
+Matching takes long with many topics, so it is a task of the shell: a result carries `ResolveRegexes`, the shell calls
+`resolve` on any thread and hands in `RegexResolved` as an event. Until then a new pattern matches nothing, and the
+first answer to its member has an empty assignment. All patterns of a group are matched together, and at most one such
+task runs per group.
 
-The syntax is RE2's, which cannot be made to hang; Python's `re` accepts other patterns and can.
+The syntax is RE2's, which always ends in linear time; Python's `re` accepts other patterns and may hang.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ def resolution_due(
 
 
 def regex_resolved(state: CoordinatorState, event: RegexResolved) -> CoordinatorResult:
-    """Install what patterns matched; patterns that nobody subscribes to any more are dropped.
+    """Install the topics that patterns matched, and drop patterns without subscribers.
 
     The group epoch is bumped if any pattern matches other topics than before, the group subscribes to others than the
     group epoch accounts for, or a member's target holds topics that it no longer subscribes to; the next heartbeat
-    computes the target. The last case is ours: a member that changes its pattern gives its partitions up at once; if
-    the new one matches nothing while others keep the old one, nothing else would ever hand those partitions on.
+    computes the target. The last case is ours: a member that changes its pattern revokes its partitions at once, and
+    if the new pattern matches nothing, nothing else would assign them to the members that keep the old one.
     """
     batch = Batch(event.group_id)
     batch.soft.append(ResolutionEnded(event.group_id))
@@ -134,7 +134,7 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
 def forgotten_regexes(
     group: ConsumerGroup, *, old: Sequence[MemberMetadata], new: MemberMetadata | None = None
 ) -> list[str]:
-    """The resolved patterns that nobody subscribes to any more once metadata *old* are gone, and *new* is there."""
+    """The resolved patterns without subscribers after *old* metadata are replaced by *new*."""
     dropped = Counter(metadata.subscribed_topic_regex for metadata in old)
     return [
         regex

@@ -127,7 +127,7 @@ def _run(assignor: ServerAssignor, spec: GroupSpec) -> GroupAssignment:
         assignment = assignor.assign(spec)
         if SERVER_ASSIGNORS.get(assignor.name) is not assignor:
             check_assignment(spec, assignment)
-    except Exception as error:  # an assignor may be anybody's code
+    except Exception as error:  # an assignor may be user code
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"Failed to compute a new target assignment: {error!r}",

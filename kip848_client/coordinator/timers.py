@@ -1,7 +1,4 @@
-"""Deadlines by key, in the order of time. Soft state: lost with the process and armed again after a load.
-
-Knows nothing about what a timer is for.
-"""
+"""Deadlines by key, in the order of time. Soft state: lost with the process and armed again after a load."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class TimerKind(enum.StrEnum):
     CLIENT_ASSIGNMENT = "client assignment"
     """The member did not compute the target that it was asked for: another one is asked."""
     CLASSIC_SESSION = "classic session"
-    """The member of a classic group was not heard of, or an id that was handed out was not used."""
+    """The session of a classic member ended, or an id that was handed out was not used."""
     CLASSIC_JOIN = "classic join"
     """A classic group's members had time enough to join; of the whole group."""
     CLASSIC_SYNC = "classic sync"

@@ -5,5 +5,5 @@
 * `join`, `sync`, `heartbeat`, `leave`: one request each;
 * `membership`: which member a request is about, and whether it may speak for it.
 
-Only GroupMetadata records are hard state. All that happens between two of them is lost with the process, in Kafka too.
+Only GroupMetadata records are hard state. As in Kafka, everything between two of them is lost with the process.
 """

@@ -1,6 +1,6 @@
-"""A classic group as one frozen value, and the arithmetic on it. Nothing here knows a timer, a request or an answer.
+"""A classic group as one frozen value, and the operations on it. No timers, requests or answers.
 
-Every operation takes a group and returns another one. Which operation follows which is decided in `rebalance`.
+Every operation takes a group and returns another one. `rebalance` decides their order.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class ClassicGroup(msgspec.Struct, frozen=True):
 
     @property
     def all_joined(self) -> bool:
-        """Whether the join phase waits for nothing: every member has joined, and every id that was handed out is used.
+        """Whether the join phase can end: every member has joined, and every id that was handed out is used.
 
-        Without members there is nobody for whom an id could hold it up.
+        Unused ids do not delay a group without members.
         """
         return not self.members or (len(self.awaiting_join) == len(self.members) and not self.pending_joins)
 
@@ -158,11 +158,11 @@ class ClassicGroup(msgspec.Struct, frozen=True):
             assert self.members or self.is_initial, f"{self.group_id!r} is {self.state} without members"
         assert (self.leader in ids) if self.members else self.leader is None, f"leader {self.leader!r} is no member"
         assert not ids & self.pending_joins, "a member's id is pending"
-        assert self.awaiting_join.keys() <= ids, "somebody awaits a join and is no member"
+        assert self.awaiting_join.keys() <= ids, "a parked JoinGroup is not from a member"
         assert not self.awaiting_join or self.state is ClassicState.PREPARING, f"joins are parked in {self.state}"
-        assert self.awaiting_sync.keys() <= ids, "somebody awaits a sync and is no member"
+        assert self.awaiting_sync.keys() <= ids, "a parked SyncGroup is not from a member"
         assert not self.awaiting_sync or self.state is ClassicState.COMPLETING, f"syncs are parked in {self.state}"
-        assert self.pending_syncs <= ids, "somebody owes a sync and is no member"
+        assert self.pending_syncs <= ids, "a SyncGroup is expected from a client that is not a member"
         assert not self.pending_syncs or self.state in (ClassicState.COMPLETING, ClassicState.STABLE), (
             f"syncs are owed in {self.state}"
         )
@@ -203,7 +203,7 @@ def with_member(group: ClassicGroup, member: ClassicMember, *, protocol_type: st
 
 
 def with_replacement(group: ClassicGroup, *, old_id: str, member: ClassicMember) -> ClassicGroup:
-    """*group* with the static *member* in the place of *old_id*: in the order, as leader, and among those who owe."""
+    """*group* with the static *member* in the place of *old_id*, also as leader and as a member that owes SyncGroup."""
     old = group.members[old_id]
     assert member.instance_id is not None
     assert old.instance_id == member.instance_id
@@ -258,7 +258,7 @@ def select_protocol(group: ClassicGroup) -> str:
 
 
 def next_generation(group: ClassicGroup, *, wall_ms: int) -> ClassicGroup:
-    """*group* after a completed join phase: everybody owes a SyncGroup; without members it is empty."""
+    """*group* after a completed join phase: every member owes a SyncGroup; without members it is empty."""
     if not group.members:
         empty = msgspec.structs.replace(
             group,
@@ -289,7 +289,7 @@ def next_generation(group: ClassicGroup, *, wall_ms: int) -> ClassicGroup:
 
 
 def with_assignments(group: ClassicGroup, assignments: Mapping[str, bytes]) -> ClassicGroup:
-    """*group* with these assignments, and none for members that are not named; strangers are dropped."""
+    """*group* with these assignments. Members that are not named get none; unknown ids are ignored."""
     return msgspec.structs.replace(
         group,
         members={

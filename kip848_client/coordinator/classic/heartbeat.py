@@ -1,4 +1,4 @@
-"""Heartbeat of a member of a classic group, and the commits of one: both say that it is alive.
+"""Heartbeats and commits of a member of a classic group. Both restart its session.
 
 Source: Kafka's ``GroupMetadataManager.classicGroupHeartbeat``, ``ClassicGroup.validateOffsetCommit``.
 """
@@ -43,7 +43,7 @@ def handle_heartbeat(
 
 
 def session_of(group: ClassicGroup, member: ClassicMember, *, now_ms: int) -> ArmTimer:
-    """The member's session, begun anew."""
+    """Restart the member's session."""
     return ArmTimer(
         TimerKey(TimerKind.CLASSIC_SESSION, group.group_id, member.member_id),
         deadline_ms=now_ms + member.session_timeout_ms,
@@ -59,7 +59,7 @@ def check_commit(
     generation: int,
     is_transactional: bool = False,
 ) -> ClassicMember | None:
-    """The member that commits; None for somebody who is none, and commits to a group without members.
+    """The member that commits; None for a sender outside the group that commits to a group without members.
 
     Args:
         is_transactional: it commits in a transaction, which may go on while the group waits for its assignment.

@@ -1,4 +1,4 @@
-"""JoinGroup to a classic group: who may come in, and what a join does in each state of the group.
+"""JoinGroup in a classic group: admission, and the effect of a join in each state of the group.
 
 The checks are in Kafka's order, so that a request with two mistakes gets the same answer.
 
@@ -74,7 +74,7 @@ def handle_join(
 
 
 class _Join:
-    """One JoinGroup that names a group which is classic, or may become so."""
+    """One JoinGroup for a group that is classic or may become classic."""
 
     def __init__(self, turn: Turn, request: ApiRequest, message: JoinGroupRequest) -> None:
         self._turn = turn
@@ -110,10 +110,9 @@ class _Join:
                 self._join_again(member)
 
     def _has_room(self) -> bool:
-        """Whether the group, and the coordinator, has room for the sender; who is in already is let in again.
+        """Whether the group and the coordinator have room for the sender. A present member is always admitted.
 
-        In PREPARING those who joined are counted and not the members, so that the last to come back are left out of a
-        group that has become too large.
+        In PREPARING only members that have joined count, so that a group that is too large loses those that join last.
         """
         group, state = self._turn.group, self._turn.state
         member_id, size_max = self._message.member_id, state.config.classic_max_size
@@ -136,7 +135,7 @@ class _Join:
         instance_id = message.group_instance_id
         new_id = new_classic_member_id(turn.state.rng, client_id=self._request.client_id, instance_id=instance_id)
         if instance_id is None and self._request.api_version >= MEMBER_ID_ROUND_VERSION:
-            # KIP-394: whoever does not come back with its id costs nothing but this id.
+            # KIP-394: a client that does not join with its new id costs only this id.
             turn.change(pending_joins=turn.group.pending_joins | {new_id})
             turn.arm_session(new_id, message.session_timeout_ms)
             self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id)
@@ -157,7 +156,7 @@ class _Join:
         turn.rebalance_or_complete()
 
     def _replace(self, old_id: str, *, new_id: str) -> None:
-        """A static member is back under a new id; the old one is told if it still waits."""
+        """A static member is back under a new id. A parked request of the old id is answered with an error."""
         turn = self._turn
         old = turn.group.members[old_id]
         turn.refuse_join(old_id, ErrorCode.FENCED_INSTANCE_ID)
@@ -179,9 +178,9 @@ class _Join:
             turn.rebalance_or_complete()
 
     def _answer_to_replacement(self, member_id: str, *, leader_before: str | None) -> JoinGroupResponse:
-        """Nothing changes for the others, so a leader that is back must not assign again.
+        """Nothing changes for the others, so a returning leader must not assign again.
 
-        From version 9 on it is told so. Before, it is told that the member it replaces still leads.
+        From version 9 on the answer says so. Earlier versions name the replaced member as the leader.
         """
         turn = self._turn
         if self._request.api_version < _SKIP_ASSIGNMENT_VERSION:
@@ -246,7 +245,7 @@ class _Join:
 
 
 def _rebalance_timeout_ms(message: JoinGroupRequest, *, api_version: int) -> int:
-    """Version 0 has none: the session timeout stands for it."""
+    """The rebalance timeout; version 0 has none and uses the session timeout."""
     is_given = api_version >= _REBALANCE_TIMEOUT_VERSION and message.rebalance_timeout_ms >= 0
     return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
 

@@ -44,5 +44,5 @@ def check_generation(group: ClassicGroup, generation: int) -> None:
 
 
 def new_classic_member_id(rng: random.Random, *, client_id: str, instance_id: str | None) -> str:
-    """An id for a member that has none: its name, and something that nobody guesses."""
+    """An id for a member that has none: its client id and a random UUID."""
     return f"{client_id if instance_id is None else instance_id}-{uuid.UUID(int=rng.getrandbits(128), version=4)}"

@@ -1,7 +1,7 @@
-"""The phases of a rebalance of a classic group: prepare, complete; who is taken out, which timers run, who is answered.
+"""The phases of a rebalance of a classic group: removals, timers and the answers to parked requests.
 
-A `Turn` is one event of one group in the making: it holds the group as it will be, and collects answers, timers and the
-record. Requests use it (`join`, `sync`, `heartbeat`, `leave`), and so do the timers (`time_is_up`).
+A `Turn` handles one event of one group: it holds the group after the event, and collects answers, timers and the
+record. Requests (`join`, `sync`, `heartbeat`, `leave`) and timers (`time_is_up`) use it.
 
 Source: Kafka's ``GroupMetadataManager`` (``prepareRebalance``, ``completeClassicGroupJoin``, ``expire...``).
 """
@@ -42,7 +42,7 @@ _NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 _NULL_PROTOCOL_VERSION: Final = 7
 """From this version of JoinGroup on, no protocol is null; before, it is an empty name."""
 _WHOLE_GROUP: Final = ""
-"""In a timer's key, where a member's id would be."""
+"""Stands in a timer's key instead of a member id."""
 
 
 class Turn:
@@ -75,7 +75,7 @@ class Turn:
         self.group = msgspec.structs.replace(self.group, **fields)
 
     def log(self) -> None:
-        """Write the group, as it is at the end of the turn."""
+        """Write a record of the group at the end of the turn."""
         self._is_logged = True
 
     def note(self, event: str, *, member: ClassicMember | None = None, fields: Mapping[str, FactValue]) -> None:
@@ -98,12 +98,12 @@ class Turn:
         self._replies.append(Reply(request_id, response))
 
     def park_join(self, member_id: str, request: Parked) -> None:
-        """Answer *request* when the join phase completes. The member's older JoinGroup has lost its meaning."""
+        """Answer *request* when the join phase completes. It replaces the member's older JoinGroup."""
         self.refuse_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         self.change(awaiting_join={**self.group.awaiting_join, member_id: request})
 
     def park_sync(self, member_id: str, request: Parked) -> None:
-        """Answer *request* when the leader's assignment is here. The member's older SyncGroup has lost its meaning."""
+        """Answer *request* when the leader's assignment arrives. It replaces the member's older SyncGroup."""
         self.refuse_sync(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         self.change(awaiting_sync={**self.group.awaiting_sync, member_id: request})
 
@@ -135,15 +135,15 @@ class Turn:
     # Timers
 
     def arm_session(self, member_id: str, timeout_ms: int) -> None:
-        """Expect to hear of a member within *timeout_ms*."""
+        """Start a member's session timer."""
         self._arm(TimerKind.CLASSIC_SESSION, member_id, timeout_ms)
 
     def cancel_session(self, member_id: str) -> None:
-        """Expect nothing more of a member."""
+        """Stop a member's session timer."""
         self._cancel(TimerKind.CLASSIC_SESSION, member_id)
 
     def cancel_sync_timer(self) -> None:
-        """Nobody owes a SyncGroup any more."""
+        """Stop the timer of the sync phase."""
         self._cancel(TimerKind.CLASSIC_SYNC)
 
     # Phases
@@ -184,13 +184,13 @@ class Turn:
             self._arm(TimerKind.CLASSIC_JOIN, _WHOLE_GROUP, self.group.rebalance_timeout_ms)
 
     def try_complete(self) -> None:
-        """End the join phase if it waits for nobody. An initial one ends by its timer alone."""
+        """End the join phase if it waits for no member. An initial join phase ends only by its timer."""
         group = self.group
         if group.state is ClassicState.PREPARING and not group.is_initial and group.all_joined:
             self._complete()
 
     def remove(self, member_ids: Iterable[str], *, reason: str) -> None:
-        """Take members out. Their parked requests are told so; what follows for the group is up to the caller."""
+        """Remove members and answer their parked requests. The caller decides about the group."""
         gone = tuple(member_ids)
         for member_id in gone:
             self.refuse_join(member_id, ErrorCode.UNKNOWN_MEMBER_ID, answered_id="")
@@ -203,7 +203,7 @@ class Turn:
             self.cancel_sync_timer()
 
     def forget_pending(self, member_id: str) -> None:
-        """An id that was handed out will not be used."""
+        """Forget an id that was handed out and not used."""
         self.change(pending_joins=self.group.pending_joins - {member_id})
         self.cancel_session(member_id)
 
@@ -215,7 +215,7 @@ class Turn:
             self.try_complete()
 
     def synced(self, assignments: Mapping[str, bytes]) -> None:
-        """The leader has handed its assignment in: the group is stable, and whoever waits gets its part."""
+        """The leader sent the assignment: the group is stable, and every parked SyncGroup is answered."""
         self.group = with_assignments(self.group, assignments)
         self.group = transition(self.group, ClassicState.STABLE, wall_ms=self._wall_ms)
         self.log()
@@ -226,7 +226,7 @@ class Turn:
             self.arm_session(member_id, self.group.members[member_id].session_timeout_ms)
 
     def sync_response(self, member_id: str) -> SyncGroupResponse:
-        """What a member of a stable group gets."""
+        """The SyncGroup answer for a member of a stable group."""
         return SyncGroupResponse(
             protocol_type=self.group.protocol_type,
             protocol_name=self.group.protocol,
@@ -236,11 +236,11 @@ class Turn:
     def join_response(
         self, member_id: str, *, with_members: bool, leader: str | None = None, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """What a member of this generation is told; with the members if it leads.
+        """The JoinGroup answer for a member of this generation; lists the members if it leads.
 
         Args:
             leader: named as the leader; by default the one of the group.
-            skip_assignment: the leader shall fetch its assignment, and not make one.
+            skip_assignment: the leader fetches its assignment and computes none.
         """
         group = self.group
         return JoinGroupResponse(
@@ -263,7 +263,7 @@ class Turn:
         )
 
     def time_is_up(self, key: TimerKey, timer: ArmedTimer) -> None:
-        """What a timer that fired leads to."""
+        """Handle a timer that fired."""
         group = self.group
         match key.kind:
             case TimerKind.CLASSIC_SESSION if key.member_id in group.pending_joins:
@@ -331,7 +331,7 @@ class Turn:
         )
 
     def arm_new_member(self, member_id: str) -> None:
-        """Wait long for a member that waits for its first answer."""
+        """Start the longer timer of a member that waits for its first answer."""
         self.arm_session(member_id, _NEW_MEMBER_TIMEOUT_MS)
 
     def _arm(self, kind: TimerKind, member_id: str, delay_ms: int) -> None:
@@ -357,7 +357,7 @@ def refused_join(code: ErrorCode, *, member_id: str, api_version: int) -> JoinGr
 def time_is_up(
     state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, now_ms: int, wall_ms: int
 ) -> CoordinatorResult:
-    """What a timer of a classic group that fired leads to; one of a group or member that is gone, to nothing."""
+    """Handle a timer of a classic group. Ignored if the group or the member is gone."""
     group = state.classic.get(key.group_id)
     if group is None:
         return CoordinatorResult(soft=(CancelTimer(key),))
@@ -389,7 +389,7 @@ def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult
 
 
 def loaded(state: CoordinatorState, group: ClassicGroup, *, now_ms: int) -> CoordinatorResult:
-    """Give every member of a group that was loaded its session; a group that is too large now rebalances."""
+    """Start the session of every member of a loaded group. A group that exceeds the size limit rebalances."""
     turn = Turn(state, group, now_ms=now_ms, wall_ms=group.state_timestamp_ms)
     for member in group.members.values():
         turn.arm_session(member.member_id, member.session_timeout_ms)

@@ -1,4 +1,4 @@
-"""SyncGroup to a classic group: the leader hands its assignment in, and everybody gets its part of it.
+"""SyncGroup in a classic group: the leader sends the assignment, and every member gets its part.
 
 Source: Kafka's ``GroupMetadataManager.classicGroupSync``; KIP-559 (protocol names).
 """
@@ -25,7 +25,7 @@ _PROTOCOL_VERSION: Final = 5
 def handle_sync(
     state: CoordinatorState, request: ApiRequest, message: SyncGroupRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one SyncGroup, or park it until the leader's is here."""
+    """Answer one SyncGroup, or park it until the leader's SyncGroup arrives."""
     try:
         return _sync(state, request, message, now_ms=now_ms)
     except Refused as refused:
