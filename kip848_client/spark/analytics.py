@@ -48,7 +48,7 @@ TABLES: Final[Mapping[str, str]] = {
     "marks": "fault, refusal, failure, start or end",
     "malformed": "line that is not an event: file, line, reason",
 }
-"""Table that `Analysis.write` writes -> what one of its rows is about. Each is a folder of Parquet files."""
+"""Name of each table that `Analysis.write` writes -> content of one row. Each is a folder of Parquet files."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -66,9 +66,9 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Analysis:
-    """The tables of `TABLES`. Made by `analyze`; what Spark keeps for them is let go together with this object.
+    """The tables of `TABLES`, made by `analyze`. Spark's copies of them live as long as this object.
 
-    A table is computed when it is first asked for. Those that others are made of are computed once, and `kept`.
+    A table is computed on first use. Tables that others depend on are computed once, and `kept`.
     """
 
     def __init__(self, events: DataFrame, bounds: Bounds, *, group_id: str | None) -> None:

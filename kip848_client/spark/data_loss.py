@@ -1,4 +1,4 @@
-"""What is said when records that a query was to read are not there any more. Finding that out is up to others."""
+"""The error for records that were lost before a query read them. Callers detect the loss."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
     """librdkafka's configuration for *options*.
 
     Raises:
-        ConfigError: a key or value is wrong, or librdkafka would show a secret to whoever listens.
+        ConfigError: a key or value is wrong, or librdkafka would send a secret in clear text.
     """
     config = parse_consumer_config({**READER_DEFAULTS, "group.id": NO_GROUP, **options.client})
     check_data_plane(config.security)
@@ -42,7 +42,7 @@ def data_plane(options: SourceOptions) -> Mapping[str, ConfigValue]:
 
 
 def check_settings(options: SourceOptions) -> None:
-    """Let librdkafka look at its settings before anything is planned, and not only when the first task reads.
+    """Let librdkafka check its settings before a batch is planned, not only when the first task reads.
 
     Raises:
         ConfigError: it refuses a key or a value.
@@ -51,7 +51,7 @@ def check_settings(options: SourceOptions) -> None:
 
 
 def log_offsets(options: SourceOptions) -> LogOffsets:
-    """Who asks brokers about offsets and topics for *options*.
+    """The client that asks brokers about offsets and topics.
 
     Raises:
         ConfigError: a key or value is wrong.

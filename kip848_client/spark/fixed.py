@@ -1,4 +1,4 @@
-"""Partitions that options name one by one (``assign``): the same calls as a membership has, without a group to ask.
+"""Partitions that options name one by one (``assign``): the interface of a membership, without a group.
 
 With ``commit=group`` finished batches are committed under the group's name, which a group accepts only while it has no
 members.
@@ -29,10 +29,10 @@ _log = logging.getLogger("kip848_client.spark")
 
 
 class FixedPartitions:
-    """Partitions that nobody takes away. See `Membership` for what the calls mean.
+    """Partitions that are never revoked. `Membership` explains the calls.
 
     Raises:
-        Kip848Error: where to begin could not be found out.
+        Kip848Error: the starting offsets could not be looked up.
     """
 
     rebalance_timeout_ms: Final = None
@@ -58,18 +58,18 @@ class FixedPartitions:
         self._gate.owe(kept)
 
     def check(self) -> None:
-        """Nothing can go wrong here."""
+        """See `Membership`; never raises."""
 
     def await_assignment(self, timeout_s: float) -> bool:
-        """Everything is there from the start."""
+        """See `Membership`; returns at once, since all partitions are there from the start."""
         return True
 
     def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
-        """Nothing comes, and nothing goes."""
-        return Outlook(settled=True, owns=True, holders="nobody")
+        """See `Membership`; the partitions never change."""
+        return Outlook(settled=True, owns=True, holders="none")
 
     def await_change(self, timeout_s: float) -> None:
-        """Nothing changes until `close`; but asking brokers in a circle is of no use."""
+        """See `Membership`; waits for `close`, so that brokers are not asked in a loop."""
         self._closed.wait(timeout_s)
 
     def readable(self) -> dict[TopicPartition, int]:
@@ -81,7 +81,7 @@ class FixedPartitions:
         return self._gate.plan(ranges)
 
     def absent(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are gone, and nobody else will say so.
+        """See `Membership`; there is no group that would take away partitions of a deleted topic.
 
         Raises:
             DataLossError: failOnDataLoss is on.

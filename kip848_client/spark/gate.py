@@ -1,7 +1,7 @@
-"""Between membership and batches: what may be planned, what is being read, what may be let go. Pure; no locks.
+"""The state between membership and batches: partitions that may be planned, are being read, or may be revoked. Pure.
 
-A revocation waits for the batch that reads the partition; what a finished batch has read is to be committed before the
-partition goes. `membership` calls this under its lock, from the thread of the query and from the thread of the member.
+A revocation waits for the batch that reads the partition, and a finished batch is committed before its partitions are
+revoked. `membership` calls this under its lock, from the query's thread and from the member's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kip848_client.spark.offsets import OffsetRange
 
 
 class Gate:
-    """What one query owns, reads and has read.
+    """The partitions that one query owns, is reading and has read.
 
     At any time ``readable = owned - revoking``, and what is in flight was readable when it was planned.
     """
@@ -25,7 +25,7 @@ class Gate:
         self._revoking: set[TopicPartition] = set()
         self._in_flight: dict[TopicPartition, OffsetRange] = {}
         self._lost_in_flight: set[TopicPartition] = set()
-        """Lost while they were read: the batch goes on, but what it reads is not ours to commit."""
+        """Partitions lost while a batch reads them: the batch goes on, but must not commit them."""
         self._read: set[TopicPartition] = set()
         """Partitions of which this query, or an earlier run of it, read something, or settled where it begins."""
         self._uncommitted: dict[TopicPartition, int] = {}
@@ -34,7 +34,7 @@ class Gate:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What the group gave us, with what is being revoked."""
+        """Partitions assigned by the group, including those that are being revoked."""
         return frozenset(self._owned)
 
     @property
@@ -48,12 +48,12 @@ class Gate:
 
     @property
     def in_flight(self) -> tuple[OffsetRange, ...]:
-        """What the current batch reads, sorted."""
+        """Ranges of the batch in flight, sorted."""
         return tuple(self._in_flight[partition] for partition in sorted(self._in_flight))
 
     @property
     def may_let_go(self) -> bool:
-        """Whether no batch reads what is being revoked."""
+        """Whether no batch reads a partition that is being revoked."""
         return not (self._revoking & self._in_flight.keys())
 
     @property
@@ -71,7 +71,7 @@ class Gate:
     # ------------------------------------------------------------------------------------------------------- batches
 
     def restore(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Take over what a checkpoint says that the query has read. Positions only move forward."""
+        """Restore positions from a checkpoint. Positions only move forward."""
         for partition, position in positions.items():
             self._advance(partition, position)
 
@@ -79,7 +79,7 @@ class Gate:
         """Begin a batch with those of *ranges* that may still be read.
 
         Returns:
-            What was accepted; the rest was revoked or lost since its positions were asked for.
+            The accepted ranges; the others were revoked or lost since their positions were read.
         """
         assert not self._in_flight, "the batch before has not ended"
         accepted = [
@@ -93,7 +93,7 @@ class Gate:
         return tuple(accepted)
 
     def finish(self) -> None:
-        """The batch is complete: what it read counts, and what is ours of it is to be committed."""
+        """The batch is complete: advance the positions, and mark partitions that are still ours for commit."""
         for partition, each in self._in_flight.items():
             self._advance(partition, each.end)
             if partition in self._owned and partition not in self._lost_in_flight:
@@ -102,14 +102,14 @@ class Gate:
         self._lost_in_flight.clear()
 
     def abandon(self) -> None:
-        """The batch was never run, or nobody will hear of its end: its ranges are to be planned anew."""
+        """Drop the batch, which was not run or whose end will not be reported. Its ranges are planned again."""
         self._in_flight.clear()
         self._lost_in_flight.clear()
 
     # ----------------------------------------------------------------------------------------------------- ownership
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """The group gave us partitions, to be read from here on; never below what was read already."""
+        """Add assigned partitions at these offsets, but never below what was read already."""
         for partition, position in positions.items():
             self._owned.add(partition)
             self._revoking.discard(partition)
@@ -117,34 +117,34 @@ class Gate:
             self._positions[partition] = position if floor is None else max(position, floor)
 
     def settle(self, partitions: Iterable[TopicPartition]) -> None:
-        """Where these begin was this query's choice: a later run goes on there, though nothing was read yet."""
+        """The query chose these starting offsets: a later run must start there too, even if nothing was read yet."""
         self._read |= set(partitions) & self._owned
 
     def owe(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The group is behind what an earlier run of this query finished: commit these once they are ours."""
+        """An earlier run of this query finished beyond the committed offsets: commit these once they are ours."""
         self._uncommitted.update(offsets)
 
     def begin_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group wants partitions back: nothing new is planned for them."""
+        """Begin a revocation: plan no new ranges of these partitions."""
         self._revoking.update(set(partitions) & self._owned)
 
     def end_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are handed over."""
+        """End a revocation: these partitions are no longer ours."""
         self._remove(set(partitions))
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """They may belong to somebody else already: nothing of them is committed any more."""
+        """Remove lost partitions, which may have another owner already: commit nothing of them."""
         gone = set(partitions)
         self._lost_in_flight |= gone & self._in_flight.keys()
         self._remove(gone)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Topics are gone, or were made anew under their old name: what was read of them means nothing now."""
+        """Forget topics that were deleted, or created again under their old name."""
         names = set(topics)
         self._read = {partition for partition in self._read if partition.topic not in names}
 
     def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on elsewhere although it was read: only where records were lost, and that is allowed."""
+        """Move positions after records were lost, where that is allowed."""
         for partition, position in positions.items():
             self._positions[partition] = position
 
@@ -152,11 +152,11 @@ class Gate:
 
     @property
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Finished and not committed, of partitions that are ours."""
+        """Offsets of owned partitions that are finished and not committed."""
         return {partition: offset for partition, offset in self._uncommitted.items() if partition in self._owned}
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The group has these."""
+        """These offsets were committed."""
         for partition, offset in offsets.items():
             if self._uncommitted.get(partition) == offset:
                 del self._uncommitted[partition]

@@ -1,4 +1,4 @@
-"""Committed offsets of a group, for those that are not in it: read for a batch, written for fixed partitions."""
+"""Committed offsets of a group, without membership: read for a batch, written for fixed partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupOffsets:
         return self._member.committed(partitions, timeout_ms=self._timeout_ms)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, metadata: str) -> None:
-        """Commit, as somebody who is not a member: accepted only while the group is empty.
+        """Commit without membership, which the group accepts only while it is empty.
 
         Raises:
             Kip848Error: refused, or no answer.

@@ -1,7 +1,7 @@
-"""Spans of owning and reading, epochs, calls and marks of each group, made from event rows, a group in one task.
+"""Turns event rows into the lanes of each group: spans of owning and reading, epochs, calls and marks.
 
-A task holds what is open of one group, and no events: a group's log may be larger than any memory. What spans are is
-said, and done, by `kip848_client.report.lanes`; this module gives it the events and takes the pieces.
+A task handles one group. It keeps open spans and no events, because a group's log may be larger than memory.
+`kip848_client.report.lanes` makes the spans; this module passes it the events and collects the pieces.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _maker(*, start_ms: int, end_ms: int) -> Callable[[Iterator[pa.RecordBatch]]
 
 
 class _Group:
-    """One group, while its events pass. It is its builder's names, too: each row says what its member is called."""
+    """The builder of one group. It also provides the names, because each row carries its member's name."""
 
     def __init__(self, group_id: str, *, start_ms: int) -> None:
         self.group_id = group_id

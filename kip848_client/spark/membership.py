@@ -1,8 +1,8 @@
 """The query's membership: a `GroupMember` on a thread of its own, and the gate between it and the batches.
 
-Lives in the process that Spark keeps for one query on the driver's machine. The query's thread asks what may be read
-and tells which batch is finished; the member's thread takes part in rebalances and commits. Both meet in the `Gate`,
-under one lock. What a batch reads is decided in `stream`.
+Lives in the process that Spark keeps for one query on the driver's machine. The query's thread asks for readable
+partitions and reports finished batches; the member's thread handles rebalances and commits. Both use the `Gate` under
+one lock. `stream` decides what a batch reads.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from kip848_client.spark.starting import EARLIEST_OFFSET, Edge
 _log = logging.getLogger("kip848_client.spark")
 
 POLL_S: Final = 0.02
-"""How long the member waits for the group before it looks for batches that were finished."""
+"""How long the member waits for events before it checks for finished batches."""
 
 COMMIT_TIMEOUT_MS: Final = 5_000
 COMMIT_PAUSE_S: Final = 1.0
-"""After a commit that failed."""
+"""Pause after a failed commit."""
 
 LEAVE_TIMEOUT_MS: Final = 3_000
 LAST_COMMIT_TIMEOUT_MS: Final = 1_000
-"""Of what is finished and not committed yet when the query stops."""
+"""Timeout of the last commit when the query stops."""
 
 LOOKUP_TIMEOUT_MS: Final = 10_000
 
@@ -64,7 +64,7 @@ class Membership:
 
     Args:
         options: of the query; has a subscription.
-        restored: where an earlier run of the query came to, from the checkpoint.
+        restored: positions of an earlier run of the query, from the checkpoint.
         log: asks brokers about offsets.
     """
 
@@ -88,11 +88,11 @@ class Membership:
         self._next_commit_s = 0.0
         self._reset_to_latest: Final = options.client["auto.offset.reset"] == "latest"
         self._begins_at_end: frozenset[TopicPartition] = frozenset()
-        """Of the partitions that were just assigned, those without a committed offset, if such begin at their ends."""
+        """New partitions without a committed offset, if those begin at their ends."""
         self._begins_as_told: frozenset[TopicPartition] = frozenset()
-        """And those that startingOffsets, or one of its kind, decided on."""
+        """New partitions that begin where a starting option says."""
         self._triggered_s: float | None = None
-        """When the last trigger came; None once somebody was told that it is long ago."""
+        """When the last trigger came; None after a warning that it was long ago."""
         self._journal = _open_journal(options.event_log)
         self._member: GroupMember = build_group_member(
             config, records=_NoRecords(self._begin_reading), journal=self._journal
@@ -109,7 +109,7 @@ class Membership:
 
     @property
     def topic_ids(self) -> Mapping[str, UUID]:
-        """Of every topic that the query ever had some of."""
+        """Ids of all topics of which the query ever owned a partition."""
         return dict(self._topic_ids)
 
     @property
@@ -118,7 +118,7 @@ class Membership:
         return dict(self._counts)
 
     def check(self) -> None:
-        """A trigger came: raise what makes it useless to go on.
+        """A trigger came: raise the error that ended the membership, if there is one.
 
         Raises:
             Kip848Error: the group refuses us for good, or records are gone.
@@ -147,7 +147,7 @@ class Membership:
             self._changed.wait(timeout_s)
 
     def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
-        """What may still come to this query, as the group's coordinator tells it.
+        """Whether this query may still get partitions, according to the group's coordinator.
 
         Raises:
             Kip848Error: no answer.
@@ -174,7 +174,7 @@ class Membership:
             return accepted
 
     def absent(self, partitions: Iterable[TopicPartition]) -> None:
-        """Brokers do not know these: the group will take them away, and then `check` looks why."""
+        """Report partitions that brokers do not know: the group will revoke them, and `check` then finds out why."""
 
     def progress(self) -> dict[TopicPartition, int]:
         """For the checkpoint."""
@@ -182,7 +182,7 @@ class Membership:
             return self._gate.progress
 
     def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on elsewhere: records between were lost, and that is allowed."""
+        """Go on at later offsets: the records before were lost, and that is allowed."""
         with self._changed:
             self._gate.rewind(positions)
 
@@ -192,7 +192,7 @@ class Membership:
             self._gate.restore(positions)
 
     def finish(self, mark: Mark) -> None:
-        """The batch that was planned is complete: commit it, and let go of what is wanted back."""
+        """The planned batch is complete: commit it, and finish a revocation that waits for it."""
         with self._changed:
             self._gate.finish()
             self._mark = mark
@@ -210,14 +210,14 @@ class Membership:
         self._thread.join(timeout_s + LEAVE_TIMEOUT_MS / 1_000)
 
     def close(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
-        """Commit what is finished, and leave the group; a batch in flight is not waited for, and not committed."""
+        """Commit the finished batches and leave the group, without waiting for a batch in flight or committing it."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join((timeout_ms + LAST_COMMIT_TIMEOUT_MS) / 1_000 + 1)
 
     def _topics_gone(self) -> set[str]:
-        """Topics that partitions were taken of, and that do not exist any more."""
+        """Topics that lost partitions and no longer exist."""
         with self._changed:
             departed = set(self._departed)
             asked = departed & {partition.topic for partition in self._gate.progress}
@@ -267,7 +267,7 @@ class Membership:
             self._changed.notify_all()
 
     def _commit(self, only: frozenset[TopicPartition] | None = None, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> None:
-        """Commit what finished batches have read."""
+        """Commit the finished batches."""
         if not self._options.commit:
             return
         with self._changed:
@@ -309,7 +309,7 @@ class Membership:
             raise
 
     def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Wait for the batch that reads them, commit it, and only then let the group have them."""
+        """Wait for the batch that reads these partitions and commit it; then the member revokes them."""
         names = frozenset(tip.topic_partition for tip in partitions)
         began_s = time.monotonic()
         with self._changed:
@@ -327,7 +327,7 @@ class Membership:
             _log.info("handed over %s after %.3f s", describe_partitions(names), waited)
 
     def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """They may be somebody else's already: read no more of them, and commit nothing."""
+        """Lost partitions may have another owner already: stop reading them, and commit nothing."""
         with self._changed:
             names = [tip.topic_partition for tip in partitions]
             self._gate.lose(names)
@@ -336,7 +336,7 @@ class Membership:
         _log.warning("lost %s", describe_partitions(names))
 
     def _warn_if_rare(self) -> None:
-        """A revocation waits for the next trigger: say so before the group loses patience, once for each trigger."""
+        """Warn, once per trigger, if a revocation waits for the next trigger and nears the rebalance timeout."""
         triggered_s = self._triggered_s
         limit_ms = self._rebalance_timeout_ms
         if triggered_s is None or (time.monotonic() - triggered_s) * 2_000 < limit_ms:
@@ -350,7 +350,7 @@ class Membership:
         )
 
     def _removed(self) -> bool:
-        """Whether the group has given up on us meanwhile, so that there is nothing to wait for."""
+        """Whether the member was removed meanwhile, so that it need not wait."""
         return self._member.view.member_epoch <= 0
 
     def _begin_reading(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
@@ -367,7 +367,7 @@ class Membership:
     def _starts(
         self, names: Iterable[TopicPartition], committed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where partitions begin that the member itself would begin elsewhere."""
+        """Starting offsets of partitions that the member itself would start elsewhere."""
         starts: dict[TopicPartition, int] = {}
         explicit = self._options.starting
         asked = []
@@ -437,7 +437,7 @@ def passing(error: Kip848Error) -> bool:
 
 
 class _NoRecords:
-    """Stands where a consumer has its fetcher: records are read elsewhere, only positions are of interest."""
+    """Replaces a consumer's fetcher: executors read the records, so this only tracks positions."""
 
     def __init__(self, begin: Callable[[Mapping[TopicIdPartition, OffsetAndMetadata]], None]) -> None:
         self._begin = begin

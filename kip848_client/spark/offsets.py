@@ -1,7 +1,7 @@
-"""A stream's offset: what is in a checkpoint, as a value and as JSON. Pure.
+"""A stream's offset in a checkpoint, as a value and as JSON. Pure.
 
-Spark keeps one offset for each batch and hands it back after a restart. Ours carries the ranges of that very batch,
-because who owns which partition changes between batches: a difference of positions could not be replayed.
+Spark keeps one offset for each batch and returns it after a restart. Ours carries the ranges of that batch, because
+ownership changes between batches: the difference between two sets of positions would not tell what the batch read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class StreamOffset(msgspec.Struct, frozen=True):
-    """What a batch read, and how far the query has come.
+    """The ranges of a batch, and the positions of the query after it.
 
     Args:
         ranges: of this batch, sorted by partition.

@@ -32,7 +32,7 @@ __all__ = ["SourceOptions", "parse_options"]
 
 
 class SourceOptions(Confidential, frozen=True):
-    """What one query was asked to do. Times are in ms.
+    """The checked options of one query. Times are in ms.
 
     Args:
         client: configuration for the client, Kafka's names as librdkafka spells them; may hold secrets.

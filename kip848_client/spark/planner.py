@@ -20,12 +20,12 @@ def plan_ranges(
     rows_max: int | None,
     turn: int = 0,
 ) -> tuple[OffsetRange, ...]:
-    """What the next batch reads: everything, or at most *rows_max* rows in proportion to what waits.
+    """The ranges of the next batch: everything, or at most *rows_max* rows, shared in proportion to the backlog.
 
     Args:
         positions: next offset of each partition that may be read.
         ends: the offset after its last record; partitions without one are left out.
-        turn: grows from batch to batch; decides who is served when there are fewer rows than partitions.
+        turn: grows from batch to batch; rotates the partitions when there are fewer rows than partitions.
 
     Returns:
         Ranges that are not empty, sorted by partition.
@@ -46,7 +46,7 @@ def plan_ranges(
 def share_rows(
     waiting: Mapping[TopicPartition, int], *, rows_max: int | None, turn: int = 0
 ) -> dict[TopicPartition, int]:
-    """Share *rows_max* among partitions in proportion to what waits in them.
+    """Share *rows_max* among partitions in proportion to their backlog.
 
     Every partition gets at least one row, so that none starves behind a large one; if there are not even that many
     rows, partitions take turns.

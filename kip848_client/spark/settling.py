@@ -1,7 +1,7 @@
-"""What a query still waits for in its group, in words. Pure.
+"""Tells whether a query may still get partitions from its group, and describes which members hold them. Pure.
 
-Whether a group is at rest is its coordinator's word (ConsumerGroupDescribe; DescribeGroups for a classic group): a
-member that died stays in the group until its session ends, and until then the group is not at rest.
+The coordinator decides whether a group is stable (ConsumerGroupDescribe; DescribeGroups for a classic group). A member
+that crashed stays in the group until its session ends; until then the group is not stable.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from kip848_client.model import TopicPartition, describe_partitions
 
 
 class NotOwnedError(Kip848Error):
-    """A query was to end without having had its partitions. The message names who holds them."""
+    """A query would have ended without reading its partitions. The message names the members that hold them."""
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What may still come to a query.
+    """Whether a query may still get partitions.
 
     Args:
-        settled: nothing will come while the group stays as it is.
+        settled: the query gets no more partitions unless the group changes.
         owns: whether the query has any partitions.
-        holders: who else has partitions that the query could read, for people.
+        holders: other members with partitions that the query could read, as text for messages.
     """
 
     settled: bool
@@ -36,7 +36,7 @@ class Outlook(msgspec.Struct, frozen=True):
 def outlook(
     group: GroupNow, *, member_id: str, owned: frozenset[TopicPartition], wanted: Iterable[TopicPartition]
 ) -> Outlook:
-    """What may come to the member *member_id*.
+    """Whether the member *member_id* may still get partitions.
 
     Args:
         owned: partitions that the query has.
@@ -53,4 +53,4 @@ def outlook(
         if (held := member.assigned & missing)
     ]
     settled = group.settled and own is not None and own.target == owned
-    return Outlook(settled, bool(owned), "; ".join(told) or "nobody")
+    return Outlook(settled, bool(owned), "; ".join(told) or "none")

@@ -125,7 +125,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream: Stream | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Nothing was read."""
+        """The initial offset of a query: nothing is read yet."""
         return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

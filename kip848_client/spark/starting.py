@@ -1,4 +1,4 @@
-"""Where a query begins and a batch ends: what the options say, as values. Pure; nothing is looked up here."""
+"""The options that say where a query begins and a batch ends, as values. Looks nothing up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Edge(enum.Enum):
 
 
 class NoMatch(enum.Enum):
-    """What to do when a partition has no record at or after a time."""
+    """The strategy for a partition without a record at or after a time."""
 
     ERROR = "error"
     LATEST = "latest"

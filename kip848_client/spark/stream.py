@@ -38,7 +38,7 @@ IDLE_WAIT_S: Final = 0.05
 """How long a trigger without anything to read waits for a change of assignment; Spark asks again after 10 ms."""
 
 OUTLOOK_EVERY_S: Final = 0.25
-"""Between two questions whether the group has settled."""
+"""Pause between two checks whether the group has settled."""
 
 FIRST_ASSIGNMENT_MS: Final = 10_000
 """How long the first trigger of a stream without end waits for partitions, unless firstAssignmentTimeout is set."""
@@ -47,11 +47,11 @@ HAND_OVER_S: Final = 10.0
 """How long a query that stops waits for the others to be ready for its partitions."""
 
 SESSION_MS_MAX: Final = 60_000
-"""The longest session that Kafka allows by default: so long may a member that died hold its partitions."""
+"""The longest session that Kafka allows by default: a crashed member may hold its partitions for as long."""
 
 
 class Ownership(Protocol):
-    """What is read from: `Membership` or `FixedPartitions`."""
+    """The partitions of a query: `Membership` or `FixedPartitions`."""
 
     @property
     def rebalance_timeout_ms(self) -> int | None:
@@ -69,7 +69,7 @@ class Ownership(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise what makes it useless to go on."""
+        """Raise the error that ended the membership, if there is one."""
         ...
 
     def await_assignment(self, timeout_s: float) -> bool:
@@ -81,11 +81,11 @@ class Ownership(Protocol):
         ...
 
     def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
-        """What may still come."""
+        """Whether more partitions may come."""
         ...
 
     def readable(self) -> dict[TopicPartition, int]:
-        """Next offset of what may be read."""
+        """Next offset of each partition that may be read."""
         ...
 
     def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -93,15 +93,15 @@ class Ownership(Protocol):
         ...
 
     def absent(self, partitions: Iterable[TopicPartition]) -> None:
-        """Brokers do not know these."""
+        """Report partitions that brokers do not know."""
         ...
 
     def progress(self) -> dict[TopicPartition, int]:
-        """Next offset of what was read."""
+        """Next offset of each partition that was read."""
         ...
 
     def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Records were lost."""
+        """Go on at these offsets, after records were lost."""
         ...
 
     def restore(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -113,7 +113,7 @@ class Ownership(Protocol):
         ...
 
     def abandon(self) -> None:
-        """The batch never was."""
+        """Drop the planned batch, which was never run."""
         ...
 
     def hand_over(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a sweep came to: runs, faults, broken invariants, and how long rebalances took by the size of the group."""
+"""The summary of a sweep: runs, faults, broken invariants, and durations of rebalances by group size."""
 
 from __future__ import annotations
 
