@@ -9,6 +9,7 @@ from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
+from kip848_client.spark.filters import EVERYTHING, Narrowed
 from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
@@ -18,8 +19,11 @@ from kip848_client.spark.selection import matching_topics
 from kip848_client.spark.starting import Edge
 
 
-def plan_batch(options: SourceOptions) -> list[Task]:
+def plan_batch(options: SourceOptions, wanted: Narrowed = EVERYTHING) -> list[Task]:
     """Find the ranges, and cut them into tasks.
+
+    Args:
+        wanted: what the query's filters leave.
 
     Raises:
         ConfigError: the options name partitions that do not exist, or librdkafka refuses a setting.
@@ -40,7 +44,7 @@ def plan_batch(options: SourceOptions) -> list[Task]:
     if options.starting is Edge.EARLIEST:
         starts = begins
     ranges = []
-    for partition in sorted(partitions):
+    for partition in sorted(filter(wanted.wants, partitions)):
         start, stop = starts[partition], min(stops[partition], ends[partition])
         if start < begins[partition] or max(start, stops[partition]) > ends[partition]:
             if options.fail_on_data_loss:
@@ -49,11 +53,27 @@ def plan_batch(options: SourceOptions) -> list[Task]:
                     f"to {ends[partition]}"
                 )
             start = max(start, begins[partition])
+        start = max(start, wanted.offset_min)
+        if wanted.offset_max is not None:
+            stop = min(stop, wanted.offset_max + 1)
         if start < stop:
             ranges.append(OffsetRange(partition, start, stop))
+    if wanted.time_min_ms is not None:
+        ranges = _from_time(ranges, wanted.time_min_ms, log)
     return cut_tasks(
         ranges, tasks_min=options.tasks_min, tasks_max=options.tasks_max, task_rows_max=options.task_rows_max
     )
+
+
+def _from_time(ranges: list[OffsetRange], time_ms: int, log: LogOffsets) -> list[OffsetRange]:
+    """Without the records before the first one at or after a time: all of them are older."""
+    firsts = log.at_times({each.partition: time_ms for each in ranges})
+    later = []
+    for each in ranges:
+        first = firsts.get(each.partition)
+        if first is not None and first < each.end:
+            later.append(OffsetRange(each.partition, max(each.start, first), each.end))
+    return later
 
 
 def _check_known(partitions: frozenset[TopicPartition], found: Mapping[TopicPartition, int]) -> None:

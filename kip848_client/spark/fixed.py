@@ -36,6 +36,8 @@ class FixedPartitions:
     """
 
     rebalance_timeout_ms: Final = None
+    name: Final = "no member"
+    statistics: Final[Mapping[str, float]] = {}
     topic_ids: Final[Mapping[str, UUID]] = {}
     counts: Final[Mapping[str, int]] = {}
 

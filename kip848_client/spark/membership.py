@@ -41,7 +41,7 @@ from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
 from kip848_client.spark.settling import Outlook, outlook
-from kip848_client.spark.starting import EARLIEST_OFFSET, Edge
+from kip848_client.spark.starting import EARLIEST_OFFSET, AtCheckpoint, Edge
 
 _log = logging.getLogger("kip848_client.spark")
 
@@ -69,7 +69,9 @@ class Membership:
     """
 
     def __init__(self, options: SourceOptions, restored: StreamOffset, log: LogOffsets) -> None:
-        config = parse_consumer_config({"client.id": "kip848-spark", **options.client})
+        self.name: Final = options.client.get("client.id", f"kip848-spark-{restored.query[:8]}")
+        """Unless the options name the query: the same in each of its runs, and none of another query."""
+        config = parse_consumer_config({**options.client, "client.id": self.name})
         self._options = options
         self._log = log
         self._rebalance_timeout_ms: Final = config.rebalance_timeout_ms
@@ -93,6 +95,8 @@ class Membership:
         """New partitions that begin where a starting option says."""
         self._triggered_s: float | None = None
         """When the last trigger came; None after a warning that it was long ago."""
+        self._rebalances = 0
+        self._revocation_wait_s = 0.0
         self._journal = _open_journal(options.event_log)
         self._member: GroupMember = build_group_member(
             config, records=_NoRecords(self._begin_reading), journal=self._journal
@@ -106,6 +110,11 @@ class Membership:
     def rebalance_timeout_ms(self) -> int:
         """How long the group waits for a revocation."""
         return self._rebalance_timeout_ms
+
+    @property
+    def statistics(self) -> Mapping[str, float]:
+        """Since the query was started: how often its partitions changed, and how long others waited for its batches."""
+        return {"rebalances": self._rebalances, "revocation_wait_s": round(self._revocation_wait_s, 3)}
 
     @property
     def topic_ids(self) -> Mapping[str, UUID]:
@@ -294,6 +303,7 @@ class Membership:
         """Say where to begin, unless the group's committed offset, or auto.offset.reset, is right."""
         if not partitions:
             return
+        self._rebalances += 1
         try:
             self._check_incarnations(partitions)
             names = [tip.topic_partition for tip in partitions]
@@ -318,6 +328,8 @@ class Membership:
                 self._changed.wait(POLL_S)
                 self._warn_if_rare()
             waited = time.monotonic() - began_s
+            self._revocation_wait_s += waited
+            self._rebalances += bool(names)
         self._commit(names)
         with self._changed:
             self._gate.end_revocation(names)
@@ -333,6 +345,7 @@ class Membership:
             self._gate.lose(names)
             self._departed.update(partition.topic for partition in names)
             self._changed.notify_all()
+        self._rebalances += 1
         _log.warning("lost %s", describe_partitions(names))
 
     def _warn_if_rare(self) -> None:
@@ -378,10 +391,12 @@ class Membership:
                     starts[partition] = max(floor, committed.get(partition, 0))
                     if floor > committed.get(partition, -1):
                         self._gate.owe({partition: floor})
-                elif explicit is not Edge.COMMITTED and self._fresh:
+                elif explicit is not Edge.COMMITTED and self._fresh and not isinstance(explicit, AtCheckpoint):
                     asked.append(partition)
                 elif partition in committed:
                     starts[partition] = committed[partition]
+                elif isinstance(explicit, AtCheckpoint):
+                    asked.append(partition)
                 elif explicit is not Edge.COMMITTED or partition.partition >= self._counts.get(partition.topic, 0):
                     starts[partition] = EARLIEST_OFFSET
         if asked:

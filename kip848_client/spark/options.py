@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, overload
 
 from kip848_client.errors import ConfigError
-from kip848_client.model import Confidential, Subscription, TopicPartition
+from kip848_client.model import Confidential, Subscription, TopicPartition, describe_partitions
 from kip848_client.spark.kafka_names import client_config
 from kip848_client.spark.starting import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
+    AtCheckpoint,
     AtOffsets,
     AtTime,
     Edge,
@@ -81,6 +82,13 @@ class SourceOptions(Confidential, frozen=True):
         return self.client.get("group.id")
 
     @property
+    def selection(self) -> str:
+        """What is read, for people."""
+        if self.subscription.pattern is not None:
+            return f"topics like {self.subscription.pattern}"
+        return ", ".join(sorted(self.subscription.topics)) or describe_partitions(self.assigned)
+
+    @property
     def streaming(self) -> bool:
         """Whether this is for a stream."""
         return self.ending is None
@@ -95,6 +103,7 @@ _ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"
 """First wins, as in Spark."""
 
 _OTHERS: Final = (
+    "startingCheckpoint",
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
     "includeHeaders",
@@ -157,6 +166,11 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
         reader.refuse(_ENDING, "is not valid in streaming queries; a stream has no end")
     subscription, assigned = _selection(reader)
     starting = _place(reader, _STARTING, default=None)
+    checkpoint = reader.text("startingCheckpoint")
+    if checkpoint is not None:
+        if starting is not None:
+            raise ConfigError("startingCheckpoint and other starting options exclude each other; give one of them")
+        starting = AtCheckpoint(checkpoint)
     if starting is None:
         starting = Edge.COMMITTED if streaming else Edge.EARLIEST
     ending = None if streaming else (_place(reader, _ENDING, default=Edge.LATEST) or Edge.LATEST)
@@ -277,6 +291,7 @@ class _Reader:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         lower = {str(name).lower(): str(text) for name, text in options.items()}
+        self._written = {str(name).lower(): str(name) for name in options}
         self.kafka = {name.removeprefix("kafka."): text for name, text in lower.items() if name.startswith("kafka.")}
         self._own = {name: text for name, text in lower.items() if not name.startswith("kafka.")}
 
@@ -291,7 +306,7 @@ class _Reader:
                 continue
             near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.6)
             hint = f"; did you mean {KNOWN[near[0]]}?" if near else "; options of Kafka begin with kafka."
-            raise ConfigError(f"{name} is not an option of this source{hint}")
+            raise ConfigError(f"{self._written[name]} is not an option of this source{hint}")
 
     def refuse(self, names: tuple[str, ...], why: str) -> None:
         for name in names:

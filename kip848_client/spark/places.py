@@ -7,9 +7,11 @@ from typing import Protocol, assert_never
 
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.spark.kafka_checkpoint import checkpoint_offsets
 from kip848_client.spark.starting import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
+    AtCheckpoint,
     AtOffsets,
     AtTime,
     AtTimes,
@@ -67,6 +69,10 @@ def find_place(place: Place, partitions: Iterable[TopicPartition], lookup: Offse
         case AtTimes(times_ms=times_ms, no_match=no_match):
             _check_named(wanted, times_ms)
             return _at_times({partition: times_ms[partition] for partition in wanted}, no_match, lookup)
+        case AtCheckpoint(location=location):
+            known = checkpoint_offsets(location)
+            found = {partition: known[partition] for partition in wanted if partition in known}
+            return {**lookup.begins([partition for partition in wanted if partition not in known]), **found}
         case Edge.COMMITTED:
             raise AssertionError("committed offsets are for the group to say")
         case _:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kip848_client.errors import ConfigError
+from kip848_client.spark.filters import EVERYTHING, narrowed
 from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions, parse_options
 from kip848_client.spark.planner import Task
@@ -34,6 +35,7 @@ from kip848_client.spark.schema import record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
 
     from kip848_client.spark.stream import Stream
 
@@ -48,6 +50,8 @@ _NO_SINK: Final = (
 _RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 """Main module of the process that lives as long as a query."""
 
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
 _terminated = threading.Event()
 """Set in that process when Spark ends it."""
 
@@ -57,7 +61,9 @@ def register(spark: SparkSession) -> None:
     from kip848_client.spark.cores import session_cores
 
     # Spark's Python processes know nothing of the session: the class that is sent to them tells.
-    known = type(KafkaGroupSource.__name__, (KafkaGroupSource,), {"cores": session_cores(spark)})
+    spark.conf.set(_PUSHDOWN, "true")  # off by default, and then Spark refuses readers that could filter
+    knowledge = {"cores": session_cores(spark), "filters": True}
+    known = type(KafkaGroupSource.__name__, (KafkaGroupSource,), knowledge)
     spark.dataSource.register(known)
 
 
@@ -66,6 +72,9 @@ class KafkaGroupSource(DataSource):
 
     cores: ClassVar[int | None] = None
     """How many tasks the session can run at once; None if that is not known."""
+
+    filters: ClassVar[bool] = False
+    """Whether the session hands filters of batches over."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +92,8 @@ class KafkaGroupSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         self._check_schema(schema)
-        return KafkaBatchReader(parse_options(dict(self.options), streaming=False, cores=self.cores))
+        kind = FilteringReader if self.filters else KafkaBatchReader
+        return kind(parse_options(dict(self.options), streaming=False, cores=self.cores))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """For ``spark.readStream``."""
@@ -182,17 +192,27 @@ class KafkaBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._wanted = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the batch."""
         from kip848_client.spark.batch import plan_batch
 
         # Without any, Spark would have a task read None.
-        return [TaskPartition(task) for task in plan_batch(self._options) or [()]]
+        return [TaskPartition(task) for task in plan_batch(self._options, self._wanted) or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""
         return _read(partition, self._options)
+
+
+class FilteringReader(KafkaBatchReader):
+    """The same, where the session hands filters over."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Read less; Spark applies all of them again."""
+        self._wanted = narrowed(filters)
+        return filters
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:

@@ -53,7 +53,13 @@ class AtTimes(msgspec.Struct, frozen=True):
     no_match: NoMatch
 
 
-Place: TypeAlias = Edge | AtOffsets | AtTime | AtTimes
+class AtCheckpoint(msgspec.Struct, frozen=True):
+    """Where a query of Spark's own ``kafka`` source has come to, by its checkpoint; elsewhere the beginning."""
+
+    location: str
+
+
+Place: TypeAlias = Edge | AtOffsets | AtTime | AtTimes | AtCheckpoint
 
 
 def named_partitions(place: Place) -> frozenset[TopicPartition]:
@@ -63,7 +69,7 @@ def named_partitions(place: Place) -> frozenset[TopicPartition]:
             return frozenset(offsets)
         case AtTimes(times_ms=times_ms):
             return frozenset(times_ms)
-        case Edge() | AtTime():
+        case Edge() | AtTime() | AtCheckpoint():
             return frozenset()
         case _:
             assert_never(place)

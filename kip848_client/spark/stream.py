@@ -59,6 +59,16 @@ class Ownership(Protocol):
         ...
 
     @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def statistics(self) -> Mapping[str, float]:
+        """For the progress of the query."""
+        ...
+
+    @property
     def topic_ids(self) -> Mapping[str, UUID]:
         """For the checkpoint."""
         ...
@@ -191,10 +201,21 @@ class Stream:
             source.await_change(OUTLOOK_EVERY_S)
 
     def report(self) -> dict[str, Any] | None:
-        """The ends of what this query owns, as of the last trigger, for its progress report."""
-        if self._source is None:
+        """For the progress of the query: the ends of what it owns, as of the last trigger, and how it fares.
+
+        Spark takes no metrics of a source in Python, and names it by a class of its own; this is passed on as it is.
+        """
+        source = self._source
+        if source is None:
             return None
-        return StreamOffset(positions=self._ends).to_json()
+        positions = source.progress()
+        behind = [max(0, end - positions.get(partition, end)) for partition, end in self._ends.items()] or [0]
+        return {
+            **StreamOffset(positions=self._ends).to_json(),
+            "source": f"kip848 {self._options.selection} as {source.name} in group {self._options.group_id}",
+            "records_behind": {"min": min(behind), "avg": round(sum(behind) / len(behind), 1), "max": max(behind)},
+            **source.statistics,
+        }
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Task]:
         """What the batch between *start* and *end* reads.

@@ -49,6 +49,16 @@ def test_every_record_is_in_exactly_one_task(spark: SparkSession, broker: Embedd
     assert sorted(rows) == [(number, offset) for number in range(2) for offset in range(50)]
 
 
+def test_filters_reach_the_source(spark: SparkSession, broker: EmbeddedBroker) -> None:
+    """A look at ten records must not read the topic: only one range is left, and Spark filters again."""
+    frame = read(spark, broker.bootstrap_servers)
+    ten = frame.where("partition = 1 and offset between 10 and 19 and timestamp > timestamp'2026-01-01'")
+
+    assert ten.rdd.getNumPartitions() == 1
+    assert sorted((row.partition, row.offset) for row in ten.collect()) == [(1, offset) for offset in range(10, 20)]
+    assert frame.where("partition = 1 and value = '1:7'").count() == 1
+
+
 def test_bad_options_of_a_stream_are_told(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> None:
     """The user sees our sentence, not only a stack of Spark's."""
     from pyspark.errors import PySparkException

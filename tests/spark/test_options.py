@@ -11,6 +11,10 @@ from kip848_client.model import Subscription, TopicPartition
 from kip848_client.spark.options import KNOWN, SourceOptions, parse_options
 from kip848_client.spark.starting import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 
+JAAS = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required\n"
+    """username='alice' password="se\\"cret\""""
+)
 STREAM = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "orders"}
 BATCH = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 
@@ -121,7 +125,8 @@ def test_durations(text: str, expected_ms: int) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"maxOffsetPerTrigger": "5"}, "maxOffsetPerTrigger|did you mean maxOffsetsPerTrigger"),
+        ({"maxOffsetPerTrigger": "5"}, "maxOffsetPerTrigger is not .*; did you mean maxOffsetsPerTrigger"),
+        ({"startingCheckpoint": "/c", "startingOffsets": "latest"}, "exclude each other"),
         ({"xyzzy": "1"}, "options of Kafka begin with kafka"),
         ({"subscribePattern": "a"}, "exclude each other"),
         ({"subscribe": " "}, "subscribe is blank"),
@@ -149,13 +154,37 @@ def test_durations(text: str, expected_ms: int) -> None:
         ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
         ({"kafka.key.deserializer": "X"}, "keys are bytes"),
         ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.username and kafka.sasl.password"),
-        ({"kafka.ssl.truststore.location": "/x"}, "kafka.ssl.ca.location"),
+        ({"kafka.sasl.jaas.config": JAAS + " serviceName=x;"}, "cannot be translated: set kafka.sasl.mechanism"),
+        ({"kafka.sasl.jaas.config": JAAS + ";", "kafka.sasl.username": "bob"}, "sasl.username and Java's .* differ"),
+        ({"kafka.ssl.truststore.location": "/x.jks"}, "/x.jks is a store .*keytool .*kafka.ssl.ca.location=ca.pem"),
+        ({"kafka.ssl.keystore.location": "/x", "kafka.ssl.keystore.type": "PKCS12"}, "openssl pkcs12 -in keystore.p12"),
+        ({"kafka.ssl.truststore.password": "hunter2"}, "^kafka.ssl.truststore.password is a store"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_way_out(changed: dict[str, str], told: str) -> None:
     """A query that ignores a misspelt limit reads everything at once."""
     with pytest.raises(ConfigError, match=told):
         parse_options({**STREAM, **changed}, streaming=True)
+
+
+def test_javas_login_and_pem_stores_are_translated() -> None:
+    """Settings are copied from a job that used Spark's own source, and mean the same here."""
+    java = {
+        "kafka.sasl.jaas.config": JAAS + ";",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": "/ca.pem",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.location": "/client.pem",
+    }
+    client = parse_options({**STREAM, **java}, streaming=True).client
+
+    assert {name: text for name, text in client.items() if name.startswith(("sasl.", "ssl."))} == {
+        "sasl.username": "alice",
+        "sasl.password": 'se"cret',
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/client.pem",
+        "ssl.key.location": "/client.pem",
+    }
 
 
 @pytest.mark.parametrize(

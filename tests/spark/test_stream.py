@@ -471,6 +471,9 @@ def test_the_report_tells_the_ends_of_what_is_owned(address: str) -> None:
 
     assert report is not None
     assert report["positions"] == {"orders": dict.fromkeys("0123", 100)}
+    assert report["records_behind"] == {"min": 90, "avg": 90.0, "max": 90}
+    assert report["rebalances"] == 1
+    assert report["source"].startswith("kip848 orders as kip848-spark-")
 
 
 def test_fixed_partitions_that_go_are_noticed(broker: EmbeddedBroker, address: str) -> None:
