@@ -9,10 +9,10 @@ seconds of session timeout take microseconds. Where is what:
   listeners, records), `offset_questions`, `user_assignor`
 - between them: `network`, `refusals` (rules of `kip848_client.faults`)
 - what happens: `scenario` (numbers), `variety` (numbers that seeds draw), `actions`, `stage`, `trials`, `play`
-- the seam: `observer` says what happens, in typed hooks; `mirror` shows the group as the coordinator counts it
-- what must hold: `checkers`, one file per subject, each of them an observer
+- the interface for checkers: `observer` (typed hooks), `mirror` (a copy of the coordinator's group)
+- the invariants: `checkers`, one file per subject; each checker is an observer
 
-Further checkers plug in through the seam (`run(..., watch=[...])`), as those of `tests/simulation/probes` do.
+`run(..., watch=[...])` adds further checkers, such as those of `tests/simulation/probes`.
 
 Source: KIP-848 "Test Plan", which names discrete-event simulation as its primary method.
 """

@@ -1,8 +1,8 @@
-"""What shall happen to a group in the safety phase, drawn in advance from the numbers of a scenario; and doing it.
+"""The events of the safety phase: drawn in advance from the numbers of a scenario, then carried out.
 
-Consumers come and go, topics change, the coordinator falls over, requests are refused. Each planned event has a number,
-and brings its own randomness. So an event can be left out (`Scenario.skip`) and the others stay what they are: that is
-how a failing run is made smaller.
+Consumers come and go, topics change, the coordinator crashes, requests are refused. Each planned event has a number and
+its own random generator. So an event can be left out (`Scenario.skip`) without a change of the others, which is how
+`shrink` makes a failing run smaller.
 
 Does not own: the phases of a run (`play`).
 """
@@ -68,7 +68,7 @@ _NUMBERS_PER_KIND: Final = 1_000
 def plan_of(scenario: Scenario, world: World) -> list[Planned]:
     """Draw the events of a run, in the order of time; those that are skipped are missing.
 
-    Each kind has a randomness of its own: without the crashes, the leaves are what they were.
+    Each kind has its own random generator: without the crashes, the leaves stay the same.
     """
     found: list[Planned] = []
     for order, kind in enumerate(Kind):
@@ -146,7 +146,7 @@ class Actions:
         self._stage = stage
 
     def perform(self, planned: Planned) -> None:
-        """Do one thing; nothing happens if no consumer fits, or if faults have ended."""
+        """Carry out one event. Does nothing if no consumer fits, or if the faults have ended."""
         stage = self._stage
         if stage.healed:
             return
@@ -246,7 +246,7 @@ class Actions:
             self._stage.refusals.add(Rule(match, [error(code)]), network=self._stage.network)
 
     def _throttle(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
-        """Answers ask for patience; a client must not mind, nor stop its heartbeats."""
+        """Answers carry a throttle time; a client must go on with its heartbeats."""
         wait_ms = rng.randint(1, 1_000)
         self._rule(
             consumer,

@@ -1,10 +1,10 @@
 """The application of one simulated consumer: a loop that polls, listeners that take their time, records handed out.
 
-Listener calls wait for the application to be inside poll(), one at a time; records are handed out only by poll(), and
-only of partitions that the member calls readable. A poll() that finds nothing waits until something comes, or its time
-is over. What the application does, and when, is drawn from its own randomness (`Behaviour`).
+Listener calls run one at a time inside poll(). Only poll() hands out records, and only of partitions that the member
+calls readable. A poll() without records waits for some, or for its timeout. The application's own random generator
+draws what it does and when (`Behaviour`).
 
-Does not own: when members come and go (`actions`), what the member decides (`consumer`).
+Does not own: when members come and go (`actions`), the member (`consumer`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
 
 
 class ApplicationLoop:
-    """What goes on in the application's thread.
+    """The application's thread.
 
     Args:
         call_user: calls the user's own listener: its kind ("assigned", "revoked", "lost") and the partitions.

@@ -1,6 +1,6 @@
 """The network of one simulated consumer: its connections, its requests, and what it asks the cluster about topics.
 
-Does not own: what the member makes of an answer (`consumer`), what happens on the way (`network`).
+Does not own: the member's reaction to an answer (`consumer`), delays and faults (`network`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ClientSide:
         self.heard_ms = -1
         """When a heartbeat of it was accepted last."""
         self.connected_ms = -1
-        """When it connected to a coordinator last: what waited for one is sent then."""
+        """When it last connected to a coordinator; waiting requests are sent then."""
 
     @property
     def link(self) -> SimulatedConnection | None:

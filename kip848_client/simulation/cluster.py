@@ -1,9 +1,9 @@
 """The cluster of a simulation: topics, a replicated log, and the coordinator, which crashes and moves between nodes.
 
-Nodes 0 and 1 take turns as the coordinator; node 2 is the broker that a client asks who it is. What a new coordinator
-finds is what was durable: the end of the log that was not replicated is gone with the old one.
+Nodes 0 and 1 take turns as the coordinator; clients ask node 2 which one it is. A new coordinator finds only the
+replicated part of the log; the rest is lost with the old one.
 
-Does not own: what a member does with an answer (`consumer`).
+Does not own: the members' reactions to answers (`consumer`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from kip848_client.wire.schema import Response
 
 NODES: Final = tuple(BrokerNode(number, f"simulated-{number}", 9092) for number in range(3))
 ANY_NODE: Final = 2
-"""The broker that clients know from their configuration. It never is the coordinator, and never dies."""
+"""The broker of the clients' configuration. It is never the coordinator, and never dies."""
 _COMPACTED_FROM: Final = 2_000
-"""Records of a log that is compacted before it is read: a load may not take longer the longer a group lives."""
+"""Length of a log that is compacted before it is read, so that loads do not grow with the age of a group."""
 
 
 class Cluster:
@@ -78,14 +78,14 @@ class Cluster:
         self.topics: Final = Topics(world)
         self.topics.on_change = self._topics_changed
         self.log: list[CoordinatorRecord] = []
-        """What the coordinator appended; the records from `durable` on may be lost."""
+        """Records that the coordinator appended; those from `durable` on may be lost."""
         self.durable = 0
         self.version = 0
         """Grows whenever the coordinator's state may have changed, or the topics."""
         self.loads = 0
         """How often a coordinator was loaded."""
         self.facts: list[GroupEvent] = []
-        """What the coordinator told its event log, of what changed since a checker looked."""
+        """Facts that the coordinator reported since a checker last read them."""
         self.crash_before_append = 0.0
         self.crash_after_append = 0.0
         self.on_node_down: Callable[[int], None] = lambda _node: None
@@ -102,7 +102,7 @@ class Cluster:
         self._hosts: dict[int, CoordinatorHost] = {}
         self._leader = 0
         self._claimed = 0
-        """Who the other brokers say is the coordinator."""
+        """The coordinator according to the other brokers."""
         self.host = self._start(0)
         self.host.load()
 
@@ -184,7 +184,7 @@ class Cluster:
     def restart(self) -> None:
         """Load the log on the same node, and serve again."""
         if not self.host.alive:
-            # What this node appended it still has: it is durable once nobody else was elected.
+            # This node still has its appends; they are durable since no other node was elected.
             self.durable = len(self.log)
             self._take_over(self._leader, before=self.host.coordinator)
 
@@ -192,7 +192,7 @@ class Cluster:
         """Another node becomes the coordinator, with what was replicated.
 
         Args:
-            believes_for_ms: how long the old one goes on as if nothing had happened; 0 is not at all.
+            believes_for_ms: how long the old coordinator goes on without knowing; 0: it stops at once.
             load_ms: how long the new one refuses because it loads.
             rumour_ms: how long the other brokers still name the old one.
         """
@@ -250,7 +250,7 @@ class Cluster:
             host.decide(ConfigChanged(group_id, overrides))
 
     def heal(self) -> None:
-        """There is one coordinator, everybody knows it, and all that it wrote is durable."""
+        """End the faults: one coordinator, known to all brokers, with a durable log."""
         for host in self._hosts.values():
             if host is not self.host and host.alive:
                 self._depose(host)
@@ -299,7 +299,7 @@ class Cluster:
             self.host.decide(ConfigChanged(group_id, overrides))
 
     def overrides_of(self, group_id: str) -> Mapping[str, str]:
-        """What an administrator set for one group."""
+        """Settings that an administrator changed for one group."""
         return self._overrides.get(group_id, {})
 
 
@@ -352,9 +352,9 @@ class CoordinatorHost:
         self.loading = True
         self.alive = True
         self.deposed = False
-        """Another one is the coordinator, and this one does not know."""
+        """This coordinator was deposed and does not know it."""
         self.ahead = False
-        """It has appended what was not replicated when it was deposed: whatever it answers would wait for that."""
+        """It was deposed with records that were not replicated, so its answers would wait for ever."""
         self._rng = cluster.rng
         self._number = 0
         self._asked: dict[int, Asked] = {}
@@ -467,7 +467,7 @@ class CoordinatorHost:
             self._arm()
 
     def die(self) -> None:
-        """Whatever was not answered never will be."""
+        """Drop all pending answers."""
         self.alive = False
         self._asked.clear()
         self._unreplied.clear()

@@ -2,8 +2,8 @@
 
 Performs the effects of the member as the client's shell does.
 
-Does not own: clock and randomness (`process`), polling and listeners (`application`), requests (`clientside`), when
-members come and go (`actions`), what is right or wrong (`checkers`).
+Does not own: clock and random generator (`process`), polling and listeners (`application`), requests (`clientside`),
+when members come and go (`actions`), the invariants (`checkers`).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _SLACK_MS: Final = 5
-"""What whole milliseconds of two clocks make of a wait."""
+"""Tolerance for the rounding of two clocks to milliseconds."""
 _SHORT_MS: Final = 500
 """The shortest time that a hasty process gives its close()."""
 
 
 class UserCode(Protocol):
-    """What your own application may bring into a simulation."""
+    """Callbacks of your own application in a simulation."""
 
     def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
         """As in `ConsumerRebalanceListener`."""
@@ -170,7 +170,7 @@ class SimulatedConsumer(Process):
             self.step(SubscriptionChanged(self.subscription))
 
     def close(self) -> None:
-        """Leave in order."""
+        """Close: leave the group, then end."""
         self.awake(self._close)
 
     def _close(self) -> None:
@@ -207,7 +207,7 @@ class SimulatedConsumer(Process):
             self._is_gone()
 
     def freeze(self, for_ms: int) -> None:
-        """The process stands still; its clock does not."""
+        """Freeze the process; its clock goes on."""
         self.note("frozen", ms=for_ms)
         self.thaws_ms = max(self.thaws_ms, self.world.now_ms + for_ms)  # a second one does not end the first
 
@@ -229,7 +229,7 @@ class SimulatedConsumer(Process):
     # ------------------------------------------------------------------------------------------------------ the engine
 
     def step(self, event: MemberEvent) -> None:
-        """Tell the member, and do what it says."""
+        """Give *event* to the member, and perform its effects."""
         if self.closed:
             return
         member = self.member

@@ -1,7 +1,6 @@
-"""Which cells of state x event x error a run reached, counted: a table of faults that never met a state proves nothing.
+"""Counts the cells of state x event x error that runs reached, to find combinations that no run tests.
 
-A cell of the member is (phase, what it was told, error or kind); one of the coordinator is (state of the group, what it
-was asked, error code it answered).
+A member's cell is (phase, event, error or kind); a coordinator's cell is (state of the group, request, error code).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Coverage:
         self.coordinator: Final[dict[Cell, int]] = {}
 
     def member_event(self, phase: Phase, event: MemberEvent) -> None:
-        """A member in *phase* is told of *event*."""
+        """A member in *phase* gets *event*."""
         match event:
             case ResponseReceived():
                 kind, code = _of_response(event.response)
@@ -46,7 +45,7 @@ class Coverage:
         self.member[cell] = self.member.get(cell, 0) + 1
 
     def served(self, group: ConsumerGroup | None, request: Request[Any], response: Response) -> None:
-        """The coordinator answered; *group* is what it made of it."""
+        """The coordinator answered; *group* is the group afterwards."""
         what = type(request).__name__
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             epoch = request.member_epoch

@@ -1,4 +1,4 @@
-"""A simulated history as lines of the event log (`kip848_client.journal`), for ``kip848 report`` and for analytics."""
+"""Translates a simulated history to the event log (`kip848_client.journal`), for ``kip848 report`` and analytics."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def to_event_log(lines: Iterable[str], *, group_id: str = "simulated") -> Iterat
     """Translate a history.
 
     Times are milliseconds of the virtual clock, from 0. A consumer and its member share a name (``consumer-3``).
-    Lines that the event log has no name for (a time-out that was waited for) are left out.
+    Lines without a name in the event log are left out.
 
     Args:
         lines: as in ``Report.lines``.
-        group_id: what to call the group.
+        group_id: id of the group in the log.
     """
     calls: dict[str, tuple[int, list[JsonValue]]] = {}
     for line in lines:

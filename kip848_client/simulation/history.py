@@ -1,7 +1,6 @@
-"""What happened in a simulation, one line each, and a digest that two equal runs share; and which counts are faults.
+"""The history of a run, one line per event; its digest, equal for equal runs; and which counts are faults.
 
-A line is kept as the values it was noted with, and written as JSON only when somebody reads it: of fifty thousand runs
-only those that fail are read.
+Lines are kept as values and written as JSON only on reading, because most runs pass and are never read.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kip848_client.json_text import to_json
 
 
 class Line(NamedTuple):
-    """One thing that happened. `details` is a mapping, or a fact of the coordinator."""
+    """One event. `details` is a mapping, or a fact of the coordinator."""
 
     at_ms: int
     who: str
@@ -37,10 +36,10 @@ class History:
         self.counts: Final[dict[str, int]] = {}
         self._rendered: tuple[str, ...] | None = None
         self.topic_names: Mapping[UUID, str] = {}
-        """Names of topic ids, for those who read."""
+        """Topic id -> name, for readable lines."""
 
     def add(self, at_ms: int, who: str, what: str, **details: Any) -> None:
-        """Note that *who* did or met *what* (a short name, counted) at virtual time *at_ms*."""
+        """Note event *what* (a short name, counted) of *who* at virtual time *at_ms*."""
         self.counts[what] = self.counts.get(what, 0) + 1
         if self.keeps:
             self._lines.append(Line(at_ms, who, what, details))
@@ -74,7 +73,7 @@ class History:
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process goes what can be read."""
+        """A pickle holds the lines as text."""
         return _restored, (self.lines, self.counts)
 
     def _render(self, line: Line) -> str:
@@ -132,11 +131,11 @@ FAULTS: Final[Mapping[str, str]] = {
     "wall_clock_jumped": "wall clocks set",
     "group_config_changed": "group settings changed",
 }
-"""What is counted in a history -> what it is, for each class of faults."""
+"""For each class of faults: name of a count -> its description."""
 
 
 def median(counts: Mapping[int, int]) -> int:
-    """The middle of a distribution.
+    """The median of a distribution.
 
     Args:
         counts: value -> how often; 0 if it is empty.

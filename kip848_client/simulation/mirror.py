@@ -1,6 +1,6 @@
-"""The group as the coordinator counts it, kept up to date member by member, and shared by all checkers. Checks nothing.
+"""A copy of the coordinator's group, updated member by member and shared by all checkers. Checks nothing.
 
-Only what changed since the last look is looked at: a member's frozen values are other objects once they changed.
+An update reads only members that changed, which it finds by the identity of their frozen values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTHING: Final[Partitions] = frozenset()
 
 
 class Seen(NamedTuple):
-    """One member as it was at one moment.
+    """One member at one moment.
 
     Args:
         assigned: what it may use.
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A member before and after a step; None where it was or is no member."""
+    """A member before and after a step; None if it was, or is, not in the group."""
 
     member_id: str
     before: Seen | None
@@ -70,7 +70,7 @@ class Mirror:
         """`Cluster.version` at the last look."""
         self.loads = 0
         self.rewound: set[IdPartition] = set()
-        """Partitions whose committed offset was written by a late or copied commit. Kafka accepts those."""
+        """Partitions whose committed offset comes from a late or duplicated commit, which Kafka accepts."""
 
     @property
     def group(self) -> ConsumerGroup | None:
@@ -78,7 +78,7 @@ class Mirror:
         return self._cluster.coordinator.group(self.group_id)
 
     def look(self) -> list[Change]:
-        """Bring it up to date; what changed, by member id."""
+        """Update the mirror; returns the changes by member id."""
         self.version = self._cluster.version
         self.loads = self._cluster.loads
         group = self.group

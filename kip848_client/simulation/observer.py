@@ -1,7 +1,7 @@
-"""The seam between the simulation and its checkers: what happens in a run, as typed hooks.
+"""The interface between the simulation and its checkers: typed hooks for the events of a run.
 
-The simulation knows this class and no checker; checkers know this class and what a `Scene` shows. A hook without a
-listener costs next to nothing. `checkers` has those that watch every run; `run(..., watch=...)` adds others.
+The simulation knows this class and no checker; checkers know this class and `Scene`. A hook without a listener costs
+almost nothing. The checkers of `checkers` watch every run; `run(..., watch=...)` adds others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What observers may look at. They change nothing of it.
+    """The state that observers may read. They must not change it.
 
     Args:
         config: of the coordinators.
@@ -63,9 +63,9 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """Hears of everything that consumers and coordinator do; the base class ignores it.
+    """Base of observers; every hook does nothing.
 
-    A subclass overrides the hooks that it needs. It breaks the run with `violation.fail`, and changes nothing else.
+    A subclass overrides the hooks that it needs, and calls `violation.fail` to end the run with a failure.
     """
 
     def told(self, consumer: Process, event: MemberEvent) -> None:
@@ -168,7 +168,7 @@ class Observer:
 
 
 Watch: TypeAlias = Callable[[Scene], Iterable[Observer]]
-"""Makes the observers of one run."""
+"""Creates the observers of one run."""
 
 
 HookT = TypeVar("HookT", bound=Callable[..., None])
@@ -185,7 +185,7 @@ def about(*requests: type[Request[Any]]) -> Callable[[HookT], HookT]:
 
 
 class Observers(Observer):
-    """Tells several, each only of what it listens to. Give its `after_step` to the world."""
+    """Calls several observers, each only for the hooks that it overrides. Give its `after_step` to the world."""
 
     def __init__(self, observers: Iterable[Observer], *, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster: Final = cluster
@@ -201,7 +201,7 @@ class Observers(Observer):
         self.view_changed = self._changed_views.append  # type: ignore[method-assign, assignment]
 
     def after_step(self) -> None:
-        """Look at what this step changed, if it changed anything that can be seen."""
+        """Call the hooks for visible changes of this step."""
         if self._cluster.version != self._mirror.version or self._cluster.loads != self._mirror.loads:
             self.group_changed(self._mirror.look())
         if self._changed_views:
@@ -215,7 +215,7 @@ _HOOKS: Final = tuple(name for name in vars(Observer) if not name.startswith("_"
 
 @functools.cache
 def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
-    """What observers of this class listen to."""
+    """The hooks that this class overrides."""
     return tuple(name for name in _HOOKS if getattr(kind, name) is not getattr(Observer, name))
 
 

@@ -1,7 +1,7 @@
-"""The application asks for committed offsets: of what it reads, and of a partition that has no reader.
+"""Calls of committed() by the application: for partitions that it reads, and for one without a reader.
 
-Each call is answered once, by its deadline, or abandoned. C8. Does not own: that the answer is what the coordinator
-said (`checkers.offsets`).
+C8: each call is answered once by its deadline, or abandoned. Does not own: the check of the offsets in the answer
+(`checkers.offsets`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OffsetQuestions:
                 fail("C8", f"{consumer.name} asked for {sorted(asked[1])}, and is told {effect}")
 
     def _thawed_ms(self) -> int:
-        """What comes while a process stands still, it hears afterwards. On its own clock."""
+        """Tolerance in ms of its own clock for a process that was frozen."""
         consumer = self._consumer
         return consumer.now_ms if consumer.thaws_ms >= consumer.world.now_ms else 0
 

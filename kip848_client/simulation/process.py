@@ -1,8 +1,8 @@
-"""One client process as the others see it: its clock, its randomness, its member, and what observers may ask about it.
+"""The interface of one client process: its clock, random generator and member, and what observers may read.
 
 The parts of a consumer (`application`, `clientside`, `user_assignor`) and all observers know this class; only
-`consumer` knows all parts. Each process has a clock of its own, which starts anywhere and runs a little fast or slow;
-and it may stand still, as a paused virtual machine does, while its clock goes on.
+`consumer` knows all parts. Each process has its own clock, which starts anywhere and runs a little fast or slow. A
+process may freeze, like a paused virtual machine, while its clock goes on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Loop(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a listener runs, or the application does not come to poll()."""
+        """Whether a listener runs, or the application does not call poll()."""
         ...
 
     def holds(self, partition: TopicPartition) -> bool:
@@ -61,9 +61,9 @@ class Assignors(Protocol):
     """The client-side assignors of a process."""
 
     listens: bool
-    """There are some."""
+    """Whether there are assignors."""
     asks: bool
-    """The application wants another target, and the coordinator has not heard of it."""
+    """The application asked for a reassignment that the coordinator does not know of yet."""
 
 
 class Process(ABC):
@@ -99,9 +99,9 @@ class Process(ABC):
         self._clock_rate: Final = clock_rate
         self.member: Final = Member(config, rng=self._rng)
         self.view = self.member.view()
-        """What its application sees of the member, as of the last step."""
+        """The application's view of the member, as of the last step."""
         self.subscription = Subscription()
-        """What the application wants."""
+        """The application's subscription."""
         self.closed = False
         """close() returned, or the process died."""
         self.failed = False
@@ -111,18 +111,18 @@ class Process(ABC):
         self.close_by_ms = 0
         """When close() must return at the latest, on its own clock."""
         self.thaws_ms = 0
-        """Until when the process stands still, or stood last, in virtual time."""
+        """Virtual time at which the process thaws, or last thawed."""
         self._call_id = 0
 
     # ------------------------------------------------------------------------------------------------- what it does
 
     @abstractmethod
     def step(self, event: MemberEvent) -> None:
-        """Tell the member of *event*, and do what it says."""
+        """Give *event* to the member, and perform its effects."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave in order."""
+        """Close: leave the group, then end."""
 
     @property
     @abstractmethod
@@ -138,7 +138,7 @@ class Process(ABC):
 
     @property
     def frozen(self) -> bool:
-        """Whether the process stands still."""
+        """Whether the process is frozen."""
         return self.world.now_ms < self.thaws_ms
 
     @property

@@ -1,6 +1,6 @@
-"""Rules of the fault vocabulary in a simulated network: the same values that the embedded broker and the proxy take.
+"""Fault rules in a simulated network: the same values that the embedded broker and the proxy take.
 
-A rule decides about a request that arrives at a broker. Does not own what an action means (`kip848_client.faults`).
+A rule applies to a request that arrives at a broker. `kip848_client.faults` defines the actions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Refusals:
         api_version: int,
         number: int,
     ) -> bool:
-        """Whether a rule took charge of a request."""
+        """Whether a rule handles a request."""
         if connection is None:
             return False
         subject = Subject(

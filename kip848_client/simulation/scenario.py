@@ -1,4 +1,4 @@
-"""What is played: the numbers of a scenario, the scenarios that have names, and how to change a number by its name.
+"""The numbers of a scenario, the scenarios with names, and changes of a number by its name.
 
 Does not own: drawing the numbers of a varied scenario from a seed (`variety`), what is planned from them (`plan`),
 playing (`play`).
@@ -17,12 +17,12 @@ from kip848_client.errors import ConfigError
 
 
 class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Probabilities per message, and delays.
+    """Faults of the network: probabilities per message, and delays.
 
     Args:
         loss: a request, or an answer, disappears; the sender waits for its time-out.
-        duplicate: a request arrives a second time, later; what it answers is dropped.
-        break_connection: the connection breaks after the request was written, so nobody knows whether it was applied.
+        duplicate: a request arrives a second time, later; the answer to that one is dropped.
+        break_connection: the connection breaks after the request was written; it may have been applied or not.
         delay_ms: (least, most) of one way, drawn evenly.
         slow: this part of the messages takes ten times as long.
         stuck: this part of the messages takes up to ten heartbeat intervals.
@@ -49,7 +49,7 @@ Number: TypeAlias = int | float | tuple[int, int]
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """How an application acts. Times in ms of virtual time.
+    """The behaviour of an application. Times in ms of virtual time.
 
     Args:
         think_ms: (least, most) between two polls.
@@ -87,7 +87,7 @@ _CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.01)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """What is played. Times in ms of virtual time; rates are expected events per virtual second.
+    """The numbers of one kind of run. Times in ms of virtual time; rates are expected events per virtual second.
 
     Args:
         members: how many consumers are there at the start.
@@ -120,7 +120,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         purity: part of the requests that are decided twice, to see that nothing changes and the answer is the same.
         auto_commit_ms: interval of the half of the consumers that commit by themselves.
         no_reset: part of the consumers without a reset policy; their applications go to the beginning of a partition
-            when they are told that nobody committed there.
+            when they are told that there is no committed offset.
         heal_ms: bound of the liveness phase; 0 derives it from the other times.
         probes: part of the runs that may be asked questions, which changes nothing: members at times at which they have
             nothing to do; what else is asked is up to the observers (`observer.Scene.probing`). Their groups are also
@@ -268,7 +268,7 @@ ASSIGNORS: Final = Scenario(
 
 
 MIXED: Final = Scenario(name="mixed")
-"""Stands for numbers that `variety` draws from each seed."""
+"""A scenario whose numbers `variety` draws from each seed."""
 
 
 BRIEF: Final = Scenario(name="brief")

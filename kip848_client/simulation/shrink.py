@@ -35,7 +35,7 @@ _NEVER: Final = frozenset(
         "behaviour.think_ms",
     }
 )
-"""Numbers that are no cause of trouble by being there."""
+"""Numbers that cause no fault."""
 
 
 def shrink(

@@ -1,7 +1,7 @@
-"""The topics of a simulated cluster and the records in them: how many there are, not what they say.
+"""The topics of a simulated cluster, and the number of records in them. Records have no content.
 
 Records are counted per incarnation of a topic: one that was deleted and created again begins at 0, under another id.
-Does not own: what the coordinator makes of a change (`cluster`).
+Does not own: the coordinator's reaction to a change (`cluster`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Topics:
         self.end_offsets: dict[TopicPartition, int] = {}
         """Records in each partition that exists: offsets 0 to this, exclusive."""
         self.names: Final[dict[UUID, str]] = {}
-        """Topic id -> name, of all that ever were."""
+        """Topic id -> name, of all topics, also deleted ones."""
         self._created_ms: Final[dict[UUID, int]] = {}
         self._partitions: list[TopicPartition] = []
         self.on_change: Callable[[], None] = lambda: None
@@ -79,7 +79,7 @@ class Topics:
         self.on_change()
 
     def produce(self) -> None:
-        """A record or some arrive in one partition."""
+        """Append some records to one partition."""
         if self._partitions:
             partition = self._partitions[int(self._rng.random() * len(self._partitions))]
             self.end_offsets[partition] += 1 + int(self._rng.random() * 20)
@@ -95,7 +95,7 @@ class Topics:
         return self.names.get(topic_id)
 
     def described(self, topic_ids: frozenset[UUID], *, lag_ms: int) -> Mapping[UUID, str]:
-        """What a broker answers about *topic_ids* that heard of topics *lag_ms* ago."""
+        """The metadata for *topic_ids* from a broker that lags *lag_ms* behind."""
         known_ms = self._world.now_ms - lag_ms
         by_id = self.image.by_id
         return {
@@ -126,7 +126,7 @@ class HandedOut:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was produced was handed to an application."""
+        """Whether every record was handed to an application."""
         return self.unread() is None
 
     def unread(self) -> str | None:

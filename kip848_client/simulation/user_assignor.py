@@ -1,10 +1,9 @@
-"""The client-side assignor of one simulated process: user code that takes time, changes its mind, and misbehaves.
+"""The client-side assignor of one simulated process: user code that takes time, changes its metadata, and misbehaves.
 
-It computes with the production check of results (`member.assignor_values`), on the virtual clock. It raises, returns
-nonsense, reports errors of its own, hands in what the check would have refused, and takes longer than its limit; after
-the faults have ended, it behaves.
+Its results pass the production check (`member.assignor_values`), on the virtual clock. Until the faults end it may
+raise, return nonsense, report errors, install an assignment that the check refuses, and exceed its limit.
 
-Does not own: what the member makes of it (`member.assignor_round`).
+Does not own: the member's reaction (`member.assignor_round`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _WEIGHT_MAX: Final = 3
 
 
 class _Weighted(PartitionAssignor):
-    """Spreads by a weight that each member tells; does something else once, if told so.
+    """Spreads partitions by the members' weights, or misbehaves once if told to.
 
     Args:
         reads: the lowest and the highest version that it reads.
@@ -52,7 +51,7 @@ class _Weighted(PartitionAssignor):
         self.weight = 1
         self.mischief: str | None = None
         self.shown: AssignmentSpec | None = None
-        """The group that it was shown last."""
+        """The group of its last call."""
 
     def metadata(self) -> AssignorMetadata:
         return AssignorMetadata(str(self.weight).encode(), version=self.writes)
@@ -71,7 +70,7 @@ class _Weighted(PartitionAssignor):
 
 
 class _Spare(_Weighted):
-    """Another one, of which there is one release only."""
+    """A second assignor, which has a single version."""
 
     name = "spare"
 
@@ -82,11 +81,11 @@ _OFFERS_SPARE: Final = 0.3
 
 
 def offered(rng: random.Random, *, upgrade: int) -> tuple[Assignor, ...]:
-    """What a process offers at first, in a group that is being upgraded.
+    """The first offer of a process in a group that is being upgraded.
 
     Args:
-        upgrade: 0 or 1, the same for all: which half of it. In both, whoever reads one version only can be replaced by
-            those that read two, so that nobody is turned away.
+        upgrade: 0 or 1, the same for all processes: the half of the upgrade. In both halves every metadata version is
+        read by some members, so that no join is refused.
     """
     reads = rng.choice(_UPGRADES[upgrade])
     found = [advertised(_Weighted(reads=reads, writes=rng.randint(*reads)))]
@@ -96,22 +95,22 @@ def offered(rng: random.Random, *, upgrade: int) -> tuple[Assignor, ...]:
 
 
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
-"""What a process offers at first in a group that is not being upgraded."""
+"""The first offer of a process in a group that is not being upgraded."""
 
 _OFFERS_OTHERS: Final = 0.1
-"""Part of the descriptions with which a process offers one assignor more, or less, than before."""
+"""Probability that a process changes how many assignors it offers, per description."""
 
 _MISCHIEF: Final = ("raises", "forgets", "reports", "hands in nonsense", "hangs")
 
 
 class UserAssignor:
-    """Makes the calls that one member asks for, one at a time, each some time later."""
+    """Makes the assignor calls of one member, one at a time, each after a delay."""
 
     def __init__(self, consumer: Process, *, observer: Observer, offers: random.Random | None) -> None:
         self._consumer = consumer
         self._observer = observer
         self.listens = bool(consumer.config.client_assignors)
-        """There is one, and it is told of targets."""
+        """The process has an assignor that is told of targets."""
         self._assignor, self._spare = _weighted_of(consumer.config.client_assignors), _Spare()
         self._busy = False
         self._last_call_id = 0
@@ -122,7 +121,7 @@ class UserAssignor:
         if self._offers_spare:
             self._spare_rank = names.index(self._spare.name)  # the first description is what was offered
         self.asks = False
-        """Its application wants another target, and the coordinator has not heard of it."""
+        """The application asked for a reassignment that the coordinator does not know of yet."""
 
     def call(self, effect: AssignorCall) -> None:
         """Run user code."""
@@ -147,7 +146,7 @@ class UserAssignor:
         consumer.later(takes_ms, lambda: self._return(effect, mischief))
 
     def _check_versions(self, effect: RunAssignor) -> None:
-        """A5: who is to compute the target reads what everybody wrote."""
+        """A5: the member that computes the target can read the metadata of all members."""
         snapshot = effect.snapshot
         assignor = self._spare if snapshot.assignor_name == self._spare.name else self._assignor
         for member in snapshot.members:
@@ -209,7 +208,7 @@ class UserAssignor:
 
 
 def _check_shown(call: RunAssignor, shown: AssignmentSpec | None) -> None:
-    """A5: what the user's code is shown is what the coordinator said of the group."""
+    """A5: the user's code gets the group as the coordinator described it."""
     topics = {topic.topic_id: topic for topic in call.snapshot.topics}
     wanted = {
         member.member_id: (
@@ -240,7 +239,7 @@ def _check_shown(call: RunAssignor, shown: AssignmentSpec | None) -> None:
 
 
 def _weighted_of(first: tuple[Assignor, ...]) -> _Weighted:
-    """The assignor that says what was offered at first."""
+    """The assignor of the first offer."""
     for one in first:
         if one.name == _Weighted.name:
             return _Weighted(reads=(one.minimum_version, one.maximum_version), writes=one.metadata_version)

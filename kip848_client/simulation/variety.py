@@ -1,6 +1,6 @@
-"""Scenarios whose numbers a seed draws: small and dense, each with some kinds of trouble and not with others.
+"""Scenarios whose numbers come from the seed: small and dense, each with only some kinds of faults.
 
-A run in which everything goes wrong at once rarely gets anywhere; one seed turns on a few things, the next one others.
+With all kinds of faults at once a group makes little progress, so each seed turns on a few of them.
 """
 
 from __future__ import annotations

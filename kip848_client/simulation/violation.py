@@ -1,10 +1,10 @@
-"""How a checker says that something is wrong."""
+"""The exception of a broken invariant."""
 
 from __future__ import annotations
 
 
 class InvariantViolation(Exception):
-    """A rule that must always hold does not.
+    """An invariant does not hold.
 
     Args:
         invariant: its short name.

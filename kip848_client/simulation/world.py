@@ -1,4 +1,4 @@
-"""Virtual time and the one root of randomness. Everything that happens in a simulation is an action on this heap."""
+"""Virtual time and the root of randomness. Everything in a simulation is an action on one heap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Timer(list[Any]):
     __slots__ = ()
 
     def cancel(self) -> None:
-        """Never run it."""
+        """Cancel the action."""
         self[2] = None
 
 
@@ -30,21 +30,21 @@ class World:
     """A clock that jumps from action to action.
 
     Args:
-        seed: everything random in the simulation is derived from it, by name, so that one more draw in one place does
-            not change what the others draw.
-        keep_history: False counts what happens and keeps no line of it.
+        seed: root of all random generators, which are derived from it by name: an additional draw from one does not
+        change the others.
+        keep_history: False counts events and keeps no lines.
     """
 
     def __init__(self, seed: int, *, keep_history: bool = True) -> None:
         self.seed: Final = seed
         self.now_ms = 0
         self.wall_offset_ms = 0
-        """How far the coordinator's wall clock was moved."""
+        """Offset of the coordinator's wall clock, in ms."""
         self.history: Final = History(keep=keep_history)
         self.after_step: Callable[[], None] = lambda: None
         """Called after every action that set `dirty`; the checkers look here."""
         self.dirty = False
-        """Something changed that can be seen from outside."""
+        """The action changed state that checkers can see."""
         self.events = 0
         """Messages delivered, timers that were due, and actions of applications, administrators and faults."""
         self.steps = 0

@@ -1,18 +1,18 @@
 """The invariants that are checked in every run, one file per subject; docs/invariants.md says each in one sentence.
 
-- `ownership`: the coordinator counts one owner per partition, and its log leads to what it counts
-- `fencing`: which requests count, which are refused, and who may be removed
+- `ownership`: the coordinator counts one owner per partition, and its log leads to the same state
+- `fencing`: requests that must be accepted or refused, and members that may be removed
 - `reading`: a consumer reads only what it owns, without gaps, from the right place
 - `listeners`: the calls of a listener, and the states that an application sees
-- `heartbeats`: how many a member sends, when, and what they say
-- `offsets`: commits, and questions for offsets, names and the coordinator
+- `heartbeats`: number, time and fields of a member's heartbeats
+- `offsets`: commits, and lookups of offsets, names and the coordinator
 - `assignors`: targets that members compute
-- `answers`: what the coordinator answers, and what it tells its event log
-- `liveness`: what must end, and that nothing is done in vain
+- `answers`: the coordinator's answers, and its event log
+- `liveness`: what must end, and that no work is needless
 
-A checker is an `Observer` that calls `fail`. That a group comes to rest at all is checked where time passes: `play` and
-`trials`. What a process checks of itself is beside the code that does it: `consumer` (close() in time, no wake-up in
-vain), `user_assignor` (one call at a time), `offset_questions`, `clientside`, `cluster` (deciding twice).
+A checker is an `Observer` that calls `fail`. `play` and `trials` check that a group comes to rest. Some modules check
+their own process: `consumer` (close() in time, no needless wake-up), `user_assignor` (one call at a time),
+`offset_questions`, `clientside`, `cluster` (equal results when a request is decided twice).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["every_checker"]
 
 
 def every_checker(scene: Scene) -> Iterator[Observer]:
-    """The checkers of one run. Where several break in one step, the first in this order is reported."""
+    """The checkers of one run. If several invariants break in one step, the first in this order is reported."""
     world, cluster, mirror, scenario = scene.world, scene.cluster, scene.mirror, scene.scenario
     owners = SingleOwner(mirror)
     yield owners

@@ -1,4 +1,4 @@
-"""What the coordinator answers to heartbeats (S14), and what it tells its event log (T1)."""
+"""The coordinator's answers to heartbeats (S14), and its event log (T1)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from kip848_client.wire.schema import Request, Response
 
 
 class HeartbeatAnswers(Observer):
-    """S14: an answer says what the coordinator counts, and an assignment when it changed or was asked for, not else.
+    """S14: an answer carries the member's state, and an assignment only if it changed or the request was full.
 
-    A member with a client-side assignor is also told what it has to wait for, and what its assignor shall hear.
+    A member with a client-side assignor also gets the partitions that it waits for, and the metadata for its assignor.
     """
 
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._waits: dict[str, frozenset[IdPartition]] = {}
-        """Member with an assignor -> what it was told last to wait for."""
+        """Member with an assignor -> the partitions of the last answer that it waits for."""
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
@@ -89,7 +89,7 @@ class HeartbeatAnswers(Observer):
             fail("S14", f"the assignor of {client_id} hears {hears}, and was told {metadata}")
 
     def _existing(self, waited: frozenset[IdPartition]) -> frozenset[IdPartition]:
-        """Without topics that were deleted: that is known from the metadata, not from an answer."""
+        """Without deleted topics, which a member learns from metadata and not from an answer."""
         topics = self._cluster.topics.image.by_id
         return frozenset(partition for partition in waited if partition[0] in topics)
 
@@ -116,7 +116,7 @@ def _told(topics: Iterable[TopicPartitions]) -> frozenset[IdPartition]:
 
 
 class CountedWishes(Observer):
-    """S14: each field of an accepted heartbeat counts; a member that left is gone or away; the interval is told.
+    """S14: every field of an accepted heartbeat is applied; a leave removes the member or marks it away.
 
     T1: an accepted commit is told.
     """
@@ -128,7 +128,7 @@ class CountedWishes(Observer):
 
     @about(ConsumerGroupHeartbeatRequest, OffsetCommitRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Look at the group as it is after that request."""
+        """Check the group after the request."""
         if isinstance(request, OffsetCommitRequest):
             assert isinstance(response, OffsetCommitResponse)
             if any(not item.error_code for topic in response.topics for item in topic.partitions):
@@ -188,7 +188,7 @@ _MOVED_FACTS = ("member_assignment_changed", "member_joined", "member_left")
 
 
 class ToldFacts(Observer):
-    """T1: the event log tells each join, leave and move of a member, and each epoch, target and state of the group."""
+    """T1: the event log has each join, leave and move of a member, and each epoch, target and state of the group."""
 
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Targets that members compute: what is installed (S10), and what assignors hear (A2) and say (A4, C4)."""
+"""Targets that members compute: their installation (S10), notices to assignors (A2), rounds and offers (A4, C4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from kip848_client.wire.schema import Request, Response
 
 
 class _Prepared(NamedTuple):
-    """The last snapshot that a member was shown, and by which life of the coordinator."""
+    """The last snapshot that a member got, and the load of the coordinator that sent it."""
 
     member_id: str
     group_epoch: int
@@ -49,9 +49,9 @@ class _Prepared(NamedTuple):
 
 
 class InstalledTargets(Observer):
-    """S10: a result is installed only by the member that prepared last, for the epoch of that snapshot, and as it is.
+    """S10: only the member that prepared last installs a target, for the epoch of its snapshot and without changes.
 
-    An error keeps the target, but for topics that were deleted or that a member dropped.
+    After an error the old target stays, except for topics that were deleted or that a member dropped.
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -64,7 +64,7 @@ class InstalledTargets(Observer):
 
     @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Note what was prepared, and what was taken."""
+        """Note snapshots, and targets that were accepted."""
         match request, response:
             case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
                 assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
@@ -96,7 +96,7 @@ class InstalledTargets(Observer):
         self._prepared, self._assignor_name = None, prepared.assignor_name
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Compare the target with what was handed in."""
+        """Compare the target with the one in the request."""
         installed, self._installed = self._installed, None
         mirror, before = self._mirror, self._before
         if installed is None:
@@ -123,13 +123,13 @@ class InstalledTargets(Observer):
                 fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
 
     def _to_tell(self, member: Member) -> AssignmentMetadata:
-        """What the assignor of a member hears with its part; whose it is if there is anything."""
+        """The metadata for a member's assignor, with the assignor's name if there is any."""
         told = AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes)
         return told if told == NO_METADATA else replace(told, assignor=self._assignor_name)
 
 
 class _Told(NamedTuple):
-    """What the assignors of one member are to hear: its target as it was told with a new epoch."""
+    """The notice for the assignors of one member: the target that came with a new epoch."""
 
     incarnation: int
     epoch: int
@@ -141,9 +141,9 @@ class _Told(NamedTuple):
 
 
 class ToldTargets(Observer):
-    """A2: a member with assignors tells them of each epoch of one life once, all that it was told itself of its target.
+    """A2: a member tells its assignors the complete target once per epoch, until it leaves.
 
-    The rebalance listener comes after that, or after its limit. Whoever leaves tells nothing more.
+    The rebalance listener is called after that notice or after its time limit.
     """
 
     def __init__(self, topics: Topics, *, lag_ms: int) -> None:
@@ -182,7 +182,7 @@ class ToldTargets(Observer):
             self._due[name] = _Told(life, epoch, self._target[name][1], consumer.world.now_ms, until_ms)
 
     def run_begins(self, consumer: Process) -> None:
-        """The assignors were told before, or took too long."""
+        """The assignors were told before, or exceeded the limit."""
         due = self._due.get(consumer.name)
         if due is None or due.incarnation != consumer.member.snapshot().incarnation:
             return
@@ -190,7 +190,7 @@ class ToldTargets(Observer):
             fail("A2", f"{consumer.name} reconciles, and its assignor was not told of epoch {due.epoch}")
 
     def assignor_called(self, consumer: Process, call: AssignorCall) -> None:
-        """Compare with what the member was told."""
+        """Compare with the target of the coordinator's answer."""
         if not isinstance(call, CallOnAssignment):
             return
         name, now = consumer.name, consumer.member.snapshot()
@@ -231,7 +231,7 @@ class ToldTargets(Observer):
 
 
 class RoundRequests(Observer):
-    """A4: a round is of one life of the member: what it installs, it prepared in that life; its epoch is its own."""
+    """A4: a member installs only what it prepared since its last join, and with its own epoch."""
 
     def __init__(self) -> None:
         self._prepared: dict[str, tuple[int, int]] = {}
@@ -239,7 +239,7 @@ class RoundRequests(Observer):
 
     @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare with the life that the member lives."""
+        """Compare with the member's present incarnation."""
         assert isinstance(request, ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest)
         now = consumer.member.snapshot()
         if request.member_epoch != now.member_epoch:
@@ -251,14 +251,14 @@ class RoundRequests(Observer):
 
     @about(ConsumerGroupPrepareAssignmentRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note what it was shown."""
+        """Note the snapshot."""
         assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
         if not response.error_code:
             self._prepared[consumer.name] = (consumer.member.snapshot().incarnation, response.group_epoch)
 
 
 class ToldAssignors(Observer):
-    """C4: what its assignors say anew is told at once, but for a reason that is over."""
+    """C4: a new offer of the assignors is sent at once, except for a withdrawn reason."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[Assignor, ...]] = {}
@@ -280,7 +280,7 @@ class ToldAssignors(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """After an error, when the next one goes is for others to say."""
+        """After an error other checkers decide when the next heartbeat is due."""
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         self._waiting.pop(consumer.name, None)
         if response.error_code:
@@ -298,12 +298,12 @@ class ToldAssignors(Observer):
         self._forget(consumer)
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """A member that joins or leaves tells other things first."""
+        """A member that joins or leaves does not send its offer at once."""
         if effect.new in OUT or effect.old in OUT:
             self._forget(consumer)
 
     def assignor_described(self, consumer: Process, offered: tuple[Assignor, ...]) -> None:
-        """Note what there is to tell."""
+        """Note the new offer."""
         name = consumer.name
         told = self._told.get(name)
         free = name not in self._waiting and has_coordinator(consumer)

@@ -1,6 +1,6 @@
-"""Which requests count, and which are refused: S7, S8, S11 and S12; and which members may be removed: L3.
+"""Requests that must be accepted or refused (S7, S8, S11 and S12), and members that may be removed (L3).
 
-The rules of the coordinator are told here a second time, from the requests and from the group before them.
+The checkers derive the coordinator's rules a second time, from the requests and from the group before them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kip848_client.wire.schema import Request, Response
 
 
 class HeartbeatFencing(Observer):
-    """S7: a heartbeat counts with the member's epoch, with 0, or with the epoch before if it owns no more than it may.
+    """S7: a heartbeat is accepted with the member's epoch, 0, or the previous epoch and no foreign partitions.
 
-    Any other is refused and changes nothing. S8: an instance id has one holder, and who holds it is not pushed out.
+    Any other is refused and changes nothing. S8: an instance id has one holder, whom no other member displaces.
     S5: an answer never gives a partition that another member still has. S12: a group never has more members than
     allowed.
     """
@@ -56,7 +56,7 @@ class HeartbeatFencing(Observer):
                 fail("S8", f"{member_id} is gone, and holds an instance id")
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Compare the answer with what the state before demands."""
+        """Compare the answer with the one that the state before it demands."""
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -73,26 +73,26 @@ class HeartbeatFencing(Observer):
             self._withheld(client_id, response)
 
     def _withheld(self, client_id: str, response: ConsumerGroupHeartbeatResponse) -> None:
-        """S5. The mirror shows the group before: whatever this answer gives must have been free by then."""
+        """S5. The mirror shows the group before: every partition that the answer gives must have been free in it."""
         assert response.assignment is not None
         owner, member_id = self._owner, response.member_id
         group = self._mirror.group
         for topic in response.assignment.topic_partitions:
             for index in topic.partitions:
                 holder = owner.get((topic.topic_id, index), member_id)
-                # A static member that comes back takes over what its former self had.
+                # A returning static member takes over the partitions of its former process.
                 if holder != member_id and group is not None and holder in group.members:
                     fail("S5", f"{client_id} is given {topic.topic_id}-{index}, which {holder} still has")
 
     def _verdict(self, request: ConsumerGroupHeartbeatRequest) -> ErrorCode | None:
-        """The code that the answer must carry; None where other rules decide too."""
+        """The error code that the answer must carry; None if other rules may refuse it too."""
         members = self._mirror.members
         if not self._mirror.group_epoch:
             return ErrorCode.NONE if request.member_epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
         seen = members.get(request.member_id)
         full = seen is None and request.member_epoch >= 0 and self._if_there_is_room() is _TOO_MANY
         if full:
-            # As in Kafka, also to one that was removed and does not know it, or that comes back to a static place.
+            # As in Kafka, also for a member that does not know of its removal, or returns to a static slot.
             return _TOO_MANY
         if request.instance_id is not None:
             holder = self._holder(request.instance_id)
@@ -138,7 +138,7 @@ def _is_current(request: ConsumerGroupHeartbeatRequest, seen: Seen) -> bool:
 class OffsetFencing(Observer):
     """S11: a commit is accepted only from a member, at its epoch, or at one that the partition was assigned at.
 
-    And what is fetched is what was committed last.
+    And a fetch returns the offset that was committed last.
     """
 
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
@@ -160,7 +160,7 @@ class OffsetFencing(Observer):
 
     @about(OffsetCommitRequest)
     def stale(self, client_id: str, request: Request[Any]) -> None:
-        """It may overwrite what its sender committed since."""
+        """A stale commit may overwrite later ones of its sender."""
         self._stale = request
 
     @about(OffsetCommitRequest, OffsetFetchRequest)
@@ -238,8 +238,8 @@ def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int | None:
 class Removals(Observer):
     """L3: a member that does not revoke within its rebalance timeout is removed, so that others get its partitions.
 
-    S7: and nobody is removed but who leaves, is replaced, is silent for a session, or is late with that. Time starts
-    anew when the coordinator is loaded, because timers are not in the log; that of a rebalance with every new step.
+    S7: a member is removed only if it leaves, is replaced, is silent for a session, or revokes too late. All timers
+    start again when a coordinator loads, because they are not in the log; a rebalance timer also with every new step.
 
     Args:
         session_ms: the shortest session that members may have been told.
@@ -256,7 +256,7 @@ class Removals(Observer):
         self._loads = 0
         self._loaded_ms = 0
         self._as_loaded: dict[str, object] = {}
-        """What the load found of every member."""
+        """The members as the load found them."""
 
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Note when a heartbeat of a member was accepted, and which members say that they leave."""
@@ -275,13 +275,13 @@ class Removals(Observer):
         self._as_loaded = {} if group is None else {name: member.current for name, member in group.members.items()}
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at each member that went, or has partitions to revoke."""
+        """Check each member that is gone or has partitions to revoke."""
         if not self._cluster.up:
-            return  # nobody is there to remove anybody
+            return  # without a coordinator no member is removed
         now_ms = self._world.now_ms
         if self._loads != self._mirror.loads:
             self._loads = self._mirror.loads
-            # Timers were armed by the load, which may have been between two steps: faults end there. Or by this step.
+            # The load, or this step, armed the timers. A load may come between two steps, because faults end there.
             self._since = {
                 member_id: self._loaded_ms if self._as_loaded.get(member_id) is seen.member.current else now_ms
                 for member_id, seen in self._mirror.members.items()

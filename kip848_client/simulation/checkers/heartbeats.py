@@ -1,7 +1,7 @@
-"""The heartbeats of one member: how many, when, and what they say. C4; rules R27 to R46 of docs/protocol.md.
+"""The heartbeats of one member: their number, time and fields. C4; rules R27 to R46 of docs/protocol.md.
 
-The rules are told here a second time, from what can be seen outside of a member: what it was answered, what its
-application did, and what it sent. Times are those of the member's own clock.
+The checkers derive the rules a second time, from what is visible outside of a member: its answers, its application and
+its requests. Times are those of the member's own clock.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ _MOST_JITTER: Final = 1.2
 
 
 _SLACK_MS: Final = 2
-"""What a clock that runs fast or slow makes of a wait."""
+"""Tolerance for a clock that runs fast or slow."""
 
 
 def least_backoff_ms(consumer: Process, failures: int) -> int:
-    """How long a member must wait at least after it failed, *failures* times in a row before that."""
+    """The shortest wait after a failure that follows *failures* others in a row."""
     config = consumer.config
     return int(_NO_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms))
 
 
 def most_backoff_ms(consumer: Process, failures: int) -> int:
-    """How long it may wait at most."""
+    """The longest wait."""
     config = consumer.config
     return int(_MOST_JITTER * min(config.retry_backoff_ms * 2 ** min(failures, 20), config.retry_backoff_max_ms)) + 1
 
 
 class _Told(msgspec.Struct):
-    """What the coordinator was told last, on which connection."""
+    """The fields that the coordinator knows, and the connection that carried them."""
 
     link: object
     topics: tuple[str, ...]
@@ -80,7 +80,7 @@ class _Told(msgspec.Struct):
 
 
 class _Life(msgspec.Struct):
-    """What is known about the heartbeats of one member."""
+    """The heartbeats of one member."""
 
     told: _Told | None = None
     """None while everything must be repeated."""
@@ -92,16 +92,16 @@ class _Life(msgspec.Struct):
     failures: int = 0
     not_before_ms: int = 0
     not_after_ms: int | None = None
-    """The longest back-off is over then, if nothing else holds it up."""
+    """When the longest backoff has ended."""
     failed_at_ms: int = 0
     """In virtual time."""
     link: object = None
     """The connection on which that was heard."""
     removals: int = 0
     hurried: bool = False
-    """Something may have made a heartbeat due at once."""
+    """A heartbeat may be due at once."""
     certain: bool = False
-    """Something did."""
+    """A heartbeat is due at once."""
     owed_step: int | None = None
     """The step in which it had to be sent, because nothing held it up."""
     join_owed_step: int | None = None
@@ -115,9 +115,10 @@ class _Life(msgspec.Struct):
 
 
 class HeartbeatRules(Observer):
-    """C4: a heartbeat says everything when it must, and else what is new; it keeps the interval and the back-off.
+    """C4: a heartbeat is full when it must be, and else carries only changes; it keeps the interval and the backoff.
 
-    What makes one due at once sends it in the same step, unless another is under way. The metrics say when it was due.
+    A heartbeat that is due at once is sent in the same step, unless another is in flight. The metrics show when it was
+    due.
     """
 
     def __init__(self) -> None:
@@ -151,7 +152,7 @@ class HeartbeatRules(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def unsent(self, consumer: Process, request: Request[Any]) -> None:
-        """It counts as sent, and soon as failed."""
+        """A request without a connection counts as sent, and will fail."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         life = self._lives[consumer.name]
         if request.member_epoch < 0:
@@ -279,7 +280,7 @@ class HeartbeatRules(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """Whether it arrived is unknown: the next one repeats everything."""
+        """It may have arrived: the next heartbeat must be full."""
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
         if life.waiting is request:
@@ -305,7 +306,7 @@ class HeartbeatRules(Observer):
             self._hurry(consumer, self._lives[consumer.name], certain=certain)
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """A member outside the group waits for no answer, and has told the coordinator nothing."""
+        """A member outside the group waits for no answer, and the coordinator knows none of its fields."""
         if effect.new in OUT:
             life = self._lives[consumer.name]
             life.waiting = life.told = life.expected_ms = life.owed_step = None
@@ -321,7 +322,7 @@ class HeartbeatRules(Observer):
 
     @staticmethod
     def _hurry(consumer: Process, life: _Life, *, certain: bool) -> None:
-        """A heartbeat is due at once; *certain* if there is no way around it."""
+        """A heartbeat may be due at once, or must be sent if *certain*."""
         life.hurried = True
         if certain and consumer.member.phase in IN_GROUP:
             life.certain = True
@@ -330,7 +331,7 @@ class HeartbeatRules(Observer):
 
     @staticmethod
     def _owes_nothing(consumer: Process, life: _Life) -> None:
-        """What was due at once was sent in that step, if there was a coordinator to send it to."""
+        """A heartbeat that was due at once was sent in that step, if the coordinator was connected."""
         owed, steps = life.owed_step, consumer.world.steps
         if life.leave_owed_step not in {None, steps}:
             fail("C4", f"{consumer.name} may hold the instance id that it joins with, and does not free it")
@@ -351,26 +352,25 @@ def has_coordinator(consumer: Process) -> bool:
 
 
 _REQUESTS_MAX: Final = 12
-"""Requests under way at most, but for commits, of which an application may ask for one after every poll()."""
+"""Limit of requests in flight, except commits: an application may commit after every poll()."""
 
 
 class OneHeartbeat(Observer):
-    """C4: one heartbeat under way, the leave excepted; a join brings everything, and owns nothing.
+    """C4: at most one heartbeat besides the leave is in flight; a join carries every field and no owned partitions.
 
-    Who leaves says so, if there is a coordinator to hear it; a static member says that it will be back.
-
-    C8: requests under way stay few.
+    A closing member sends a leave if its coordinator is connected; a static member sends epoch -2. C8: few requests are
+    in flight.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, Request[Any]] = {}
-        """Consumer -> the heartbeat whose answer it waits for; not one that it gave up."""
+        """Consumer -> the heartbeat in flight."""
         self._full_next: set[str] = set()
         self._said_goodbye: set[str] = set()
         self._under_way: defaultdict[str, int] = defaultdict(int)
 
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Look at a request that leaves."""
+        """Check a request that is sent."""
         name = consumer.name
         if not isinstance(request, OffsetCommitRequest):
             self._under_way[name] += 1
@@ -404,14 +404,14 @@ class OneHeartbeat(Observer):
             self._full_next.discard(name)
 
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """The next one may go."""
+        """The next heartbeat may be sent."""
         self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
         if self._waiting.get(consumer.name) is request:
             assert isinstance(response, ConsumerGroupHeartbeatResponse)
             self._ended(consumer, failed=bool(response.error_code))
 
     def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """The next one may go, and must be full."""
+        """The next heartbeat may be sent, and must be full."""
         self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
         if self._waiting.get(consumer.name) is request:
             self._ended(consumer, failed=True)
@@ -422,7 +422,7 @@ class OneHeartbeat(Observer):
             self._full_next.add(consumer.name)
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """A member that left its group, or was removed, waits for no answer any more."""
+        """A member that left its group, or was removed, waits for no answer."""
         if effect.new in OUT:
             name = consumer.name
             self._waiting.pop(name, None)

@@ -1,4 +1,4 @@
-"""What the application sees: the calls of its listener (C2, C3) and the states of its member (C5)."""
+"""The application's view: calls of its listener (C2, C3) and states of its member (C5)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _CALLS_MAX: Final = 4
 
 
 class ListenerPairs(Observer):
-    """C3: per partition assigned and (revoked or lost) alternate; calls never overlap; there is none after close.
+    """C3: per partition, assigned and (revoked or lost) alternate; calls never overlap; there is none after close().
 
-    A call that raised is repeated, so it counts only when it returned. C2: the coordinator is told that a partition is
-    given up only after its listener call returned, and no record is handed out outside of what a listener was given.
+    A call that raised is repeated, so only calls that returned count. C2: the coordinator learns of a revocation only
+    after the listener call returned, and only records of assigned partitions are handed out.
     """
 
     def __init__(self) -> None:
         self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         self._offered: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
-        """What a listener was called for with "assigned", though it may have raised, and was not yet given up."""
+        """Partitions of "assigned" calls, also of those that raised, which were not revoked or lost yet."""
         self._running: set[str] = set()
 
     def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
-        """One at a time, and only what fits."""
+        """Check that calls come one at a time and for the right partitions."""
         partitions = frozenset(partitions)
         if consumer.name in self._running:
             fail("C3", f"two listener calls of {consumer.name} overlap")
@@ -61,7 +61,7 @@ class ListenerPairs(Observer):
     def listener_ended(
         self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
-        """Count what returned; a lost partition is gone even if the listener raised."""
+        """Count a call that returned. A lost partition is gone even if the listener raised."""
         self._running.discard(consumer.name)
         if name == "assigned" and error is None:
             self._has[consumer.name] |= set(partitions)
@@ -71,7 +71,7 @@ class ListenerPairs(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """C2: what a heartbeat says is owned leaves out nothing that the listener was given."""
+        """C2: a heartbeat lists every partition that the listener was given."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch <= 0 or request.topic_partitions is None:
             return
@@ -109,7 +109,7 @@ _INCURABLE: Final = frozenset(
 
 
 class LegalMoves(Observer):
-    """C5: only declared moves between public states; FATAL only after an error that no retry cures, and for good."""
+    """C5: only declared moves between public states; FATAL only after a fatal error, and for good."""
 
     def __init__(self) -> None:
         self._state: defaultdict[str, MemberState] = defaultdict(lambda: MemberState.UNJOINED)
@@ -117,13 +117,13 @@ class LegalMoves(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Remember the error that a heartbeat brought."""
+        """Remember the error of a heartbeat's answer."""
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         if response.error_code:
             self._last_code[consumer.name] = response.error_code
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """Look at a move."""
+        """Check a move."""
         name = consumer.name
         if Transition(effect.trigger, effect.old, effect.new) not in _MOVES:
             fail("C5", f"{name}: {effect.old.name} to {effect.new.name} by {effect.trigger} is not declared")
@@ -134,7 +134,7 @@ class LegalMoves(Observer):
             fail("C5", f"{name} became FATAL by {effect.trigger}; its last error was {self._last_code.get(name)}")
 
     def stopped(self, consumer: Process, error: Kip848Error) -> None:
-        """The error that is raised says which code it was, and which pattern if that was refused."""
+        """The raised error carries the code, and the pattern if that was refused."""
         code = self._last_code.get(consumer.name)
         if not isinstance(error, FatalGroupError) or error.code != code:
             fail("C5", f"{consumer.name} stops after error {code}, and says {error!r}")
@@ -150,10 +150,10 @@ _PATTERN: Final = "(pattern "
 
 
 class NoEpochOutside(Observer):
-    """C5: a member outside the group shows no epoch: transactions and metrics would use it."""
+    """C5: a member outside the group shows no epoch, because transactions and metrics would use it."""
 
     def view_changed(self, consumer: Process) -> None:
-        """Look at what the application sees."""
+        """Check the application's view."""
         view = consumer.view
         if view.state in OUT and view.member_epoch > 0:
             fail("C5", f"{consumer.name} is {view.state.name}, and shows epoch {view.member_epoch}")

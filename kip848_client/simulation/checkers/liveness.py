@@ -1,4 +1,4 @@
-"""What must end, and what must not happen without need: C8 and C9 of every member, and close() (L4)."""
+"""Calls must end, and members must do nothing needlessly: C8 and C9 of every member, and close() (L4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kip848_client.wire.schema import Request, Response
 
 
 class BoundedWork(Observer):
-    """C8: each commit of the application is answered, and no member looks up the coordinator in a loop."""
+    """C8: every commit of the application is answered, and no member looks up the coordinator in a loop."""
 
     def __init__(self, consumers: Callable[[], Sequence[Process]]) -> None:
         self._consumers = consumers
@@ -35,7 +35,7 @@ class BoundedWork(Observer):
         lookups.append(now_ms)
 
     def converged(self) -> None:
-        """Look for commits without an answer. Without a coordinator they wait for one, however long."""
+        """Find commits without an answer. Without a coordinator, commits may wait for ever."""
         for consumer in self._consumers():
             sent_ms = max(consumer.thaws_ms, consumer.network.connected_ms)
             for commit_id, asked_ms in consumer.commits_asked.items():
@@ -48,30 +48,30 @@ _SECOND_MS: Final = 1_000
 
 
 _LOOKUPS_MAX: Final = 20
-"""Lookups of the coordinator within a second of virtual time at most: the first retries come after a tenth of one."""
+"""Limit of coordinator lookups within a virtual second. The first retries come after a tenth of a second."""
 
 
 class AwaitedLeave(Observer):
-    """L4: close() waits for the answer to the leave that was sent, as long as it may."""
+    """L4: close() waits for the answer to its leave, up to its deadline."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Request[Any]] = {}
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """A leave is on its way."""
+        """A leave was sent."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch < 0 and consumer.leaving:
             self._waiting[consumer.name] = request
 
     @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """It came back."""
+        """It was answered."""
         self._over(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest)
     def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """Nothing will come back."""
+        """It will not be answered."""
         self._over(consumer, request)
 
     def _over(self, consumer: Process, request: Request[Any]) -> None:
@@ -86,38 +86,38 @@ class AwaitedLeave(Observer):
 
 
 _LONGEST_MS: Final = 3_000
-"""How far ahead a member without a deadline is asked."""
+"""How far ahead a member without a deadline is probed."""
 
 
 class _Asked:
-    """What is known of one member that is asked."""
+    """State of one member that is probed."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng: Final = rng
         self.planned = False
-        """It is to be asked once more before its deadline."""
+        """Probe it once more before its deadline."""
         self.under_way: Final[dict[int, MemberEffect]] = {}
         self.last_number = 0
 
 
 class TrueDeadlines(Observer):
-    """C9: a member that is told nothing new does nothing before its deadline; C8: it forgets what is over.
+    """C9: a member without a new event does nothing before its deadline. C8: it forgets requests that have ended.
 
-    A deadline that is too late, or missing, shows as something that the member does when it is asked before that time.
-    Asking changes nothing where all is well. And a commit that a closing member cannot send any more is answered.
+    A probe is a `Tick` before the deadline. A member whose deadline is too late or missing acts on it; a correct member
+    does not. And a commit that a closing member can no longer send is answered.
     """
 
     def __init__(self) -> None:
         self._members: dict[str, _Asked] = {}
 
     def told(self, consumer: Process, event: MemberEvent) -> None:
-        """It may be the end of a request."""
+        """The event may end a request."""
         if consumer.name not in self._members:
             self._members[consumer.name] = _Asked(consumer.world.random(f"deadlines {consumer.name}"))
         self._members[consumer.name].under_way.pop(getattr(event, "request_id", None) or 0, None)
 
     def decided(self, consumer: Process, effects: Sequence[MemberEffect]) -> None:
-        """The member may ask for requests."""
+        """The effects may start requests."""
         asked = self._members[consumer.name]
         for effect in effects:
             number = getattr(effect, "request_id", None)
@@ -129,7 +129,7 @@ class TrueDeadlines(Observer):
             asked.under_way[number] = effect
 
     def stepped(self, consumer: Process) -> None:
-        """Ask it again now, and once before its deadline."""
+        """Probe the member now, and once before its deadline."""
         asked = self._members[consumer.name]
         self._compare(consumer, asked)
         self._ask(consumer, "again at once")

@@ -1,4 +1,4 @@
-"""What a member asks besides its heartbeats, and what it makes of the answers: pace, commits, names. C8."""
+"""C8: a member's requests other than heartbeats, and its use of the answers: backoff, commits, names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Asked: TypeAlias = frozenset[tuple[str, UUID, int]]
 
 
 class _Pace(msgspec.Struct):
-    """When one member may look for its coordinator, and ask for offsets, again. Times of its own clock."""
+    """When one member may retry lookups of its coordinator and of offsets. Times of its own clock."""
 
     lookup_ms: int = 0
     fetches: dict[_Asked, int] = msgspec.field(default_factory=dict)
@@ -41,15 +41,15 @@ class _Pace(msgspec.Struct):
     """The request for each set of partitions that was sent last, and not before partitions came or went."""
 
     def forget(self) -> None:
-        """Partitions came or went: failures of the requests sent before are not those of the next owner."""
+        """The owned partitions changed: failures of earlier requests do not count any more."""
         self.fetches.clear()
         self.under_way.clear()
 
 
 class RetryPace(Observer):
-    """C8: what failed is not asked again before its back-off is over (R21, R26, R92, R93).
+    """C8: a failed request is retried only after its backoff (R21, R26, R92, R93).
 
-    An automatic commit that failed with what passes is tried again after one, and not an interval later.
+    An automatic commit with a transient failure is retried after the backoff, not after a whole interval.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class RetryPace(Observer):
 
     @about(FindCoordinatorRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note what failed, and what works."""
+        """Note failures and successes."""
         pace = self._paces[consumer.name]
         match response:
             case ConsumerGroupHeartbeatResponse(error_code=0):
@@ -108,7 +108,7 @@ class RetryPace(Observer):
             pace.fetches[asked] = until_ms
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
-        """Look when the member wants to be woken."""
+        """Check the deadline of the member."""
         if effect.commit_id != AUTOMATIC_COMMIT_ID or not _passes(effect.error):
             return
         in_sync = consumer.member.phase is Phase.IN_SYNC and bool(consumer.view.assigned) and not consumer.leaving
@@ -159,7 +159,7 @@ def _passes(error: Kip848Error | None) -> bool:
 
 
 class ToldOutcomes(Observer):
-    """C8: of commits and offsets the coordinator's answer is told; names are asked of assigned topics only."""
+    """C8: the application gets the coordinator's answers to commits and fetches; only assigned topics are looked up."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -214,7 +214,7 @@ class ToldOutcomes(Observer):
             self._assigned.pop(consumer.name, None)
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
-        """Compare what is said with the answer of this step."""
+        """Compare the result with the answer of this step."""
         if not effect.offsets:
             return
         step, codes, in_order = self._answer.get(consumer.name, (-1, {}, []))
@@ -249,7 +249,7 @@ class ToldOutcomes(Observer):
 
 
 _DENIED: Final = 29
-"""TOPIC_AUTHORIZATION_FAILED: told only if nothing else failed."""
+"""TOPIC_AUTHORIZATION_FAILED is reported only if there is no other error."""
 
 
 def _codes_of(error: BaseException | None) -> set[int]:
@@ -263,9 +263,9 @@ def _codes_of(error: BaseException | None) -> set[int]:
 
 
 class KnownCoordinator(Observer):
-    """C8: a coordinator that works is not looked for, and one that says that it is none is asked no more (R20, R23).
+    """C8: a working coordinator is not looked up; a broker that is not the coordinator is not asked again (R20, R23).
 
-    What passes by itself is not told to the application (R21, R22).
+    Transient errors are not reported to the application (R21, R22).
     """
 
     def __init__(self) -> None:
@@ -279,7 +279,7 @@ class KnownCoordinator(Observer):
         """Consumer -> the step in which a lookup failed with what passes by itself."""
 
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare with what was heard of the coordinator."""
+        """Compare with the coordinator's last answers."""
         name, link = consumer.name, consumer.network.link
         if isinstance(request, FindCoordinatorRequest):
             if link is not None and link.open and self._forgotten.get(name) is not link:
@@ -308,12 +308,12 @@ class KnownCoordinator(Observer):
             self._refused[consumer.name] = consumer.network.link
 
     def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """A connection on which nothing comes back is as good as none."""
+        """A connection without answers counts as broken."""
         if not isinstance(request, FindCoordinatorRequest):
             self._forgotten[consumer.name] = consumer.network.link
 
     def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
-        """The application is not told of errors that pass, nor of a removal: the member joins again."""
+        """The application is not told of transient errors, nor of a removal: the member joins again."""
         if isinstance(error, FencedError):
             fail("C8", f"{consumer.name} is told {error!r}, and joins again")
         if self._passing.get(consumer.name) == consumer.world.steps:

@@ -1,6 +1,6 @@
-"""What the coordinator counts: owners, targets, epochs, states, and the log that leads to them. S1 to S4, S6 and S9.
+"""The coordinator's owners, targets, epochs and states, and its log: S1 to S4, S6 and S9.
 
-Each checker looks at what changed in a step, never at the whole group.
+Each checker reads only the members that changed in a step.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.violation import fail
 
 _COMPARE_EVERY: Final = 8
-"""Of the changes of a group, those after which the coordinator's own assertions are asked for."""
+"""After every so many changes, the coordinator's own assertions are run."""
 
 
 class SingleOwner(Observer):
-    """S1: no partition is owned by, or awaited from, two members at once. Other checkers ask it for the owner."""
+    """S1: no partition has two owners. A partition under revocation still has its owner. Other checkers use it."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -29,7 +29,7 @@ class SingleOwner(Observer):
         """Partition -> its owner at the last look."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Take away first, then give."""
+        """Apply removals first, then additions."""
         owner = self.owner
         given: list[tuple[str, Partitions]] = []
         for member_id, before, after in changes:
@@ -50,9 +50,9 @@ class SingleOwner(Observer):
 class TargetLegality(Observer):
     """S2: a new target gives every partition of every subscribed topic to exactly one member that subscribes to it.
 
-    As of the topics and members for which it was computed. Its owner may be somebody who only now hears of it. One
-    that a member computed belongs to the group as that member was shown it, or is what was left after an error: of
-    such a target only overlaps are wrong at once; that it becomes complete is for the end of the run.
+    This holds for the topics and members from which the target was computed. A target that a member computed is for the
+    snapshot of that member, or is the rest of an old target after an error. Such a target must have no overlaps; that
+    it is complete is checked at the end of the run.
     """
 
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
@@ -78,7 +78,7 @@ class TargetLegality(Observer):
             self._look(group, complete=not by_client)
 
     def converged(self) -> None:
-        """At rest the target fits all subscriptions; S10: the members' assignor computed it, if all have one."""
+        """At rest the target fits all subscriptions. S10: if all members have an assignor, theirs computed it."""
         group, members = self._mirror.group, self._mirror.members.values()
         if group is None:
             return
@@ -106,7 +106,7 @@ class TargetLegality(Observer):
 class EpochOrder(Observer):
     """S3: previous epoch <= epoch of a member <= target epoch <= group epoch; the last two never go back.
 
-    Not over a crash either, nor over a new coordinator: not below what was durable.
+    After a crash or a failover they are at least the durable ones.
     """
 
     def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
@@ -140,7 +140,7 @@ class EpochOrder(Observer):
 class RevokeFirst(Observer):
     """S4: a member moves to an epoch only without anything left to revoke, and with nothing beyond its target.
 
-    The epoch of a member goes back only when it joins anew, leaves, or was forgotten.
+    The epoch of a member goes back only when it joins again, leaves, or was not durable.
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -199,13 +199,13 @@ class GroupStates(Observer):
 
 
 class Durability(Observer):
-    """S9: what is in the log leads to what is in memory: at every load, and at the end."""
+    """S9: replaying the log leads to the state in memory: at every load, and at the end."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """Compare the one that went with the one that came."""
+        """Compare the coordinator before the load with the one after it."""
         if before is not None:
             same_as_log(before, after)
 
@@ -215,7 +215,7 @@ class Durability(Observer):
 
 
 def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
-    """S9: *other* read the log of *living*, and has come to the same."""
+    """S9: *other*, which read the log of *living*, has the same state."""
     if living.groups() != other.groups():
         fail("S9", "the log leads to other groups")
     for group_id in living.groups():
@@ -231,24 +231,24 @@ def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
 
 
 class OwnAssertions(Observer):
-    """What the coordinator asserts of its groups itself, as after every replayed batch in its own tests."""
+    """The coordinator's own assertions about its groups, which its unit tests run after every batch."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._changes = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Ask it now and then. Comes after the named invariants, which say more."""
+        """Run them now and then, after the named invariants, whose messages say more."""
         self._changes += 1
         if not self._changes % _COMPARE_EVERY:
             self._cluster.coordinator.check_invariants()
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """Ask the new one."""
+        """Run them on the new coordinator."""
         after.check_invariants()
 
     def converged(self) -> None:
-        """Ask it at the end."""
+        """Run them at the end."""
         self._cluster.coordinator.check_invariants()
 
 
@@ -260,7 +260,7 @@ _PASSING: Final = frozenset({"metadata_changes", "_subscribed"})
 
 
 def _derived(group: ConsumerGroup | None) -> dict[str, object]:
-    """What a group keeps beside its records, so as not to count again; the same from a compacted log."""
+    """A group's derived state, which must be the same from a compacted log."""
     kept = {name: value for name, value in vars(group).items() if name not in _PASSING} if group is not None else {}
     return kept | {"subscribed_topics": group.subscribed_topics if group is not None else None}
 

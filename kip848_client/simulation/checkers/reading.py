@@ -1,4 +1,4 @@
-"""What a consumer reads: only its own partitions (C1), from the right place, without gaps (C6, C7), to the end (L7)."""
+"""Reading: only the consumer's partitions (C1), from the right offset, without gaps (C6, C7), to the end (L7)."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from kip848_client.wire.schema import Request, Response
 
 
 class ExclusiveReading(Observer):
-    """C1: a consumer reads only what the coordinator counts as its own, unless the coordinator has removed it.
+    """C1: a consumer reads only partitions that the coordinator counts as its own, unless the coordinator removed it.
 
-    Together with S1 no partition is read by two consumers that are both in the group. One that was cut off may go on
-    reading what it had until it hears of its removal, and not a record longer; its commits are refused (S11).
+    Together with S1, no two members of the group read the same partition. A member that was cut off may go on reading
+    until it learns of its removal, and no longer; its commits are refused (S11).
 
-    One hole belongs to the protocol: a heartbeat has no sequence number, so an old one of the same epoch that arrives
-    late (its sender gave it up, and sent another on a new connection) is taken as what the member owns now, and may
-    acknowledge a revocation that has not happened. What is excused is exactly that: the partitions that the coordinator
-    took from a member in the step in which it served such a heartbeat, until the member has heard an assignment in the
-    answer to a heartbeat that it sent since, or joins anew, or is given them again. (An answer without an assignment
-    tells nothing, and only a full heartbeat is answered with one that did not change.) Having heard it, the member
-    gives them up as it does any others: it stops reading them within its rebalance timeout, and does not begin again.
+    The protocol has one gap. A heartbeat has no sequence number. If the sender gave one up and sent another on a new
+    connection, the old one may arrive late: the coordinator takes its list as the present one, and may see a revocation
+    confirmed that has not happened. The checker excuses exactly the partitions that the coordinator took from a member
+    in the step in which it served such a heartbeat. The excuse ends when the member gets an assignment in the answer to
+    a later heartbeat, joins again, or is given the partitions again. (An answer without an assignment tells it nothing;
+    an unchanged assignment comes only with the answer to a full heartbeat.) The member then revokes the partitions
+    within its rebalance timeout, and does not read them again.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ExclusiveReading(Observer):
         self._mirror = mirror
         self._consumers = consumers
         self._excused: dict[str, Partitions] = {}
-        """Member -> partitions that it may still read, though they are not its own any more."""
+        """Member -> partitions that it may still read although it no longer owns them."""
         self._given_up: dict[str, dict[IdPartition, _GivingUp]] = {}
         """Member -> the same, once it knows of it."""
         self._stale: tuple[str, int] = ("", -1)
@@ -67,13 +67,13 @@ class ExclusiveReading(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def stale(self, client_id: str, request: Request[Any]) -> None:
-        """An old heartbeat, that says what the member owned then, is about to be served."""
+        """An old heartbeat with an outdated list of partitions is about to be served."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         self._stale = (request.member_id, self._world.steps)
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """The answer to what leaves now tells its sender what became of what it reads."""
+        """The answer to this heartbeat will tell its sender which partitions it still owns."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         member_id = request.member_id
         self._last_sent[consumer.name] = request
@@ -86,14 +86,14 @@ class ExclusiveReading(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """The present coordinator answered, and not a deposed one."""
+        """Count answers of the present coordinator, not of a deposed one."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if self._stale != (request.member_id, self._world.steps):
             self._served[request.member_id] += 1
 
     @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """The consumer learns that it was removed, or what is its own."""
+        """The consumer learns that it was removed, or which partitions it owns."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         member_id = request.member_id
@@ -109,7 +109,7 @@ class ExclusiveReading(Observer):
                         known.setdefault(partition, _GivingUp(self._world.now_ms))
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
-        """A member that heard of its removal reads nothing more; of a taken partition, it stops soon."""
+        """A member that knows of its removal reads nothing; it soon stops reading a partition that was taken."""
         if self._told and consumer.name in self._told:
             fail("C1", f"{consumer.name} was told that it was removed, and reads {partition} {offsets}")
         if self._given_up and consumer.view.member_id in self._given_up:
@@ -164,11 +164,11 @@ class ExclusiveReading(Observer):
             fail("C1", f"{consumer.name} reads {sorted(read)}; the coordinator does not count them as its own")
 
     def _being_given_up(self, consumer: Process, held: Partitions) -> Partitions:
-        """What the member has, though it heard that it was taken away: until it stopped reading it, or should have."""
+        """Excuse partitions that the member knows to be taken, until it must have stopped reading them."""
         view = consumer.view
         known = self._given_up[view.member_id]
         has = {(topic_id, index): (topic, index) for topic, index, topic_id in view.assigned}
-        # What it heard while it stood still it hears afterwards; its clock may be slow.
+        # A frozen process gets its answers when it thaws; its clock may be slow.
         allowed_ms = int(consumer.config.rebalance_timeout_ms * _SLOW_CLOCK) + _SECOND_MS
         for partition, giving_up in list(known.items()):
             reads = has.get(partition) in view.readable
@@ -182,7 +182,7 @@ class ExclusiveReading(Observer):
 
 
 class _GivingUp(msgspec.Struct):
-    """A partition that its member knows to be another's."""
+    """Fail on a partition that its member knows to belong to another one."""
 
     since_ms: int
     was_read: bool = False
@@ -201,9 +201,9 @@ _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_ME
 
 
 class ToldOwnership(Observer):
-    """C1: a member does not read, nor begin to take, what it told the coordinator that it does not have.
+    """C1: a member does not read or take partitions that a heartbeat in flight left out.
 
-    Until the coordinator has answered: it may give that away as soon as it hears it, and it may hear it late.
+    The coordinator may give these away when the heartbeat arrives, so the member waits for the answer.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class ToldOwnership(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Note what is told."""
+        """Note the list of owned partitions."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch < 0:
             return
@@ -229,7 +229,7 @@ class ToldOwnership(Observer):
 
     @about(ConsumerGroupHeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Now it is known what became of it."""
+        """The heartbeat was answered."""
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         told = self._told.get(consumer.name)
         if told is not None and told[0] is request and not response.error_code:
@@ -241,12 +241,12 @@ class ToldOwnership(Observer):
             self._told.pop(consumer.name, None)
 
     def listener_due(self, consumer: Process, call: ListenerCall) -> None:
-        """Look at what is about to be taken."""
+        """Check partitions that are about to be taken."""
         if isinstance(call, AssignPartitions) and consumer.name in self._told:
             self._compare(consumer, {(tip.topic_id, tip.partition) for tip in call.partitions}, "takes")
 
     def view_changed(self, consumer: Process) -> None:
-        """Look at what is read."""
+        """Check records that are read."""
         if consumer.name in self._told:
             view = consumer.view
             read = {(topic_id, index) for topic, index, topic_id in view.assigned if (topic, index) in view.readable}
@@ -260,8 +260,8 @@ class ToldOwnership(Observer):
 class NoRecordLost(Observer):
     """C6: records are handed out without gaps; an owner starts at the committed offset; commits never run ahead.
 
-    C7: no position is past the end, and a topic that was created again is read from its own beginning. Records are
-    counted per incarnation of a topic.
+    C7: no position is past the end, and a topic that was created again is read from its beginning. Records are counted
+    per incarnation of a topic.
     """
 
     def __init__(self, cluster: Cluster, handed_out: HandedOut) -> None:
@@ -294,7 +294,7 @@ class NoRecordLost(Observer):
                                 self._fetched[consumer.name, tip] = offset
 
     def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
-        """It starts at the committed offset that it was told, or goes on where it was."""
+        """Fetching starts at the committed offset that the consumer got, or goes on where it was."""
         key = (consumer.name, partition)
         allowed = (self._fetched.pop(key, None), self._position.get(key))  # what it was told counts once
         if self._cluster.topics.id_of(partition.topic) == partition.topic_id:
@@ -306,7 +306,7 @@ class NoRecordLost(Observer):
         self._position[consumer.name, partition] = offset
 
     def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
-        """An application is told of a missing offset only if the coordinator said so, of its own partition."""
+        """The application hears of a missing offset only if the coordinator said so, and of its own partition."""
         if isinstance(error, NoOffsetForPartitionError):
             unset = {str(tip) for tip in consumer.view.assigned if self._fetched.get((consumer.name, tip)) == 0}
             if not error.partitions or not unset.issuperset(error.partitions):
