@@ -154,7 +154,14 @@ def _upgraded_member(
     except ProtocolError as error:
         raise _cannot_upgrade(classic, f"the bytes of member {member.member_id} cannot be read: {error}") from None
     if assignment.user_data:
-        raise _cannot_upgrade(classic, f"the assignor told member {member.member_id} more than its partitions")
+        # librdkafka writes the user data of a member's subscription into its assignment, and its cooperative-sticky
+        # has some from the second rebalance on.
+        raise _cannot_upgrade(
+            classic,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+            f"assignor before re-attempting the upgrade. The assignment of member {member.member_id} has "
+            f"{len(assignment.user_data)} bytes of user data; the leader may be librdkafka with cooperative-sticky",
+        )
     assigned: dict[UUID, Mapping[int, int]] = {}
     for topic_id, partitions in partitions_by_id(assignment.assigned_partitions, image=state.image).items():
         taken = given.setdefault(topic_id, set())

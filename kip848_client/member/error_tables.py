@@ -85,8 +85,9 @@ FATAL_ADVICE: Final[dict[int, str]] = {
     ),
     ErrorCode.INVALID_REQUEST: "the coordinator refuses what this member sends",
     ErrorCode.GROUP_ID_NOT_FOUND: (
-        "the coordinator does not know the group, or it is of another type; members on the classic protocol are joined "
-        "with group.protocol=classic"
+        "the group cannot be moved to KIP-848 with its classic members: the broker's migration policy is off, or their "
+        "assignor adds user data to assignments, as librdkafka's cooperative-sticky does; join them with "
+        "group.protocol=classic, or stop them first"
     ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: "raise group.consumer.max.size, or use another group",
     ErrorCode.FENCED_INSTANCE_ID: "another process took over this group.instance.id; give every process its own",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -14,7 +17,7 @@ from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import CreateTopic, unique_name
 from tests.interop.embedded.classic_members import ClassicMember, classic_member
-from tests.interop.embedded.clients import produce
+from tests.interop.embedded.clients import produce, quiet
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.waiting import wait_until
 
@@ -38,6 +41,15 @@ class Scene:
         member = OurMember(self.bootstrap_servers, topic or self.topic, settings, group_id=self.group_id)
         self.members.append(member)
         return member
+
+    def start(self, name: str) -> ClassicMember:
+        """Start a member: ``ours`` or a library, then ``consumer``, or the strategy with which it is a classic one."""
+        library, _, speaks = name.partition(" ")
+        if library != "ours":
+            return self.theirs(name)
+        if speaks == "consumer":
+            return self.ours(group_protocol="consumer")
+        return self.ours(partition_assignment_strategy=speaks)
 
     def theirs(self, library: str) -> ClassicMember:
         """Start a member of another library."""
@@ -69,7 +81,39 @@ class Scene:
         """Wait until every record was read at least once."""
         wait_until(lambda: len(self.read) >= self.produced, what=f"{self.produced} records", timeout_s=60)
 
-    def wait_for_owned(self, *members: OurMember, shares: tuple[int, ...], partitions: int = PARTITIONS) -> None:
+    @contextmanager
+    def records_flowing(self) -> Iterator[None]:
+        """Write some hundred records a second as long as this is open; all are acknowledged on return."""
+        producer = Producer(quiet({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 1}))
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.wait(0.01):
+                for partition in range(PARTITIONS):
+                    producer.produce(self.topic, b"", partition=partition)
+                producer.poll(0)
+                self.produced += PARTITIONS
+
+        writer = threading.Thread(target=write, name="flow")
+        writer.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            writer.join()
+            assert not producer.flush(60), "some records were not acknowledged"
+
+    def wait_for_reading(self) -> None:
+        """Wait until as many records as are written in a moment have been read from every partition."""
+        before = Counter(partition for _, partition, _ in self.read)
+
+        def has_grown() -> bool:
+            now = Counter(partition for _, partition, _ in self.read)
+            return all(now[partition] >= before[partition] + 10 for partition in range(PARTITIONS))
+
+        wait_until(has_grown, what="more records of every partition", timeout_s=60)
+
+    def wait_for_owned(self, *members: ClassicMember, shares: tuple[int, ...], partitions: int = PARTITIONS) -> None:
         """Wait until *members* have all partitions, so many each in any order."""
 
         def are_shared() -> bool:
@@ -104,9 +148,7 @@ def kafka_scene(kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTo
 
 
 def close_all(scene: Scene) -> None:
-    """Close every member that still polls."""
-    for member in scene.members:
-        member.leave()
-
-
-Check = Callable[[], bool]
+    """Close every member that still polls; the first failure of one is raised when all are closed."""
+    with ExitStack() as stack:
+        for member in scene.members:
+            stack.callback(member.leave)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kip848_client import Consumer, ConsumerRebalanceListener, TopicPartition
-from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, _Polling
+from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Polling
 
 CLASSIC: Final[dict[str, Any]] = {
     "group.protocol": "classic",
@@ -15,7 +15,7 @@ CLASSIC: Final[dict[str, Any]] = {
 }
 
 
-class OurMember(_Polling, ConsumerRebalanceListener):
+class OurMember(Polling, ConsumerRebalanceListener):
     """Polls until it is told to leave.
 
     Attributes:
@@ -39,14 +39,6 @@ class OurMember(_Polling, ConsumerRebalanceListener):
         self._topic = topic
         super().__init__()
 
-    @property
-    def owned(self) -> frozenset[int]:
-        """Numbers of the partitions that its listener was given, and has not given up."""
-        owned: set[int] = set()
-        for kind, numbers in list(self.told):
-            owned = owned | numbers if kind == "assigned" else owned - numbers
-        return frozenset(owned)
-
     def _run(self) -> None:
         self.consumer.subscribe([self._topic], self)
         with self.consumer:
@@ -58,18 +50,22 @@ class OurMember(_Polling, ConsumerRebalanceListener):
                     assert partition is not None
                     assert offset is not None
                     self.delivered.append((topic, partition, offset))
+            self.give_up()
 
     def _tell(self, kind: str, partitions: list[TopicPartition]) -> None:
         self.told.append((kind, frozenset(partition.partition for partition in partitions)))
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Write it down."""
+        self.gain((partition.topic, partition.partition) for partition in partitions)
         self._tell("assigned", partitions)
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Write it down."""
+        self.give_up((partition.topic, partition.partition) for partition in partitions)
         self._tell("revoked", partitions)
 
     def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Write it down."""
+        self.give_up((partition.topic, partition.partition) for partition in partitions)
         self._tell("lost", partitions)

@@ -1,8 +1,8 @@
 """Classic groups: the same requests to our broker and to Kafka get the same answers, or wait on both.
 
 Every request has a connection of its own, so that one that waits holds up no other. Two clients, one of them static at
-times, do what clients do and what none would; what chance decides on Kafka (who leads when the leader is gone and two
-are left) cannot come up with two.
+times, do what clients do and what none would. A conversation ends where chance decides on Kafka: who leads when the
+leader is gone and two are left.
 """
 
 from __future__ import annotations
@@ -160,6 +160,16 @@ class Side:
         return _sorted(json.loads(_UNHEARD.sub("unheard", text)))
 
 
+def _is_chance(ours: Any, kafka: Any, *, led: str) -> bool:
+    """Whether two JoinGroup answers differ in who leads alone, and *led* leads neither: chance, on Kafka."""
+    leaders = ours.get("leader", ""), kafka.get("leader", "")
+    return (
+        leaders[0] != leaders[1]
+        and led not in leaders
+        and all(ours[name] == kafka[name] for name in ours if name not in ("leader", "members"))
+    )
+
+
 def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {
@@ -257,6 +267,7 @@ def test_the_same_conversation_has_the_same_answers(seed: int, sides: tuple[Side
     ours, kafka = sides
     rng = random.Random(seed)
     transcript: list[str] = []
+    led = ""
     for number in range(STEPS):
         # A member with a request that waits sends no other: what becomes of the older one differs on purpose.
         busy = {waiting.client for waiting in ours.waiting.values()}
@@ -282,4 +293,8 @@ def test_the_same_conversation_has_the_same_answers(seed: int, sides: tuple[Side
             story = "\n".join(transcript)
             answer, other = ours.await_answer(answered, story), kafka.await_answer(answered, story)
             transcript.append(f"   {answered}: {answer}")
-            assert ours.shared(answer) == kafka.shared(other), f"{story}\n   {answered}: {answer}\nKafka: {other}"
+            one, another = ours.shared(answer), kafka.shared(other)
+            if _is_chance(one, another, led=led):
+                return
+            assert one == another, f"{story}\n   {answered}: {answer}\nKafka: {other}"
+            led = one.get("leader") or led

@@ -12,12 +12,15 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from tests.interop.embedded.clients import TIMEOUT_S, Key, MemberThread
+from tests.interop.embedded.holding import Holding, Partition, Span
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python: importlib.resources.read_text
     from aiokafka import AIOKafkaConsumer
+    from aiokafka.abc import ConsumerRebalanceListener as AioListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
     from kafka import KafkaConsumer
+    from kafka.consumer.subscription_state import ConsumerRebalanceListener as PythonListener
     from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 
 SESSION_MS: Final = 3_000
@@ -29,8 +32,16 @@ class ClassicMember(Protocol):
     """What the tests need of a member, whatever library it is of."""
 
     @property
+    def spans(self) -> dict[Partition, list[Span]]:
+        """When it held which partition."""
+
+    @property
     def delivered(self) -> list[Key]:
         """(topic, partition, offset) of everything read, in order."""
+
+    @property
+    def owned(self) -> frozenset[Partition]:
+        """What it may read now."""
 
     def leave(self) -> None:
         """Commit what was read, leave the group unless it is static, and close."""
@@ -42,10 +53,11 @@ class ClassicMember(Protocol):
     ) -> None: ...
 
 
-class _Polling:
+class Polling(Holding):
     """A thread that polls until it is told to leave."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.delivered: Final[list[Key]] = []
         self.failure: BaseException | None = None
         self._stop = threading.Event()
@@ -79,12 +91,27 @@ class _Polling:
             self.failure = failure
 
 
-class PythonMember(_Polling):
+class _Listener(PythonListener, AioListener):  # type: ignore[misc]
+    """The callbacks of kafka-python and of aiokafka, which have the same names."""
+
+    def __init__(self, member: Holding) -> None:
+        self._member = member
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        """Note it."""
+        self._member.gain((topic, partition) for topic, partition in assigned)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Note it."""
+        self._member.give_up((topic, partition) for topic, partition in revoked)
+
+
+class PythonMember(Polling):
     """kafka-python."""
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], conf: dict[str, Any]) -> None:
+        self._topics = tuple(topics)
         self._consumer = KafkaConsumer(
-            *topics,
             bootstrap_servers=bootstrap_servers,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=100,
@@ -98,14 +125,16 @@ class PythonMember(_Polling):
         super().__init__()
 
     def _run(self) -> None:
+        self._consumer.subscribe(self._topics, listener=_Listener(self))
         while not self._stop.is_set():
             # Not shorter: a poll that ends while the client joins may leave it waiting for itself.
             for records in self._consumer.poll(timeout_ms=500).values():
                 self.delivered.extend((record.topic, record.partition, record.offset) for record in records)
+        self.give_up()
         self._consumer.close()
 
 
-class AioMember(_Polling):
+class AioMember(Polling):
     """aiokafka."""
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], conf: dict[str, Any]) -> None:
@@ -119,7 +148,6 @@ class AioMember(_Polling):
 
     async def _consume(self) -> None:
         consumer = AIOKafkaConsumer(
-            *self._topics,
             bootstrap_servers=self._bootstrap_servers,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=100,
@@ -129,12 +157,14 @@ class AioMember(_Polling):
             retry_backoff_ms=20,
             **self._conf,
         )
+        consumer.subscribe(self._topics, listener=_Listener(self))
         await consumer.start()
         try:
             while not self._stop.is_set():
                 for records in (await consumer.getmany(timeout_ms=20)).values():
                     self.delivered.extend((record.topic, record.partition, record.offset) for record in records)
         finally:
+            self.give_up()
             with suppress(asyncio.CancelledError):
                 await consumer.stop()
 
@@ -151,7 +181,12 @@ def classic_member(
     client_id: str = "client",
     instance: str | None = None,
 ) -> ClassicMember:
-    """Start a member of *library*, one of `LIBRARIES`; all but the cooperative one offer ``range``."""
+    """Start a member of *library*, one of `LIBRARIES`; all but the cooperative one offer ``range``.
+
+    ``librdkafka consumer`` is one that speaks KIP-848.
+    """
+    if library == "librdkafka consumer":
+        return MemberThread(bootstrap_servers, topics, group_id=group_id, client_id=client_id)
     if library.startswith("librdkafka"):
         static: dict[str, object] = {} if instance is None else {"group_instance_id": instance}
         return MemberThread(

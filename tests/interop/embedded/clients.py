@@ -11,6 +11,8 @@ from typing import Final, Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.interop.embedded.holding import Holding
+
 TIMEOUT_S: Final = 60.0
 
 Key = tuple[str, int, int]
@@ -22,8 +24,11 @@ def quiet(conf: dict[str, object]) -> dict[str, object]:
     return {"log_level": 0, "error_cb": lambda _error: None} | conf
 
 
-class MemberThread:
+class MemberThread(Holding):
     """A librdkafka member of a consumer group that polls on a thread of its own.
+
+    What it holds is told by its callbacks: `Consumer.assignment` holds the interpreter while it waits for librdkafka's
+    thread, which can wait for an embedded broker of the same process.
 
     Attributes:
         delivered: (topic, partition, offset) of everything read, in order.
@@ -31,6 +36,7 @@ class MemberThread:
     """
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, group_id: str = "g", **conf: object) -> None:
+        super().__init__()
         self.consumer: Final = Consumer(
             quiet(
                 {
@@ -47,7 +53,6 @@ class MemberThread:
         )
         self.delivered: Final[list[Key]] = []
         self.errors: Final[list[KafkaError]] = []
-        self.assigned: Final[list[TopicPartition]] = []
         self._stop = threading.Event()
         self._topics: Final = list(topics)
         self._thread: Final = threading.Thread(target=self._run, name="foreign-member")
@@ -72,7 +77,7 @@ class MemberThread:
         self.leave()
 
     def _run(self) -> None:
-        self.consumer.subscribe(self._topics)
+        self.consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
         while not self._stop.is_set():
             message = self.consumer.poll(0.02)
             if message is None:
@@ -82,7 +87,14 @@ class MemberThread:
                 self.errors.append(error)
             else:
                 self.delivered.append((message.topic() or "", *place_of(message)))
+        self.give_up()
         self.consumer.close()
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.gain((partition.topic, partition.partition) for partition in partitions)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.give_up((partition.topic, partition.partition) for partition in partitions)
 
 
 def place_of(message: Message) -> tuple[int, int]:

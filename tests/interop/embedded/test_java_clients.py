@@ -7,14 +7,16 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.snapshots import GroupSnapshot
 from tests.interop.conftest import WITHOUT_KAFKA
-from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from tests.interop.embedded.clients import Key, MemberThread, all_keys, produce
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 from tests.support.waiting import wait_until
 
@@ -197,6 +199,33 @@ def test_classic_java_members_share_a_group_and_take_over_from_one_that_dies(
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     everything = all_keys("orders", 80, partitions=2)
     wait_until(lambda: one.records() | two.records() == everything, TIMEOUT_S, "80 records")
+
+
+@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_java_members_move_to_kip_848_and_back_one_by_one(broker: EmbeddedBroker, join: Join, assignor: str) -> None:
+    """The migration that Kafka's own users will do; Java's cooperative members are upgraded, too."""
+    classic = (*CLASSIC, ASSIGNORS + assignor)
+
+    def are_shared(kind: str) -> Callable[[GroupSnapshot], bool]:
+        return lambda group: (
+            (group.type, group.state, [len(member.assigned) for member in group.members]) == (kind, "Stable", [1, 1])
+        )
+
+    def have_read(count: int) -> bool:
+        return set[Key]().union(*(member.records() for member in every)) == all_keys("orders", count, partitions=2)
+
+    members = [join("orders", *classic) for _ in range(2)]
+    every = list(members)
+    broker.wait_for("g", are_shared("classic"), what="two classic members", timeout_s=TIMEOUT_S)
+    rolls = [(0, (), "consumer"), (1, (), "consumer"), (0, classic, "consumer"), (1, classic, "classic")]
+    for count, (number, properties, kind) in enumerate(rolls, 1):
+        produce(broker.bootstrap_servers, "orders", 40, partitions=2)
+        members[number].leave()
+        members[number] = join("orders", *properties)
+        every.append(members[number])
+        broker.wait_for("g", are_shared(kind), what=f"a {kind} group of two", timeout_s=TIMEOUT_S)
+        wait_until(partial(have_read, 40 * count), TIMEOUT_S, "every record")
+    assert sum(len(member.records()) for member in every) == 160
 
 
 def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker, join: Join) -> None:
