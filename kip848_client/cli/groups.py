@@ -9,6 +9,7 @@ The requests to brokers are in `groups_queries`.
     kip848 groups lag billing --bootstrap 127.0.0.1:9092
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
     kip848 groups list --bootstrap kafka.example:9093 -F login.properties
+    kip848 groups watch billing --bootstrap 127.0.0.1:9092
     kip848 groups record --group 'billing*' --out groups.jsonl --bootstrap 127.0.0.1:9092
 """
 
@@ -39,15 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("describe", "members, partitions and lag of groups"),
         ("lag", "the lag of groups of any protocol, by partition"),
         ("delete", "delete groups that have no members, with their offsets"),
+        ("watch", "watch one group: who owns what, who waits for whom, since when, epochs, lag"),
         ("record", "write the event log of any cluster's groups, for kip848 report"),
     ):
         action = actions.add_parser(name, help=help_text)
         if name == "record":
             groups_record.add_arguments(action)
+        elif name == "watch":
+            from kip848_client.cli import groups_watch  # it imports this module
+
+            groups_watch.add_arguments(action)
         elif name != "list":
             action.add_argument("groups", metavar="GROUP", nargs="+")
         action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
-        if name != "record":
+        if name not in {"record", "watch"}:
             action.add_argument("--json", action="store_true", help="print one JSON object")
         add_client_arguments(action)
 
@@ -63,6 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
     if arguments.action == "record":
         return groups_record.run(arguments)
+    if arguments.action == "watch":
+        from kip848_client.cli import groups_watch  # it imports this module
+
+        return groups_watch.run(arguments)
 
     async def question(cluster: Cluster) -> Sequence[_Answer]:
         if arguments.action == "list":

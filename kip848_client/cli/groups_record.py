@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames, group_filter
+from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames, exact_names, group_filter
 from kip848_client.cli.properties import read_properties
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     recorder = Recorder(
         wants=group_filter(arguments.group), topic_name=TopicNames(conf, timeout_ms=int(arguments.timeout * 1000))
     )
-    reader = OffsetsReader({"log_level": "2", **conf}, timeout_s=arguments.timeout)
+    reader = OffsetsReader({"log_level": "2", **conf}, timeout_s=arguments.timeout, groups=exact_names(arguments.group))
     interrupted = False
     try:
         with _sink(arguments.out, append=arguments.since == "now") as write:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from kip848_client.client.data_plane import (
 )
 from kip848_client.errors import BrokerError, ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
 from kip848_client.recorder import RawRecord
+from kip848_client.transactions.transaction import offsets_partition
 
 TOPIC: Final = "__consumer_offsets"
 
@@ -58,21 +59,24 @@ class OffsetsReader:
     Args:
         conf: properties of a consumer, with ``bootstrap.servers``.
         timeout_s: for questions to the brokers.
+        groups: read the partitions of these groups only; of all if there are none.
 
     Raises:
         BrokerError: there is no such topic, since no group was ever there, or reading it is not allowed.
         Kip848Error: no broker answers.
     """
 
-    def __init__(self, conf: Mapping[str, str], *, timeout_s: float) -> None:
+    def __init__(self, conf: Mapping[str, str], *, timeout_s: float, groups: Collection[str] = ()) -> None:
         # librdkafka wants a group id. It is never sent: nothing is subscribed and nothing committed.
         self._plane = create_record_consumer({"group.id": "kip848-groups", **conf, **_FIXED})
         try:
             metadata = self._plane.list_topics(TOPIC, timeout=timeout_s).topics[TOPIC]
             if metadata.error is not None:
                 raise translate(metadata.error, what=f"reading {TOPIC}")
-            self.partitions: Final = tuple(sorted(metadata.partitions))
-            if not self.partitions:
+            count = len(metadata.partitions)
+            wanted = {offsets_partition(group_id, partitions=count)[1] for group_id in groups if count}
+            self.partitions: Final = tuple(sorted(wanted or metadata.partitions))
+            if not count:
                 raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{TOPIC}: there is none")
             self._plane.assign([PublicTopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
@@ -163,7 +167,14 @@ async def _topic_names(cluster: Cluster) -> dict[UUID, str]:
     return await cluster.topic_names()
 
 
-def group_filter(patterns: list[str]) -> Callable[[str], bool]:
+def exact_names(patterns: Collection[str]) -> tuple[str, ...]:
+    """The groups that *patterns* name, if each of them names one; their partitions are all there is to read."""
+    if any(set(pattern) & set("*?[") for pattern in patterns):
+        return ()
+    return tuple(patterns)
+
+
+def group_filter(patterns: Collection[str]) -> Callable[[str], bool]:
     """Whether a group's id matches one of *patterns* (``*``, ``?``, ``[...]``); every id does if there are none."""
     from fnmatch import fnmatchcase
 

@@ -39,6 +39,11 @@ class RecordedClassicGroup:
         self._state: str | None = None
 
     @property
+    def member_ids(self) -> frozenset[str]:
+        """Its members."""
+        return frozenset(self._members)
+
+    @property
     def epoch(self) -> int:
         """The generation; 0 if it is not known."""
         return self._generation or 0

@@ -141,6 +141,11 @@ class RecordedGroup:
         return None if member_id is None else self._event("offsets_committed", {}, member_id)
 
     @property
+    def member_ids(self) -> frozenset[str]:
+        """Its members."""
+        return frozenset(self._members)
+
+    @property
     def epoch(self) -> int:
         """The group epoch; 0 if it is not known."""
         return self._epoch or 0

@@ -67,13 +67,14 @@ class Counts(msgspec.Struct):
 class _Decision:
     """Records of one group that were written together."""
 
-    __slots__ = ("group_id", "offset_keys", "records", "timestamp_ms")
+    __slots__ = ("group_id", "has_classic_record", "offset_keys", "records", "timestamp_ms")
 
     def __init__(self, group_id: str, timestamp_ms: int) -> None:
         self.group_id = group_id
         self.timestamp_ms = timestamp_ms
         self.records: list[GroupRecord] = []
         self.offset_keys: set[bytes] = set()
+        self.has_classic_record = False
 
 
 class Recorder:
@@ -120,6 +121,8 @@ class Recorder:
             open_ = self._open[record.partition] = _Decision(group_id, record.timestamp_ms)
         if isinstance(decoded.key, wire.OffsetCommitKey):
             open_.offset_keys.add(key)
+        elif isinstance(decoded.key, wire.GroupMetadataKey):
+            open_.has_classic_record = True
         open_.records.append(decoded)
 
     def end_of_partition(self, partition: int) -> Iterator[JournalEvent]:
@@ -187,6 +190,35 @@ class Recorder:
                 self.counts.other_groups.setdefault(kind, set()).add(group_id)
 
     def _decide(self, decision: _Decision) -> Iterator[JournalEvent]:
+        if not decision.has_classic_record:
+            yield from self._replay(decision)
+            return
+        group_id = decision.group_id
+        before = self._protocol_of(group_id), self._members_of(group_id)
+        events = list(self._replay(decision))
+        after = self._protocol_of(group_id), self._members_of(group_id)
+        if before[0] is None or after[0] is None or before[0] == after[0]:
+            yield from events
+            return
+        # The group changes its protocol and takes its members along: none of them leaves or joins.
+        fields = {"type": after[0], "members": sorted(before[1] & after[1])}
+        converted = GroupEvent(event="group_converted", group_id=group_id, fields=fields)
+        yield from self._render(iter((converted,)), decision.timestamp_ms)
+        for event in events:
+            moved = event.event in {"member_left", "member_joined"} and event.member_id in before[1] & after[1]
+            if not moved and event.fields.get("new") != "Dead":
+                yield event
+
+    def _protocol_of(self, group_id: str) -> str | None:
+        if group_id in self._consumer:
+            return "consumer"
+        return "classic" if group_id in self._classic else None
+
+    def _members_of(self, group_id: str) -> frozenset[str]:
+        group = self._consumer.get(group_id) or self._classic.get(group_id)
+        return frozenset() if group is None else group.member_ids
+
+    def _replay(self, decision: _Decision) -> Iterator[JournalEvent]:
         group_id, ts_ms = decision.group_id, decision.timestamp_ms
         offsets: dict[tuple[str, int], int] = {}
         consumer: list[GroupRecord] = []

@@ -96,13 +96,17 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         return self.started_ms + self.timeout_ms if self.state is TransactionState.ONGOING else None
 
 
-def offsets_partition(group_id: str) -> TopicPartition:
-    """The partition that keeps a group's offsets in Kafka, by Java's hash of the group's name."""
+def offsets_partition(group_id: str, *, partitions: int = GROUP_OFFSETS_PARTITIONS) -> TopicPartition:
+    """The partition that keeps a group in Kafka, by Java's hash of the group's name.
+
+    Args:
+        partitions: how many the topic has.
+    """
     value = 0
     units = group_id.encode("utf-16-be", "surrogatepass")
     for (unit,) in struct.iter_unpack(">H", units):
         value = (31 * value + unit) & 0xFFFF_FFFF
-    return GROUP_OFFSETS_TOPIC, _absolute(value) % GROUP_OFFSETS_PARTITIONS
+    return GROUP_OFFSETS_TOPIC, _absolute(value) % partitions
 
 
 def _absolute(value: int) -> int:

@@ -128,7 +128,7 @@ class DecoderSource:
         for field, local in tagged:
             self._emit(f"{keyword} {tag} == {field.tag}:")
             self._indent += 1
-            value = self._value(field.kind, nullable=field.nullable.includes(self.version))
+            value = self._value(field.kind, nullable=field.nullable.includes(self.version), tagged=True)
             self._flush()
             self._emit(f"{local} = {value}")
             self._emit(f"if p != {stop}: bad_tag_size({stop})")
@@ -142,11 +142,11 @@ class DecoderSource:
         self._emit(f"left -= {count}")
         self._emit("if left < 0: too_many_elements()")
 
-    def _value(self, kind: WireType, *, nullable: bool) -> str:
+    def _value(self, kind: WireType, *, nullable: bool, tagged: bool = False) -> str:
         if isinstance(kind, ArrayOf):
             return self._array(kind.element, nullable=nullable)
         if not isinstance(kind, Scalar):
-            return self._nested(kind, nullable=nullable)
+            return self._nested(kind, nullable=nullable, tagged=tagged)
         if kind is STRING or kind is BYTES or kind is RECORDS:
             return self._sized(kind, nullable=nullable or kind is RECORDS)
         local = self.names.fresh("f")
@@ -155,13 +155,14 @@ class DecoderSource:
             return f"(UUIDS.get({local}) or uuid_of({local}))"
         return local
 
-    def _nested(self, cls: type[WireStruct], *, nullable: bool) -> str:
+    def _nested(self, cls: type[WireStruct], *, nullable: bool, tagged: bool) -> str:
+        """A struct. What says that it is null is -1, but in a tag, where Kafka writes an unsigned number, 0."""
         if not nullable:
             return self._struct(cls)
         marker, result = self.names.fresh("n"), self.names.fresh("v")
         self._fixed("b", marker)
         self._flush()
-        self._emit(f"if {marker} < 0: {result} = None")
+        self._emit(f"if {marker} {'<=' if tagged else '<'} 0: {result} = None")
         self._emit("else:")
         self._indent += 1
         made = self._struct(cls)

@@ -135,7 +135,7 @@ class EncoderSource:
             one = self.names.fresh("tag")
             self._begin()
             self._emit("o = []")
-            self._value(field.kind, "v", nullable=field.nullable.includes(self.version))
+            self._value(field.kind, "v", nullable=field.nullable.includes(self.version), tagged=True)
             self._flush()
             self._emit('return b"".join(o)')
             self._functions.append(f"def {one}(v):\n" + "\n".join(self._lines))
@@ -149,11 +149,11 @@ class EncoderSource:
         self._functions.append("\n".join(body))
         self._lines, self._indent, self._pieces = outer
 
-    def _value(self, kind: WireType, value: str, *, nullable: bool) -> None:
+    def _value(self, kind: WireType, value: str, *, nullable: bool, tagged: bool = False) -> None:
         if isinstance(kind, ArrayOf):
             self._array(kind.element, value, nullable=nullable)
         elif not isinstance(kind, Scalar):
-            self._nested(kind, value, nullable=nullable)
+            self._nested(kind, value, nullable=nullable, tagged=tagged)
         elif kind is STRING or kind is BYTES or kind is RECORDS:
             self._sized(kind, value, nullable=nullable)
         elif kind is UUID:
@@ -162,7 +162,8 @@ class EncoderSource:
             # struct takes any object as a bool; an int in disguise is what Kafka would have read
             self._fixed(kind.code, f"bool({value})" if kind is BOOL else value)
 
-    def _nested(self, cls: type[WireStruct], value: str, *, nullable: bool) -> None:
+    def _nested(self, cls: type[WireStruct], value: str, *, nullable: bool, tagged: bool) -> None:
+        """A struct. What says that it is null is -1, but in a tag, where Kafka writes an unsigned number, 0."""
         local = self.names.fresh("v")
         self._emit(f"{local} = {value}")
         if not nullable:
@@ -171,7 +172,7 @@ class EncoderSource:
         self._flush()
         self._emit(f"if {local} is None:")
         self._indent += 1
-        self._emit(r'o.append(b"\xff")')
+        self._emit(r'o.append(b"\x00")' if tagged else r'o.append(b"\xff")')
         self._indent -= 1
         self._emit("else:")
         self._indent += 1

@@ -32,7 +32,8 @@ def settle(broker: EmbeddedBroker, *members: Consumer, group: str = "billing") -
         for consumer in members:
             consumer.poll(0)
         state = broker.group(group)
-        return state is not None and state.state == "Stable" and len(state.members) == len(members)
+        owning = all(consumer.assignment() for consumer in members)
+        return owning and state is not None and state.state == "Stable" and len(state.members) == len(members)
 
     wait_until(is_settled, timeout_s=20)
 

@@ -81,6 +81,21 @@ def test_a_tombstone_has_a_key_and_no_value() -> None:
     assert decode_record(encode_record_key(key), None) == GroupRecord(key, None)
 
 
+def test_a_struct_in_a_tag_may_be_null() -> None:
+    """Kafka writes for each member of the new protocol that it has nothing of the old one, and says so by a 0."""
+    key = records.ConsumerGroupMemberMetadataKey("g", "m")
+    written = bytes.fromhex("000000000263022f02027400000000640001000100")
+
+    found = decode_record(encode_record_key(key), written)
+
+    assert found == GroupRecord(
+        key,
+        records.ConsumerGroupMemberMetadataValue(
+            client_id="c", client_host="/", subscribed_topic_names=("t",), rebalance_timeout_ms=100
+        ),
+    )
+
+
 def test_the_oldest_offset_keys_are_read() -> None:
     """Type 0 has the layout of type 1 and is still in old logs."""
     value = records.OffsetCommitValue(9, metadata="m", commit_timestamp=5)

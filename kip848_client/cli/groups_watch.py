@@ -1,0 +1,134 @@
+"""``kip848 groups watch``: one group, live: who owns what, who waits for whom, since when, epochs and lag.
+
+Follows the group's records in ``__consumer_offsets``. Where reading that topic is not allowed, it asks for a
+description every second. Lag is asked for every two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from kip848_client.cli.groups_queries import GroupDescription, ask
+from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames
+from kip848_client.cli.properties import read_properties
+from kip848_client.cli.watch_screen import Screen, open_screen
+from kip848_client.cli.watch_view import GroupView
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
+from kip848_client.journal import JournalEvent
+from kip848_client.recorder import Recorder
+
+_LAG_EVERY_MS = 2_000
+_DESCRIBE_EVERY_MS = 1_000
+_TURN_S = 0.1
+_NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that only this action has."""
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("--for", dest="seconds", metavar="SECONDS", type=float, help="end after that long (Ctrl-C)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object whenever something changed")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Watch until Ctrl-C.
+
+    Raises:
+        ConfigError: an option is out of range.
+        Kip848Error: no broker answers, there is no such group, or describing it is not allowed.
+    """
+    if arguments.seconds is not None and not arguments.seconds > 0:
+        raise ConfigError(f"--for {arguments.seconds}: seconds above 0")
+    conf = {"bootstrap.servers": arguments.bootstrap, **read_properties(arguments)}
+    watch = _Watch(arguments.group, conf, timeout_s=arguments.timeout)
+    described = watch.describe()
+    with contextlib.suppress(KeyboardInterrupt), watch.source(described) as turn:
+        screen = open_screen(sys.stdout, json=arguments.json)
+        try:
+            watch.run(screen, turn, seconds=arguments.seconds)
+        finally:
+            screen.close()
+    return 0
+
+
+class _Watch:
+    def __init__(self, group_id: str, conf: Mapping[str, str], *, timeout_s: float) -> None:
+        self._group_id = group_id
+        self._conf = conf
+        self._timeout_s = timeout_s
+        self._view = GroupView(group_id)
+        self._lag_due_ms = 0
+        self._describe_due_ms = 0
+
+    def describe(self) -> GroupDescription:
+        """Ask for the group; fails if there is none."""
+        return ask(self._conf, lambda cluster: cluster.describe(self._group_id), timeout_ms=int(self._timeout_s * 1000))
+
+    def run(self, screen: Screen, turn: Callable[[], None], *, seconds: float | None) -> None:
+        """Show the group, turn by turn."""
+        end_s = None if seconds is None else time.monotonic() + seconds
+        while end_s is None or time.monotonic() < end_s:
+            turn()
+            self._ask_for_lag()
+            screen.show(self._view, now_ms=_now_ms())
+
+    @contextlib.contextmanager
+    def source(self, described: GroupDescription) -> Iterator[Callable[[], None]]:
+        """Bring the view to what is known now; yields what keeps it so."""
+        recorder = Recorder(
+            wants=lambda group_id: group_id == self._group_id,
+            topic_name=TopicNames(self._conf, timeout_ms=int(self._timeout_s * 1000)),
+        )
+        try:
+            reader = OffsetsReader(
+                {"log_level": "2", **self._conf}, timeout_s=self._timeout_s, groups=(self._group_id,)
+            )
+        except BrokerError as error:
+            if error.code not in _NOT_ALLOWED:
+                raise
+            print(f"kip848 groups: {error}; the group is described every second instead", file=sys.stderr)
+            self._view.describe(described, now_ms=_now_ms())
+            yield self._describe_now_and_then
+            return
+        try:
+            for item in reader.read_to_end(patience_s=max(10.0, self._timeout_s)):
+                self._take(recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item))
+
+            def follow() -> None:
+                for item in reader.read(wait_s=_TURN_S):
+                    self._take(recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item))
+
+            yield follow
+        finally:
+            reader.close()
+
+    def _take(self, events: Iterator[JournalEvent]) -> None:
+        for event in events:
+            self._view.take(event)
+
+    def _describe_now_and_then(self) -> None:
+        time.sleep(_TURN_S)
+        now_ms = _now_ms()
+        if now_ms >= self._describe_due_ms:
+            self._describe_due_ms = now_ms + _DESCRIBE_EVERY_MS
+            with contextlib.suppress(Kip848Error):  # the coordinator moves, or the group is gone: asked again
+                self._view.describe(self.describe(), now_ms=now_ms)
+
+    def _ask_for_lag(self) -> None:
+        now_ms = _now_ms()
+        if now_ms < self._lag_due_ms:
+            return
+        self._lag_due_ms = now_ms + _LAG_EVERY_MS
+        try:
+            lag = ask(self._conf, lambda cluster: cluster.lag(self._group_id), timeout_ms=int(self._timeout_s * 1000))
+        except Kip848Error:
+            return  # shown again when it is known again
+        self._view.progress = {item.partition: item for item in lag.progress}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,204 @@
+"""How a watched group is shown: a live table in a terminal, a line for each change elsewhere, or JSON. Decides nothing.
+
+`rich` draws the live table; without it (it comes with the extra ``demo``) the lines are shown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import os
+import sys
+from typing import IO, TYPE_CHECKING, Final, Protocol
+
+from kip848_client.cli.groups import name_partitions
+from kip848_client.cli.watch_view import LINES_KEPT, GroupView, MemberView
+from kip848_client.json_text import to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+_STATE_STYLES: Final = {"Stable": "bold green", "Empty": "dim", "Dead": "bold red"}
+
+
+class Screen(Protocol):
+    """Where the group is shown."""
+
+    def show(self, view: GroupView, *, now_ms: int) -> None:
+        """Show the group as it is now; called often."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was found, with the last picture on it."""
+        ...
+
+
+def open_screen(stream: IO[str], *, json: bool) -> Screen:
+    """Choose how to show a group on *stream*; say on stderr if something better could be had."""
+    if json:
+        return JsonLines(stream)
+    if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainLines(stream)
+    if importlib.util.find_spec("rich") is None:
+        print("for a live table: pip install 'kip848_client[demo]'", file=sys.stderr)
+        return PlainLines(stream)
+    from rich.console import Console  # an extra, and slow to import
+
+    return LiveTable(Console(file=stream))
+
+
+class JsonLines:
+    """The whole group as one JSON object a line, whenever something changed."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._shown = -1
+
+    def show(self, view: GroupView, *, now_ms: int) -> None:
+        """Print the group if it changed."""
+        if view.changes != self._shown:
+            self._shown = view.changes
+            print(to_json(view.to_plain(now_ms=now_ms)), file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class PlainLines:
+    """The group as it is at first, then one line for everything that happens."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._said: int | None = None
+
+    def show(self, view: GroupView, *, now_ms: int) -> None:
+        """Print what is new."""
+        if self._said is None:
+            self._first(view, now_ms)
+        else:
+            new = min(view.lines_said - self._said, len(view.lines))
+            for line in list(view.lines)[len(view.lines) - new :]:
+                self._print(line.ts_ms, line.text)
+        self._said = view.lines_said
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _first(self, view: GroupView, now_ms: int) -> None:
+        self._print(now_ms, _headline(view, now_ms=now_ms))
+        for member in view.sorted_members():
+            text = f"{member.name} has {name_partitions(member.owned)} since {_clock(member.since_ms)}"
+            waits = _waits(view, member)
+            self._print(now_ms, text + (f", waits for {waits}" if waits else ""))
+
+    def _print(self, ts_ms: int, text: str) -> None:
+        print(f"{_clock(ts_ms)}  {text}", file=self._stream, flush=True)
+
+
+class LiveTable:
+    """A table that is drawn again when something changed, and every second."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._live = Live(console=console, auto_refresh=False)
+        self._live.start()
+        self._drawn = (-1, 0)
+
+    def show(self, view: GroupView, *, now_ms: int) -> None:
+        """Draw the group, unless that was done just now."""
+        drawn = (view.changes, now_ms // 1000)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._live.update(draw(view, now_ms=now_ms), refresh=True)
+
+    def close(self) -> None:
+        """Stop."""
+        self._live.stop()
+
+
+def draw(view: GroupView, *, now_ms: int) -> RenderableType:
+    """Draw the group: its state, its members, and what happened last."""
+    from rich.console import Group
+    from rich.text import Text
+
+    colours = {member.name: _COLOURS[index % len(_COLOURS)] for index, member in enumerate(view.sorted_members())}
+    headline = Text(no_wrap=True, overflow="ellipsis")
+    headline.append(f"{view.group_id}  ", "bold")
+    headline.append(view.state, _STATE_STYLES.get(view.state, "bold yellow"))
+    headline.append(_headline(view, now_ms=now_ms).removeprefix(f"{view.group_id} is {view.state}"))
+    return Group(headline, Text(), _members(view, colours, now_ms=now_ms), Text(), *_lines(view, colours))
+
+
+def _members(view: GroupView, colours: dict[str, str], *, now_ms: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("member", "epoch", "state", "since", "owns", "gives up", "waits for", "lag"):
+        table.add_column(name, justify="right" if name in {"epoch", "lag", "since"} else "left")
+    for member in view.sorted_members():
+        colour = colours[member.name]
+        lag = view.lag(member.owned)
+        table.add_row(
+            Text(member.name, colour),
+            "" if member.epoch is None else str(member.epoch),
+            Text(member.state.lower().replace("_", " "), "green" if member.state == "STABLE" else "yellow"),
+            _ago(now_ms - member.since_ms) if member.since_ms else "",
+            Text(name_partitions(member.owned), f"bold {colour}"),
+            Text(name_partitions(member.pending) if member.pending else "", "yellow"),
+            Text(_waits(view, member), "bold yellow"),
+            "-" if lag is None else f"{lag:,}",
+        )
+    return table
+
+
+def _lines(view: GroupView, colours: dict[str, str]) -> list[Text]:
+    from rich.text import Text
+
+    drawn = []
+    for line in view.lines:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f"{_clock(line.ts_ms)}  ", "dim")
+        text.append(line.text)
+        for name, colour in colours.items():
+            if line.text.startswith(name):
+                text.stylize(colour, 14, 14 + len(name))
+        drawn.append(text)
+    return drawn + [Text() for _ in range(LINES_KEPT - len(drawn))]  # always as high, so that nothing jumps
+
+
+def _headline(view: GroupView, *, now_ms: int) -> str:
+    parts = [f"{view.group_id} is {view.state}"]
+    if view.state_since_ms:
+        parts[0] += f" for {_ago(now_ms - view.state_since_ms)}"
+    if view.epoch is not None:
+        parts.append(f"epoch {view.epoch}")
+    parts.append(f"{len(view.members)} members")
+    if view.free:
+        parts.append(f"{len(view.free)} partitions without an owner")
+    if view.progress:
+        lag = view.lag(view.progress)
+        parts.append("lag unknown" if lag is None else f"lag {lag:,}")
+    rate = view.commits_per_s(now_ms=now_ms)
+    return ", ".join(parts) + (f", {rate:.1f} commits/s" if rate else "")
+
+
+def _waits(view: GroupView, member: MemberView) -> str:
+    return ", ".join(f"{name_partitions(wait.partitions)} of {wait.owner}" for wait in view.waits(member))
+
+
+def _clock(ts_ms: int) -> str:
+    return dt.datetime.fromtimestamp(ts_ms / 1000).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def _ago(ms: int) -> str:
+    seconds = max(0, ms) / 1000
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

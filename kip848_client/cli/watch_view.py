@@ -1,0 +1,265 @@
+"""What a person who watches a group wants to know: who owns what, who waits for whom, and since when. No output.
+
+Made of the events of a recorder. Where ``__consumer_offsets`` may not be read, of descriptions that are asked for every
+second; then "since" counts from the first description that shows it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from kip848_client.cli.groups import name_partitions
+from kip848_client.cli.groups_queries import GroupDescription, Progress
+from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.model import TopicPartition
+
+LINES_KEPT: Final = 12
+_COMMIT_WINDOW_MS: Final = 10_000
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A member waits for partitions that somebody else still has."""
+
+    partitions: tuple[TopicPartition, ...]
+    owner: str
+
+
+class MemberView(msgspec.Struct):
+    """One member.
+
+    Attributes:
+        name: client id, with the beginning of the member id if others have it, too.
+        since_ms: when `owned` last changed.
+        pending: partitions that it must give up and still has.
+    """
+
+    member_id: str
+    client_id: str
+    epoch: int | None = None
+    state: str = ""
+    since_ms: int = 0
+    owned: frozenset[TopicPartition] = frozenset()
+    pending: frozenset[TopicPartition] = frozenset()
+    target: frozenset[TopicPartition] = frozenset()
+    name: str = ""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Something that happened."""
+
+    ts_ms: int
+    text: str
+
+
+class GroupView:
+    """One group as it is now.
+
+    Attributes:
+        state_since_ms: when the group came into its state.
+        changes: how often something changed; screens draw again when it grows.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id: Final = group_id
+        self.state = "Unknown"
+        self.state_since_ms = 0
+        self.epoch: int | None = None
+        self.members: Final[dict[str, MemberView]] = {}
+        self.lines: Final[deque[Line]] = deque(maxlen=LINES_KEPT)
+        self.lines_said = 0
+        self.progress: Mapping[TopicPartition, Progress] = {}
+        self.changes = 0
+        self._commits: Final[deque[int]] = deque()
+
+    # --- what comes in
+
+    def take(self, event: JournalEvent) -> None:
+        """Take the next event of the group."""
+        if event.group_id != self.group_id:
+            return
+        if event.event == "offsets_committed":
+            self._commits.append(event.ts_ms)
+            return
+        self.changes += 1
+        if event.group_epoch is not None:
+            self.epoch = event.group_epoch
+        for text in self._texts(event):
+            self._say(event.ts_ms, text)
+
+    def describe(self, group: GroupDescription, *, now_ms: int) -> None:
+        """Take a description of the group instead of events."""
+        before = {member_id: member.owned for member_id, member in self.members.items()}
+        known = set(self.members)
+        if group.state != self.state:
+            self.state, self.state_since_ms = group.state, now_ms
+            self._say(now_ms, f"the group is {group.state}")
+        self.epoch = group.group_epoch
+        for described in group.members:
+            member = self._member(described.member_id, described.client_id)
+            member.epoch = described.member_epoch
+            member.owned, member.target = frozenset(described.assigned), frozenset(described.target)
+            if before.get(member.member_id) != member.owned:
+                member.since_ms = now_ms
+                self._say(now_ms, f"{member.name} has {name_partitions(member.owned)}")
+        for gone in known - {described.member_id for described in group.members}:
+            self._say(now_ms, f"{self.members.pop(gone).name} is gone")
+
+    # --- what is asked
+
+    def waits(self, member: MemberView) -> list[Wait]:
+        """For whom *member* waits, by owner; ``nobody yet`` for partitions that are free."""
+        missing = member.target - member.owned
+        owners = {tp: other for other in self.members.values() if other is not member for tp in other.owned}
+        by_owner: dict[str, list[TopicPartition]] = {}
+        for partition in sorted(missing):
+            owner = owners.get(partition)
+            by_owner.setdefault("nobody yet" if owner is None else owner.name, []).append(partition)
+        return [Wait(tuple(partitions), owner) for owner, partitions in by_owner.items()]
+
+    def lag(self, partitions: Iterable[TopicPartition]) -> int | None:
+        """Records behind in *partitions*; None if it is not known of each."""
+        lags = [item.lag if (item := self.progress.get(partition)) else None for partition in partitions]
+        return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+    def commits_per_s(self, *, now_ms: int) -> float:
+        """Commits in the last ten seconds, by the second."""
+        while self._commits and self._commits[0] < now_ms - _COMMIT_WINDOW_MS:
+            self._commits.popleft()
+        return len(self._commits) / (_COMMIT_WINDOW_MS / 1000)
+
+    @property
+    def free(self) -> list[TopicPartition]:
+        """Partitions that somebody shall have and nobody has."""
+        owned = {partition for member in self.members.values() for partition in member.owned}
+        return sorted({partition for member in self.members.values() for partition in member.target} - owned)
+
+    def to_plain(self, *, now_ms: int) -> dict[str, object]:
+        """As JSON values."""
+        return {
+            "ts_ms": now_ms,
+            "group_id": self.group_id,
+            "state": self.state,
+            "state_since_ms": self.state_since_ms,
+            "epoch": self.epoch,
+            "commits_per_s": self.commits_per_s(now_ms=now_ms),
+            "lag": self.lag(self.progress),
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "client_id": member.client_id,
+                    "epoch": member.epoch,
+                    "state": member.state,
+                    "since_ms": member.since_ms,
+                    "owned": _names(member.owned),
+                    "gives_up": _names(member.pending),
+                    "waits_for": {wait.owner: _names(wait.partitions) for wait in self.waits(member)},
+                    "lag": self.lag(member.owned),
+                }
+                for member in self.sorted_members()
+            ],
+        }
+
+    def sorted_members(self) -> list[MemberView]:
+        """By name."""
+        return sorted(self.members.values(), key=lambda member: (member.name, member.member_id))
+
+    # --- inside
+
+    def _texts(self, event: JournalEvent) -> Iterator[str]:
+        fields = event.fields
+        match event.event:
+            case "group_state_changed":
+                self.state, self.state_since_ms = str(fields["new"]), event.ts_ms
+                yield f"the group is {self.state}"
+            case "group_epoch_bumped":
+                yield f"epoch {event.group_epoch}: {str(fields.get('reason')).replace('_', ' ')}"
+            case "classic_generation_began":
+                yield f"generation {event.group_epoch} begins"
+            case "group_converted":
+                yield f"the group is a {fields.get('type')} group now"
+            case "target_assignment_computed":
+                for member_id, target in _items(fields.get("members")):
+                    if member_id in self.members:
+                        self.members[member_id].target = _partitions(target)
+                    else:
+                        self._member(member_id, None).target = _partitions(target)
+            case "member_joined":
+                topics = fields.get("topics")
+                shown = ", ".join(map(str, topics)) if isinstance(topics, list) else ""
+                yield f"{self._member(event.member_id or '', event.client_id).name} joins, wants {shown or 'a pattern'}"
+            case "subscription_changed":
+                yield f"{self._member(event.member_id or '', event.client_id).name} wants other topics"
+            case "member_left":
+                yield from self._left(event)
+            case "member_assignment_changed":
+                yield from self._assigned(event)
+
+    def _left(self, event: JournalEvent) -> Iterator[str]:
+        member = self._member(event.member_id or "", event.client_id)
+        reason = str(event.fields.get("reason"))
+        if reason == "static_leave":
+            yield f"{member.name} is away; its place is kept"
+            return
+        del self.members[member.member_id]
+        self._rename()
+        yield f"{member.name} is replaced" if reason == "replaced" else f"{member.name} left"
+
+    def _assigned(self, event: JournalEvent) -> Iterator[str]:
+        member = self._member(event.member_id or "", event.client_id)
+        pending = _partitions(event.fields.get("pending_revocation"))
+        owned = _partitions(event.fields.get("assigned")) | pending
+        member.epoch, member.state = event.member_epoch, str(event.fields.get("state"))
+        if owned == member.owned and pending == member.pending:
+            return
+        gained, lost = owned - member.owned, member.owned - owned
+        if owned != member.owned or not member.since_ms:
+            member.since_ms = event.ts_ms
+        member.owned, member.pending = owned, pending
+        if not member.target:
+            member.target = owned - pending
+        parts = [f"gets {name_partitions(gained)}"] if gained else []
+        parts += [f"gave up {name_partitions(lost)}"] if lost else []
+        parts += [f"must give up {name_partitions(pending)}"] if pending else []
+        yield f"{member.name} {', '.join(parts)}"
+
+    def _member(self, member_id: str, client_id: str | None) -> MemberView:
+        member = self.members.get(member_id)
+        if member is None:
+            member = self.members[member_id] = MemberView(member_id, client_id or member_id)
+        elif client_id:
+            member.client_id = client_id
+        self._rename()
+        return member
+
+    def _rename(self) -> None:
+        names = [member.client_id for member in self.members.values()]
+        for member in self.members.values():
+            shared = names.count(member.client_id) > 1
+            member.name = f"{member.client_id} {member.member_id[:8]}" if shared else member.client_id
+
+    def _say(self, ts_ms: int, text: str) -> None:
+        self.changes += 1
+        self.lines_said += 1
+        self.lines.append(Line(ts_ms, text))
+
+
+def _items(value: JsonValue) -> Iterable[tuple[str, JsonValue]]:
+    return value.items() if isinstance(value, dict) else ()
+
+
+def _partitions(value: JsonValue) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic, int(number))
+        for topic, numbers in _items(value)
+        if isinstance(numbers, list)
+        for number in numbers
+        if isinstance(number, int)
+    )
+
+
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    return [str(partition) for partition in sorted(partitions)]

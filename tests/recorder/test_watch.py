@@ -1,0 +1,135 @@
+"""``kip848 groups watch``: what a person sees who watches a group."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from confluent_kafka import TopicPartition as PublicTopicPartition
+
+from kip848_client import EmbeddedBroker
+from kip848_client.cli import main
+from kip848_client.cli.watch_screen import PlainLines, draw
+from kip848_client.cli.watch_view import GroupView, Wait
+from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.model import TopicPartition
+from tests.recorder.test_command import member, settle
+
+NOW_MS = 1_700_000_000_000
+
+
+def event(name: str, who: str | None = None, *, at_ms: int = 0, epoch: int = 2, **fields: JsonValue) -> JournalEvent:
+    return JournalEvent(
+        ts_ms=NOW_MS + at_ms,
+        source="coordinator",
+        event=name,
+        group_id="billing",
+        member_id=who,
+        client_id=who,
+        member_epoch=epoch,
+        group_epoch=epoch,
+        fields=fields,
+    )
+
+
+def a_handover() -> GroupView:
+    """``two`` shall have orders-1, which ``one`` has not given up yet."""
+    view = GroupView("billing")
+    for each in (
+        event("member_joined", "one", topics=["orders"], instance_id=None),
+        event("member_assignment_changed", "one", state="STABLE", assigned={"orders": [0, 1]}, pending_revocation={}),
+        event("target_assignment_computed", assignor=None, members={"one": {"orders": [0]}, "two": {"orders": [1]}}),
+        event("member_joined", "two", topics=["orders"], instance_id=None),
+        event(
+            "member_assignment_changed",
+            "two",
+            at_ms=5_000,
+            state="UNRELEASED_PARTITIONS",
+            assigned={},
+            pending_revocation={},
+        ),
+        event(
+            "member_assignment_changed",
+            "one",
+            at_ms=6_000,
+            state="UNREVOKED_PARTITIONS",
+            assigned={"orders": [0]},
+            pending_revocation={"orders": [1]},
+        ),
+        event("group_state_changed", at_ms=6_000, old="Stable", new="Reconciling"),
+    ):
+        view.take(each)
+    return view
+
+
+def test_a_member_waits_for_the_one_that_still_has_its_partitions() -> None:
+    """A group that does not come to rest has one member that does not let go: its name is what is asked for."""
+    view = a_handover()
+    one, two = view.sorted_members()
+    assert view.waits(two) == [Wait((TopicPartition("orders", 1),), "one")]
+    assert view.waits(one) == []
+    assert one.pending == {TopicPartition("orders", 1)}
+    assert one.since_ms == NOW_MS, "it has the same partitions as before"
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_both_screens_show_who_waits_for_whom_and_since_when(live: bool) -> None:
+    """In a terminal, and in a log file."""
+    rich = pytest.importorskip("rich.console")
+    stream = io.StringIO()
+    if live:
+        rich.Console(file=stream, width=140).print(draw(a_handover(), now_ms=NOW_MS + 65_000))
+    else:
+        PlainLines(stream).show(a_handover(), now_ms=NOW_MS + 65_000)
+    shown = stream.getvalue()
+    assert "Reconciling" in shown
+    assert "59 s" in shown
+    assert "orders 1 of one" in shown
+
+
+def test_lines_tell_what_changes_and_nothing_twice() -> None:
+    """A pipe to grep would find one rebalance five times."""
+    view, stream = a_handover(), io.StringIO()
+    lines = PlainLines(stream)
+    lines.show(view, now_ms=NOW_MS)
+    stream.truncate(0)
+    view.take(event("member_left", "one", reason="removed", at_ms=7_000))
+    for _ in range(3):
+        lines.show(view, now_ms=NOW_MS)
+    assert stream.getvalue().count("one left") == 1
+
+
+def test_a_group_is_watched_on_a_broker(kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lag comes from the leaders, everything else from the coordinator's records."""
+    kip848_broker.create_topic("orders", partitions=2)
+    with member(kip848_broker, "one") as one:
+        settle(kip848_broker, one)
+        one.commit(offsets=[PublicTopicPartition("orders", 0, 0)], asynchronous=False)
+        watch = ["groups", "watch", "billing", "--bootstrap", kip848_broker.bootstrap_servers, "--for", "0.5"]
+        assert main([*watch, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert main(watch) == 0
+    assert (shown["state"], shown["epoch"], shown["lag"]) == ("Stable", 1, 0)
+    assert [(each["client_id"], each["owned"]) for each in shown["members"]] == [("one", ["orders-0", "orders-1"])]
+    assert "one has orders 0-1 since" in capsys.readouterr().out
+
+
+def test_who_may_not_read_the_records_is_shown_descriptions(
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Most people may describe their groups, and few may read __consumer_offsets."""
+    from kip848_client.cli import groups_watch
+    from kip848_client.errors import ErrorCode, error_for_code
+
+    def refused(*_: object, **__: object) -> None:
+        raise error_for_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "reading __consumer_offsets")
+
+    monkeypatch.setattr(groups_watch, "OffsetsReader", refused)
+    kip848_broker.create_topic("orders", partitions=2)
+    with member(kip848_broker, "one") as one:
+        settle(kip848_broker, one)
+        assert main(["groups", "watch", "billing", "--bootstrap", kip848_broker.bootstrap_servers, "--for", "0.3"]) == 0
+    told = capsys.readouterr()
+    assert "one has orders 0-1" in told.out
+    assert "described every second" in told.err
