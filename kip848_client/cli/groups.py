@@ -16,15 +16,15 @@ The requests to brokers are in `groups_queries`.
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-from kip848_client.cli import groups_record
+from kip848_client.cli import groups_record, groups_watch
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, ask
 from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.cli.tables import name_partitions, table
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
@@ -47,8 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "record":
             groups_record.add_arguments(action)
         elif name == "watch":
-            from kip848_client.cli import groups_watch  # it imports this module
-
             groups_watch.add_arguments(action)
         elif name != "list":
             action.add_argument("groups", metavar="GROUP", nargs="+")
@@ -70,8 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "record":
         return groups_record.run(arguments)
     if arguments.action == "watch":
-        from kip848_client.cli import groups_watch  # it imports this module
-
         return groups_watch.run(arguments)
 
     async def question(cluster: Cluster) -> Sequence[_Answer]:
@@ -161,34 +157,6 @@ def _lag(group: GroupLag) -> str:
     of_how_many = f"{group.unknown:,} of {len(group.progress):,} partitions"
     known = f"; {group.known_lag:,} in the others" if group.unknown < len(group.progress) else ""
     return f"lag unknown: nothing is committed, or no end is known, for {of_how_many}{known}"
-
-
-def name_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Write partitions by topic in runs: ``orders 0-3,7 payments 0``."""
-    texts = []
-    for topic, of_topic in itertools.groupby(sorted(partitions), key=lambda item: item.topic):
-        runs = []
-        numbers = [item.partition for item in of_topic]
-        for _, group in itertools.groupby(enumerate(numbers), key=lambda item: item[1] - item[0]):
-            run = [number for _, number in group]
-            runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-        texts.append(f"{topic} {','.join(runs)}")
-    return " ".join(texts) or "-"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table; columns whose cells are all empty are left out."""
-    columns = [column for column in zip(header, *rows, strict=True) if any(column[1:]) or not rows]
-    widths = [max(map(len, column)) for column in columns]
-    numbers = [all(cell.replace(",", "").isdigit() or cell == "-" for cell in column[1:]) for column in columns]
-    lines = []
-    for cells in zip(*columns, strict=True):
-        aligned = [
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(cells, widths, numbers, strict=True)
-        ]
-        lines.append("  ".join(aligned).rstrip())
-    return "\n".join(lines)
 
 
 def _number(value: int | None) -> str:

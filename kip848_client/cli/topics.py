@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kip848_client.cli.broker import parse_topics
-from kip848_client.cli.groups import table
 from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.cli.tables import table
 from kip848_client.errors import ConfigError, ErrorCode, error_for_code
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from kip848_client.cli.groups import name_partitions
+from kip848_client.cli.tables import name_partitions
 from kip848_client.cli.watch_view import LINES_KEPT, GroupView, MemberView
 from kip848_client.json_text import to_json
 

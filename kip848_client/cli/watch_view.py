@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.cli.groups import name_partitions
 from kip848_client.cli.groups_queries import GroupDescription, Progress
+from kip848_client.cli.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import TopicPartition
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.groups import name_partitions, table
+from kip848_client.cli.tables import name_partitions, table
 from kip848_client.model import TopicPartition
 
 
