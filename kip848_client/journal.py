@@ -40,8 +40,13 @@ else:
 
 EVENTS: Final[Mapping[str, str]] = {
     # The coordinator's side.
-    "broker_started": "bootstrap_servers, node_id, topics: the embedded broker serves",
+    "broker_started": "bootstrap_servers, node_id, nodes (how many), topics: the embedded broker serves",
     "broker_stopped": "the embedded broker no longer serves",
+    "node_killed": "node_id: one node of several ended as by a power failure",
+    "node_stopped": "node_id: one node of several was shut down",
+    "node_started": "node_id: a node serves again",
+    "node_paused": "node_id: a node answers nothing",
+    "node_resumed": "node_id: a paused node answers again",
     "topic_created": "topic, topic_id, partitions",
     "topic_deleted": "topic, topic_id",
     "topic_reconfigured": "topic, topic_id, configs",

@@ -364,6 +364,34 @@ class PartitionLog:
         self._epochs = [(self._epochs[kept][0], target), *self._epochs[kept + 1 :]]
         return target
 
+    def truncate(self, end_offset: int) -> int:
+        """Lose the newest records, as a leader does that had not replicated them: nothing from *end_offset* on is left.
+
+        Whole batches go, so the log may end before *end_offset*. Producers and transactions are those of what is left.
+
+        Returns:
+            The log end offset afterwards.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: below the start of the log.
+        """
+        if end_offset < self._log_start_offset:
+            raise BrokerError(
+                f"the log begins at {self._log_start_offset}; it cannot end at {end_offset}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        if end_offset >= self._log_end_offset:
+            return self._log_end_offset
+        kept = self._batches[: max(self._index_of(end_offset), 0)]
+        start = self._base_offsets[0] if kept else self._log_start_offset
+        shorter = PartitionLog(leader_epoch=min(self._epochs)[0], start_offset=start)
+        for batch in kept:
+            shorter.restore(batch)
+        shorter._log_start_offset = self._log_start_offset
+        shorter.set_leader_epoch(self._leader_epoch)
+        vars(self).update(vars(shorter))
+        return self._log_end_offset
+
     def start_after_deletion(self, before_offset: int) -> int:
         """The log start offset that `delete_records` would lead to; changes nothing.
 

@@ -8,10 +8,13 @@
             run_my_service(kip848_broker.bootstrap_servers)
             kip848_broker.wait_for_group("billing", state="Stable", members=1)
 
-Broker properties for one test, class or module come from a marker::
+Its arguments for one test, class or module come from a marker::
 
         @pytest.mark.kip848_broker(config={"group.consumer.session.timeout.ms": "1000"})
         def test_a_silent_member_is_removed(kip848_broker): ...
+
+        @pytest.mark.kip848_broker(nodes=3)
+        def test_the_death_of_a_broker_is_survived(kip848_broker): ...
 
 When a test fails that has an embedded broker as a fixture, of this name or any other, its report shows the broker's
 fault rules and the last requests that it got. A fault rule that went wrong itself (a predicate that raises, an action
@@ -50,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, so that ``--strict-markers`` knows it."""
     config.addinivalue_line(
         "markers",
-        "kip848_broker(topics={}, profile='default', config={}): arguments of the EmbeddedBroker of this test",
+        "kip848_broker(topics={}, profile='default', config={}, nodes=1): arguments of the EmbeddedBroker of this test",
     )
 
 

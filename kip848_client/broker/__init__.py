@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.faults import FaultRule as FaultRule
     from kip848_client.broker.faults import Faults as Faults
     from kip848_client.broker.logged_request import LoggedRequest as LoggedRequest
+    from kip848_client.broker.nodes import NodeSnapshot as NodeSnapshot
     from kip848_client.broker.proxy import FaultProxy as FaultProxy
     from kip848_client.broker.request_log import RequestLog as RequestLog
     from kip848_client.broker.security import BrokerSasl as BrokerSasl
@@ -31,6 +32,7 @@ __all__ = [
     "GroupSnapshot",
     "LoggedRequest",
     "MemberSnapshot",
+    "NodeSnapshot",
     "RequestLog",
     "TransactionSnapshot",
 ]
@@ -45,6 +47,7 @@ _HOMES: Final = {
     "GroupSnapshot": "kip848_client.broker.snapshots",
     "LoggedRequest": "kip848_client.broker.logged_request",
     "MemberSnapshot": "kip848_client.broker.snapshots",
+    "NodeSnapshot": "kip848_client.broker.nodes",
     "RequestLog": "kip848_client.broker.request_log",
     "TransactionSnapshot": "kip848_client.broker.transactions",
 }

@@ -7,11 +7,11 @@ coordinator, into the records and to the observers of changes.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
-import errno
+import itertools
 import logging
 import os
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +26,7 @@ from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.data_folder import new_cluster_id
 from kip848_client.broker.dispatch import Dispatcher
+from kip848_client.broker.fail_over import FailOver, node_snapshots
 from kip848_client.broker.faults import Faults
 from kip848_client.broker.group_admin import (
     committed_offsets,
@@ -37,17 +38,22 @@ from kip848_client.broker.group_admin import (
 )
 from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_log import GroupLog, MemoryGroupLog
+from kip848_client.broker.group_metrics import GroupMetrics
+from kip848_client.broker.group_shards import Groups, GroupShards
 from kip848_client.broker.groups import GroupHost
 from kip848_client.broker.log import DataDir, Repair
 from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
+from kip848_client.broker.nodes import Nodes, NodeSnapshot
 from kip848_client.broker.offsets_topic import OffsetsTopic
+from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
 from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
 from kip848_client.broker.server import Server
 from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import PARTITION_RACKS, racks_to_text
+from kip848_client.broker.topic_images import TopicImages
 from kip848_client.broker.topic_names import KnownTopics
 from kip848_client.broker.topics import (
     PartitionsAdded,
@@ -58,7 +64,8 @@ from kip848_client.broker.topics import (
     TopicReconfigured,
     TopicRegistry,
 )
-from kip848_client.broker.transactions import TransactionHost
+from kip848_client.broker.transaction_shards import TransactionShards
+from kip848_client.broker.transactions import TransactionHost, abort_orphans
 from kip848_client.clock import Clock, ManualClock, SystemClock
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import (
@@ -85,12 +92,13 @@ ResultT = TypeVar("ResultT")
 
 
 _FIGURES_TIMEOUT_S: Final = 1.0
+NODES_MAX: Final = 100
 
 load_apis()  # while the module is imported, so that a start takes milliseconds
 
 
 class EmbeddedBroker:
-    """A Kafka broker of one node in this process, on loopback TCP, for any Kafka client.
+    """A Kafka broker in this process, or a cluster of several, on loopback TCP, for any Kafka client.
 
     Args:
         topics: topics to create at start, name to number of partitions.
@@ -98,11 +106,13 @@ class EmbeddedBroker:
             defaults and serves no extension.
         config: Kafka broker properties over those defaults.
         host: loopback address to listen on.
-        port: port to listen on; 0 takes a free one.
+        port: port to listen on; 0 takes a free one. Further nodes take the ports after it.
         data_dir: folder that keeps topics, groups and offsets; without it they live as long as this object.
         clock: drives group timers. With a `ManualClock` they move only by `advance_clock`.
         journal: receives the events.
-        node_id: the broker's id, >= 0.
+        node_id: the broker's id, >= 0; the lowest one of several nodes.
+        nodes: how many brokers the cluster has; each has its own port, and requests are judged by the one they came to.
+        racks: of the nodes, in the order of their ids. Consumers that set ``client.rack`` read from a replica there.
         allow_remote: needed for a host that is not loopback, together with authentication.
         advertised_host: the address that clients are given; *host* if None.
         tls: if given, every connection uses TLS.
@@ -133,6 +143,8 @@ class EmbeddedBroker:
         clock: Clock | None = None,
         journal: Journal | None = None,
         node_id: int = 1,
+        nodes: int = 1,
+        racks: Sequence[str] = (),
         allow_remote: bool = False,
         advertised_host: str | None = None,
         tls: BrokerTls | None = None,
@@ -145,20 +157,27 @@ class EmbeddedBroker:
         self._ssl_context: Final = None if tls is None else server_context(tls)
         self._sasl = sasl
         self._advertised_host: Final = advertised_host or host
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"port {port} is not between 0 and 65535")
         if node_id < 0:
             raise ConfigError(f"node_id {node_id} is negative")
+        if not 1 <= nodes <= NODES_MAX:
+            raise ConfigError(f"nodes={nodes} is not between 1 and {NODES_MAX}")
+        if not 0 <= port <= 65535 - (nodes - 1):
+            which = f"one of the ports {port} to {port + nodes - 1}" if nodes > 1 else f"port {port}"
+            raise ConfigError(f"{which} is not between 0 and 65535")
+        if racks and len(racks) != nodes:
+            raise ConfigError(f"racks names {len(racks)} racks for {nodes} node(s); give one for each, or none")
         self.node_id: Final = node_id
+        # Node id -> its port: 0 before the first start where a free one will do.
+        self._ports = {node_id + place: port + place if port else 0 for place in range(nodes)}
+        self._racks: Final = tuple(racks)
         self._topics_at_start: dict[str, int] = _topic_counts(topics)
         self._host: Final = host
-        self._port = port
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
         self._clock: Clock = clock or SystemClock()
         self._journal: Final[Journal] = journal or NullJournal()
         self._thread: LoopThread | None = None
         self._process_id = 0
-        self._server: Server | None = None
+        self._fail_over: FailOver | None = None
         self._state: BrokerState | None = None
         self._data: DataDir | None = None
         self._memory: _Storage | None = None
@@ -193,14 +212,15 @@ class EmbeddedBroker:
         """
         if self._thread is not None:
             raise IllegalStateError(f"the broker on {self.bootstrap_servers} runs already")
-        listening = _listen(self._host, self._port)
-        self._port = listening.getsockname()[1]
-        thread = LoopThread(f"kip848-broker-{self._port}")
+        nodes = Nodes(self._ports, bind_host=self._host, host=self._advertised_host, racks=self._racks)
+        nodes.bind()
+        self._ports = nodes.ports
+        thread = LoopThread(f"kip848-broker-{self.port}")
         try:
-            thread.run(self._start_on_loop(thread, listening))
+            thread.run(self._start_on_loop(thread, nodes))
         except BaseException:
             thread.stop()
-            listening.close()
+            nodes.close()
             self._close_data()
             raise
         self._thread, self._process_id = thread, os.getpid()
@@ -237,14 +257,14 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients; complete once the broker has been started."""
-        host = self._advertised_host
-        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+        """``host:port`` of every node, for clients; complete once the broker has been started."""
+        host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
+        return ",".join(f"{host}:{port}" for port in self._ports.values())
 
     @property
     def port(self) -> int:
-        """The port; 0 before the first start if none was asked for."""
-        return self._port
+        """The port of the first node; 0 before the first start if none was asked for."""
+        return self._ports[self.node_id]
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -492,6 +512,114 @@ class EmbeddedBroker:
         """
         self._on_loop(lambda state: state.transactions.abort(transactional_id))
 
+    # --- nodes
+
+    @property
+    def nodes(self) -> tuple[NodeSnapshot, ...]:
+        """The nodes, by id: where each listens, whether it runs, and what it leads."""
+        return self._on_loop(node_snapshots)
+
+    def kill_node(self, node_id: int) -> None:
+        """End a node as a power failure does: connections are reset, and what it led goes to other nodes.
+
+        A group that it coordinated is loaded by another node: members keep their partitions and epochs, sessions begin
+        anew. ``kip848.election.delay.ms`` puts time before the others notice, ``kip848.coordinator.load.ms`` before
+        groups and transactions are served again.
+
+        Raises:
+            IllegalStateError: there is no such node, it does not run, or the broker has a single node.
+        """
+        thread, fail_over = self._failing_over()
+        thread.run(fail_over.kill(node_id))
+
+    def stop_node(self, node_id: int) -> None:
+        """Shut a node down as an operator does: what it leads moves first, then its connections are closed.
+
+        Raises:
+            IllegalStateError: there is no such node, it does not run, or the broker has a single node.
+        """
+        thread, fail_over = self._failing_over()
+        thread.run(fail_over.stop(node_id))
+
+    def start_node(self, node_id: int, *, preferred: bool = False) -> None:
+        """Start a node that was killed or stopped, on its old port.
+
+        Args:
+            preferred: it leads again what it led by preference; else others keep that.
+
+        Raises:
+            IllegalStateError: there is no such node, it runs, or the broker has a single node.
+            ConfigError: another process has taken its port.
+        """
+        thread, fail_over = self._failing_over()
+        thread.run(fail_over.start(node_id, preferred=preferred))
+
+    def pause_node(self, node_id: int) -> None:
+        """Let a node hang: it takes requests, answers none, and keeps what it leads.
+
+        Raises:
+            IllegalStateError: there is no such node, it does not run, or the broker has a single node.
+        """
+        thread, fail_over = self._failing_over()
+        thread.call(lambda: fail_over.pause(node_id))
+
+    def resume_node(self, node_id: int) -> None:
+        """Let a paused node go on: it answers what came meanwhile, in order.
+
+        Raises:
+            IllegalStateError: there is no such node, it is not paused, or the broker has a single node.
+        """
+        thread, fail_over = self._failing_over()
+        thread.call(lambda: fail_over.resume(node_id))
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The id of the node that leads a partition; -1 while none does.
+
+        Raises:
+            BrokerError: there is no such partition.
+        """
+        return self._on_loop(
+            lambda state: state.placement.get(_topic(state, topic, partition).topic_id, partition).leader
+        )
+
+    def coordinator(self, *, group: str | None = None, transactional_id: str | None = None) -> int:
+        """The id of the node that coordinates a group, or a transactional id; -1 while none does.
+
+        Raises:
+            TypeError: not exactly one of them is given.
+        """
+        kind, key = _coordinated(group, transactional_id)
+        return self._on_loop(lambda state: state.placement.coordinator(kind, key))
+
+    def move_leader(self, topic: str, partition: int, to: int, *, lose_records: int = 0) -> None:
+        """Let another node lead a partition, with the next leader epoch.
+
+        Args:
+            lose_records: how many of its last records the new leader does not have; consumers that have read them
+                learn that the log was truncated. Whole batches are lost, so it may be some more.
+
+        Raises:
+            BrokerError: there is no such partition, or it does not hold so many records.
+            IllegalStateError: the node does not run, or the broker has a single node.
+        """
+        _, fail_over = self._failing_over()
+        self._on_loop(
+            lambda state: fail_over.move_leader(
+                _topic(state, topic, partition), partition, to, lose_records=lose_records
+            )
+        )
+
+    def move_coordinator(self, *, group: str | None = None, transactional_id: str | None = None, to: int) -> None:
+        """Let another node coordinate a group, or a transactional id, and those that share its partition in Kafka.
+
+        Raises:
+            IllegalStateError: the node does not run, or the broker has a single node.
+            TypeError: not exactly one of *group* and *transactional_id* is given.
+        """
+        kind, key = _coordinated(group, transactional_id)
+        thread, fail_over = self._failing_over()
+        thread.call(lambda: fail_over.move_coordinator(kind, key, to))
+
     # --- waiting for groups
 
     def wait_for_group(
@@ -580,8 +708,13 @@ class EmbeddedBroker:
                 "advance_clock needs EmbeddedBroker(clock=ManualClock()); this one runs on real time"
             )
 
+        fail_over = self._fail_over
+
         def advance(state: BrokerState) -> None:
-            state.groups.advance(lambda: clock.advance(ms))
+            clock.advance(ms)
+            if fail_over is not None:
+                fail_over.run_due()
+            state.groups.run_due()
             state.transactions.run_due()
             self.faults.run_due()
 
@@ -589,43 +722,30 @@ class EmbeddedBroker:
 
     # --- inside
 
-    async def _start_on_loop(self, thread: LoopThread, listening: socket.socket) -> None:
-        topics, offsets_topic, log, transaction_log, configs, cluster_id = self._open_storage()
-        groups = GroupHost(
-            self.config,
-            log=log,
-            configs=configs,
-            topics=topics,
-            offsets_topic=offsets_topic,
-            clock=self._clock,
-            journal=self._journal,
-            loop=thread.loop,
+    async def _start_on_loop(self, thread: LoopThread, nodes: Nodes) -> None:
+        storage = self._open_storage()
+        topics, cluster_id = storage.topics, storage.cluster_id
+        images = TopicImages(
+            topics, clock=self._clock, node_racks={node.node_id: node.rack for node in nodes if node.rack}
         )
+        groups, transactions = self._coordinators(storage, images, thread.loop)
         apis = ApiTable(extension=self.config.client_assignors)
-        transactions = TransactionHost(
-            self.config,
-            log=transaction_log,
-            topics=topics,
-            groups=groups,
-            clock=self._clock,
-            loop=thread.loop,
-        )
         state = BrokerState(
-            node_id=self.node_id,
+            nodes=nodes,
             cluster_id=cluster_id,
-            host=self._advertised_host,
-            port=self._port,
             clock=self._clock,
             config=self.config,
             loop=thread.loop,
             served=apis.versions,
             topics=topics,
-            offsets_topic=offsets_topic,
+            offsets_topic=storage.offsets_topic,
             groups=groups,
             transactions=transactions,
             journal=self._journal,
             data_dir=self._data_dir,
         )
+        for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):
+            storage.offsets_topic.lead(number, epoch=placed.epoch)
         stop_following = self._known_topics.follow(topics)
         stop_writing = topics.subscribe(self._write_topic_event)
         for name, partitions in self._topics_at_start.items():
@@ -637,13 +757,23 @@ class EmbeddedBroker:
         self._topics_at_start = {}
         groups.load()
         transactions.load()
+        abort_orphans(topics, transactions, now_ms=self._clock.wall_ms())
         dispatcher = Dispatcher(state, apis=apis, faults=self.faults, requests=self.requests)
-        server = self._make_server(dispatcher, state)
+        make_server = self._server_maker(dispatcher, state)
         self.faults.attach(thread.loop)
-        await server.start(listening)
-        self._state, self._server = state, server
+        await nodes.start(make_server)
+        self._state = state
+        if isinstance(groups, GroupShards) and isinstance(transactions, TransactionShards):
+            self._fail_over = FailOver(
+                self.config,
+                state=state,
+                groups=groups,
+                transactions=transactions,
+                make_server=make_server,
+                on_event=lambda event, node_id: self._write_event(event, {"node_id": node_id}),
+            )
         stop_publishing = self._publish_metrics(thread, state)
-        self._stop_listening = lambda: (stop_following(), stop_writing(), stop_publishing())[0]
+        self._stop_listening = lambda: (stop_following(), stop_writing(), stop_publishing(), images.close())[0]
         self._repairs = () if self._data is None else tuple(self._data.repairs)
         for repair in self._repairs:
             self._write_event("data_folder_repaired", msgspec.to_builtins(repair))
@@ -652,28 +782,80 @@ class EmbeddedBroker:
             {
                 "bootstrap_servers": self.bootstrap_servers,
                 "node_id": self.node_id,
+                "nodes": len(nodes),
                 "topics": {topic.name: topic.partition_count for topic in topics},
             },
         )
 
-    def _make_server(self, dispatcher: Dispatcher, state: BrokerState) -> Server:
+    def _coordinators(
+        self, storage: _Storage, images: TopicImages, loop: asyncio.AbstractEventLoop
+    ) -> tuple[Groups, TransactionHost | TransactionShards]:
+        """One coordinator for everything on a single node; of several nodes one for each partition."""
+        topics = storage.topics
+        if topics.placement.is_spread:
+            shards = GroupShards(
+                self.config,
+                log=storage.log,
+                configs=storage.configs,
+                images=images,
+                offsets_topic=storage.offsets_topic,
+                placement=topics.placement,
+                clock=self._clock,
+                journal=self._journal,
+                loop=loop,
+            )
+            return shards, TransactionShards(
+                self.config,
+                log=storage.transaction_log,
+                topics=topics,
+                groups=shards,
+                clock=self._clock,
+                loop=loop,
+            )
+        groups = GroupHost(
+            self.config,
+            log=storage.log,
+            configs=storage.configs,
+            images=images,
+            offsets_topic=storage.offsets_topic,
+            metrics=GroupMetrics(loop),
+            clock=self._clock,
+            journal=self._journal,
+            loop=loop,
+        )
+        return groups, TransactionHost(
+            self.config,
+            log=storage.transaction_log,
+            topics=topics,
+            groups=groups,
+            clock=self._clock,
+            loop=loop,
+            coordinator_epoch=0 if self._data is None else self._data.coordinator_epoch,
+        )
+
+    def _server_maker(self, dispatcher: Dispatcher, state: BrokerState) -> Callable[[int], Server]:
+        """What makes the server of a node, at the start and whenever the node comes back."""
+        numbers = itertools.count(1)
+
         def refused(reason: str) -> None:
             self._write_event("connection_refused", {"reason": reason})
 
         if self._sasl is None:
-            return Server(
+            return lambda node_id: Server(
                 self.config,
                 open_request=dispatcher.open_request,
                 encode=dispatcher.encode,
                 on_refused=refused,
                 ssl_context=self._ssl_context,
+                node_id=node_id,
+                numbers=numbers,
             )
         authentication = Authentication(
             self._sasl, self.config, clock=self._clock, call_later=state.call_later, on_refused=refused
         )
         authentication.open_request = dispatcher.open_request
         state.authentication = authentication
-        return Server(
+        return lambda node_id: Server(
             self.config,
             open_request=authentication.admit,
             encode=dispatcher.encode,
@@ -681,6 +863,8 @@ class EmbeddedBroker:
             on_gone=authentication.forget,
             ssl_context=self._ssl_context,
             authenticated=False,
+            node_id=node_id,
+            numbers=numbers,
         )
 
     def _open_storage(self) -> _Storage:
@@ -689,7 +873,7 @@ class EmbeddedBroker:
             data = self._data = DataDir.open(self._data_dir, flush_messages=self.config.flush_messages)
             data.on_write_failed = self._storage_failed
             data.on_write_recovered = self._storage_recovered
-            registry = TopicRegistry(data, message_bytes_max=limit)
+            registry = TopicRegistry(data, message_bytes_max=limit, placement=self._new_placement())
             return _Storage(
                 registry,
                 OffsetsTopic(registry.watchers),
@@ -699,7 +883,7 @@ class EmbeddedBroker:
                 data.cluster_id,
             )
         if self._memory is None:
-            registry = TopicRegistry(message_bytes_max=limit)
+            registry = TopicRegistry(message_bytes_max=limit, placement=self._new_placement())
             self._memory = _Storage(
                 registry,
                 OffsetsTopic(registry.watchers),
@@ -713,24 +897,28 @@ class EmbeddedBroker:
             self._memory.offsets_topic.elect_leader()
         return self._memory
 
+    def _new_placement(self) -> Placement:
+        return Placement(tuple(self._ports), replication_factor=self.config.default_replication_factor)
+
     def _close_data(self) -> None:
         data, self._data = self._data, None
         if data is not None:
             data.close()
 
     def _end(self, *, abort: bool) -> None:
-        thread, server, state = self._thread, self._server, self._state
+        thread, state, fail_over = self._thread, self._state, self._fail_over
         if thread is None or self._process_id != os.getpid():
             return  # a forked child has the object, but neither thread nor loop: the parent's broker runs on
-        assert server is not None
         assert state is not None
         thread.refuse_own_thread()
-        self._thread = self._server = self._state = None
+        self._thread = self._state = self._fail_over = None
         try:
             thread.call(self.faults.detach)
+            if fail_over is not None:
+                thread.call(fail_over.close)
             if not abort:
                 thread.call(state.groups.stop_coordinating)
-            thread.run(server.stop(abort=abort))
+            thread.run(state.nodes.stop(abort=abort))
             thread.call(state.transactions.close)
             thread.call(state.groups.close)
             self._stop_listening()
@@ -741,6 +929,19 @@ class EmbeddedBroker:
             self._write_event("broker_stopped", {})
 
     def _on_loop(self, function: Callable[[BrokerState], ResultT]) -> ResultT:
+        thread, state = self._living()
+        return thread.call(lambda: function(state))
+
+    def _failing_over(self) -> tuple[LoopThread, FailOver]:
+        thread, _ = self._living()
+        if self._fail_over is None:
+            raise IllegalStateError(
+                "this broker has a single node, which only stops as a whole: stop() or crash(). "
+                "EmbeddedBroker(nodes=3) has nodes that come and go"
+            )
+        return thread, self._fail_over
+
+    def _living(self) -> tuple[LoopThread, BrokerState]:
         thread, state = self._thread, self._state
         if thread is None or state is None:
             raise IllegalStateError("the broker does not run; call start() or use it in a with statement")
@@ -749,7 +950,7 @@ class EmbeddedBroker:
                 f"the broker on {self.bootstrap_servers} runs in process {self._process_id}; "
                 "a child may connect to it, but only its parent may call its methods"
             )
-        return thread.call(lambda: function(state))
+        return thread, state
 
     def _storage_failed(self, error: DataDirError) -> None:
         log_event(logging.ERROR, LogEvent.STORAGE_FAILED, logger=BROKER_LOGGER, error=error)
@@ -772,7 +973,9 @@ class EmbeddedBroker:
             except (TimeoutError, RuntimeError):  # stopped, or too busy to wait for
                 return ()
 
-        return publish_coordinator(figures, attributes={"cluster-id": state.cluster_id, "node-id": str(state.node_id)})
+        # Figures of several nodes say themselves which node is theirs.
+        own = {} if state.placement.is_spread else {"node-id": str(self.node_id)}
+        return publish_coordinator(figures, attributes={"cluster-id": state.cluster_id, **own})
 
     def _fault_injected(self, context: RequestContext, subject: Subject, action: Action) -> None:
         self.requests.faulted(context, str(action))
@@ -825,14 +1028,12 @@ def _create_at_start(topics: TopicRegistry, name: str, partitions: int) -> None:
         raise ConfigError(f"topic {name!r} with {partitions} partitions cannot be created: {error}") from error
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=512)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"port {port} on {host} is taken; choose another, or 0 for a free one") from error
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+def _coordinated(group: str | None, transactional_id: str | None) -> tuple[CoordinatorTopic, str]:
+    if group is not None and transactional_id is None:
+        return GROUP_OFFSETS, group
+    if transactional_id is not None and group is None:
+        return TRANSACTION_STATE, transactional_id
+    raise TypeError("give either group= or transactional_id=")
 
 
 def _topic_counts(topics: object) -> dict[str, int]:

@@ -7,12 +7,13 @@ Where the entries are written, and what is done when they are lost, is `log`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
+from kip848_client.broker.placement import COORDINATOR_TOPICS, PlacedPartition, TopicKey
 from kip848_client.errors import DataDirError
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "configs_changed",
     "group_configs_changed",
     "leaders_elected",
+    "partitions_placed",
     "producer_ids_reserved",
 ]
 
@@ -38,6 +40,7 @@ _ENTRIES: Final = {
     "configs_changed",
     "group_configs_changed",
     "leaders_elected",
+    "partitions_placed",
     "producer_ids_reserved",
 }
 """What an entry of cluster.log may be."""
@@ -65,6 +68,8 @@ class ClusterState:
         deleted: ids of topics that were deleted.
         group_configs: group id -> what it overrides.
         producer_id_end: no producer id from here on was ever handed out.
+        placements: topic id, or name of a coordinators' topic -> where its partitions are. Only clusters of several
+            nodes write them.
     """
 
     def __init__(self) -> None:
@@ -72,6 +77,7 @@ class ClusterState:
         self.deleted: set[UUID] = set()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.producer_id_end = 0
+        self.placements: dict[TopicKey, tuple[PlacedPartition, ...]] = {}
 
     def entries(self) -> Iterator[dict[str, object]]:
         """The fewest entries that lead to this state."""
@@ -81,6 +87,8 @@ class ClusterState:
             yield topic_deleted(topic_id)
         for group_id, configs in self.group_configs.items():
             yield group_configs_changed(group_id, configs)
+        for key, placed in self.placements.items():
+            yield partitions_placed(key, placed)
         yield producer_ids_reserved(self.producer_id_end)
 
     def replay(self, entry: Mapping[str, object]) -> None:
@@ -91,7 +99,7 @@ class ClusterState:
         """
         try:
             self._apply(entry)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise _newer(entry, f"cannot be applied ({error!r})") from error
 
     def _apply(self, entry: Mapping[str, object]) -> None:
@@ -108,6 +116,11 @@ class ClusterState:
             if configs := _texts(entry["configs"]):
                 self.group_configs[str(entry["group_id"])] = configs
             return
+        if kind == "partitions_placed":
+            self.placements[_topic_key(entry["topic"])] = msgspec.convert(
+                entry["partitions"], tuple[PlacedPartition, ...]
+            )
+            return
         topic_id = UUID(str(entry["topic_id"]))
         topic = self.topics.get(topic_id)
         if kind == "topic_created":
@@ -121,6 +134,7 @@ class ClusterState:
             )
         elif kind == "topic_deleted":
             self.topics.pop(topic_id, None)
+            self.placements.pop(topic_id, None)
             self.deleted.add(topic_id)
         elif kind == "topic_lost":
             self.topics.pop(topic_id, None)
@@ -187,6 +201,11 @@ def leaders_elected() -> dict[str, object]:
     return {"entry": "leaders_elected"}
 
 
+def partitions_placed(key: TopicKey, placed: Sequence[PlacedPartition]) -> dict[str, object]:
+    """Where all partitions of a topic are, who leads them, and with which epoch."""
+    return {"entry": "partitions_placed", "topic": str(key), "partitions": msgspec.to_builtins(tuple(placed))}
+
+
 def topic_deleted(topic_id: UUID) -> dict[str, object]:
     """A topic is gone, and its files may be removed."""
     return {"entry": "topic_deleted", "topic_id": str(topic_id)}
@@ -202,6 +221,13 @@ def _newer(entry: object, what: str) -> DataDirError:
         f"cluster.log: the entry {json.dumps(entry)[:80]} {what}; was it written by a newer version of kip848_client? "
         "Nothing was changed; use that version"
     )
+
+
+def _topic_key(value: object) -> TopicKey:
+    for name in COORDINATOR_TOPICS:
+        if value == name:
+            return name
+    return UUID(str(value))
 
 
 def _integer(value: object) -> int:

@@ -44,6 +44,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_messages: Annotated[int, Property("log.flush.interval.messages", minimum=1, maximum=INT64_MAX)] = INT64_MAX
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
+    # Several nodes
+    default_replication_factor: Annotated[int, Property("default.replication.factor", minimum=1, maximum=32_767)] = 3
+    election_delay_ms: Annotated[int, Property("kip848.election.delay.ms")] = 0
+    coordinator_load_ms: Annotated[int, Property("kip848.coordinator.load.ms")] = 0
+
     # Transactions
     transaction_timeout_ms_max: Annotated[int, Property("transaction.max.timeout.ms", minimum=1)] = 900_000
     transaction_check_interval_ms: Annotated[
@@ -109,7 +114,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS: Final = BrokerConfig()
-_OF_KAFKA: Final[Mapping[str, int]] = {"transaction_check_interval_ms": 10_000}
+_OF_KAFKA: Final[Mapping[str, int]] = {"transaction_check_interval_ms": 10_000, "default_replication_factor": 1}
 """Where the profile ``kafka`` differs."""
 _PROPERTIES: Final = properties_of(BrokerConfig)
 _FIELDS: Final = {item.name: field for field, item in _PROPERTIES.items()}

@@ -34,6 +34,7 @@ class RequestContext:
         client_id: as the client calls itself; None if it sent null.
         client_host: address of the peer, without the port, as Kafka writes it: ``/127.0.0.1``.
         connection_id: number of the connection, unique in the life of the broker.
+        node_id: the node that the request came to; -1 if that is not known.
         now_ms: when the request was read, on the broker's clock.
         cancelled: the connection is gone; nobody will read the answer.
         done: `reply` was called.
@@ -56,6 +57,7 @@ class RequestContext:
         "cut_to",
         "done",
         "log_entry",
+        "node_id",
         "now_ms",
         "outlives_eof",
         "relayed",
@@ -73,6 +75,7 @@ class RequestContext:
         client_host: str,
         connection_id: int,
         now_ms: int,
+        node_id: int = -1,
     ) -> None:
         self._complete: Final = complete
         self._on_cancel: list[Callable[[], None]] | None = None
@@ -83,6 +86,7 @@ class RequestContext:
         self.client_host: Final = client_host
         self.connection_id: Final = connection_id
         self.now_ms: Final = now_ms
+        self.node_id: Final = node_id
         self.cancelled = False
         self.done = False
         self.response: Response | None = None
@@ -106,6 +110,7 @@ class RequestContext:
             client_host=self.client_host,
             connection_id=self.connection_id,
             now_ms=self.now_ms,
+            node_id=self.node_id,
         )
         if not self.cancelled:
             self.on_cancel(forked.cancel)

@@ -80,6 +80,7 @@ class Dispatcher:
             client_host=connection.client_host,
             connection_id=connection.connection_id,
             now_ms=self._broker.clock.now_ms(),
+            node_id=connection.node_id,
         )
         connection.track(context)
         self._requests.opened(context, request, size=len(data))
@@ -116,7 +117,7 @@ class Dispatcher:
             request,
             context,
             connection,
-            node_id=self._broker.node_id,
+            node_id=context.node_id,
             handle=lambda message, forked: self._handle(api, message, forked),
         )
 
@@ -148,6 +149,7 @@ class Dispatcher:
             client_host=connection.client_host,
             connection_id=connection.connection_id,
             now_ms=self._broker.clock.now_ms(),
+            node_id=connection.node_id,
         )
         connection.track(context)
         context.reply(unsupported_version(self._broker))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.groups import GroupHost
+from kip848_client.broker.group_shards import Groups
 from kip848_client.broker.snapshots import GroupSnapshot, MemberSnapshot
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError, error_for_code
@@ -26,7 +26,7 @@ _LEAVE_VERSION: Final = 5
 _TIMEOUT_MS: Final = 60_000
 
 
-def member_of(groups: GroupHost, group_id: str, name: str) -> MemberSnapshot:
+def member_of(groups: Groups, group_id: str, name: str) -> MemberSnapshot:
     """The member with that member id, group instance id or client id.
 
     Raises:
@@ -46,7 +46,7 @@ def member_of(groups: GroupHost, group_id: str, name: str) -> MemberSnapshot:
     )
 
 
-def remove_member(groups: GroupHost, group_id: str, name: str) -> None:
+def remove_member(groups: Groups, group_id: str, name: str) -> None:
     """Let a member leave.
 
     Raises:
@@ -60,7 +60,7 @@ def remove_member(groups: GroupHost, group_id: str, name: str) -> None:
     _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, member.member_id, _LEAVE_EPOCH))
 
 
-def expire_session(groups: GroupHost, group_id: str, name: str) -> None:
+def expire_session(groups: Groups, group_id: str, name: str) -> None:
     """Let the session of a member run out.
 
     Raises:
@@ -71,7 +71,7 @@ def expire_session(groups: GroupHost, group_id: str, name: str) -> None:
     groups.let_time_run_out(kind, group_id=group_id, member_id=member.member_id)
 
 
-def expire_assignment(groups: GroupHost, group_id: str) -> str:
+def expire_assignment(groups: Groups, group_id: str) -> str:
     """Let the time of the member run out that is to compute the target; return its id.
 
     Raises:
@@ -85,7 +85,7 @@ def expire_assignment(groups: GroupHost, group_id: str) -> str:
     return member_id
 
 
-def force_rebalance(groups: GroupHost, group_id: str) -> int:
+def force_rebalance(groups: Groups, group_id: str) -> int:
     """Let somebody who wants nothing join and leave; return the group's epoch afterwards.
 
     It offers the client-side assignors of a member, so that the group stays with its assignor.
@@ -114,7 +114,7 @@ def force_rebalance(groups: GroupHost, group_id: str) -> int:
     return _group(groups, group_id).group_epoch
 
 
-def committed_offsets(groups: GroupHost, group_id: str) -> dict[TopicPartition, int]:
+def committed_offsets(groups: Groups, group_id: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group."""
     response = groups.ask(
         OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),)), api_version=9
@@ -129,7 +129,7 @@ def committed_offsets(groups: GroupHost, group_id: str) -> dict[TopicPartition, 
     }
 
 
-def _group(groups: GroupHost, group_id: str) -> GroupSnapshot:
+def _group(groups: Groups, group_id: str) -> GroupSnapshot:
     group = groups.snapshot(group_id)
     if group is None:
         known = ", ".join(groups.group_ids()) or "none"
@@ -139,7 +139,7 @@ def _group(groups: GroupHost, group_id: str) -> GroupSnapshot:
     return group
 
 
-def _heartbeat(groups: GroupHost, request: ConsumerGroupHeartbeatRequest) -> None:
+def _heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest) -> None:
     response = groups.submit(request, api_version=1)
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     if response.error_code:

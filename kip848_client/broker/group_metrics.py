@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.coordinator.classic.group import ClassicState
@@ -38,7 +39,7 @@ class _Sample(NamedTuple):
 
 
 class GroupMetrics:
-    """The figures of one coordinator, from its load to its end.
+    """The figures of one node's coordinators, from their first load to their end.
 
     Args:
         loop: of the broker; its thread is the coordinator's.
@@ -63,7 +64,8 @@ class GroupMetrics:
         assert self._load_begun_s is not None
         self._load_ms.append((self._loop.time() - self._load_begun_s) * 1000)
         self._load_begun_s = None
-        self._take_sample()
+        if self._timer is None:
+            self._take_sample()
 
     def close(self) -> None:
         """Take no more samples."""
@@ -83,12 +85,21 @@ class GroupMetrics:
         """The records of a batch could not be written."""
         self._log_failed = True
 
-    def figures(self, groups: Iterable[ListedGroup], *, waiting: int) -> tuple[Figure, ...]:
+    def figures(
+        self,
+        groups: Iterable[ListedGroup],
+        *,
+        waiting: int,
+        partitions: int = 1,
+        attributes: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[Figure, ...]:
         """All figures as they are now.
 
         Args:
             groups: every group, as ListGroups describes it.
             waiting: requests that the coordinator was given and has not answered.
+            partitions: of the groups' log that are coordinated here.
+            attributes: added to each figure.
         """
         from kip848_client.telemetry import Figure  # here: a broker that nobody watches does not load it
 
@@ -104,7 +115,7 @@ class GroupMetrics:
             *[("group.count", count, {"protocol": protocol}) for protocol, count in protocols.items()],
             *[("consumer.group.count", count, {"state": state}) for state, count in states.items()],
             *[
-                ("partition.count", int(state == partition), {"state": state})
+                ("partition.count", partitions * (state == partition), {"state": state})
                 for state in ("loading", "active", "failed")
             ],
             ("event.queue.size", waiting, {}),
@@ -117,7 +128,9 @@ class GroupMetrics:
             ("thread.idle.ratio.min", min(idle), {}),
             ("thread.idle.ratio.avg", sum(idle) / len(idle), {}),
         ]
-        return tuple(Figure(f"kafka.group_coordinator.{name}", value, attributes) for name, value, attributes in values)
+        return tuple(
+            Figure(f"kafka.group_coordinator.{name}", value, {**own, **attributes}) for name, value, own in values
+        )
 
     def _take_sample(self) -> None:
         self._samples.append(self._now())

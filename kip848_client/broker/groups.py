@@ -1,4 +1,4 @@
-"""The host of the group coordinator: gives it requests, time and topics, and does what it answers. No protocol rule.
+"""The host of a group coordinator: gives it requests, time and topics, and does what it answers. No protocol rule.
 
 One event goes through `GroupCoordinator.handle` (or `expire`), its records into the log and through `replay`, its soft
 changes through `apply`; only then do the answers leave. If the records cannot be kept, nothing of the event happens
@@ -25,8 +25,7 @@ from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
 from kip848_client.broker.offsets_topic import KeyAndValue, OffsetsTopic
 from kip848_client.broker.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
-from kip848_client.broker.topic_configs import partition_racks
-from kip848_client.broker.topics import TopicChange, TopicRegistry
+from kip848_client.broker.topic_images import TopicImages
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.events import to_journal
@@ -53,7 +52,6 @@ from kip848_client.coordinator.result import (
 )
 from kip848_client.coordinator.subscriptions import resolve
 from kip848_client.coordinator.timers import TimerKey, TimerKind
-from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
@@ -76,7 +74,7 @@ from kip848_client.wire.schema import Response
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
-__all__ = ["GroupHost"]
+__all__ = ["GroupHost", "Waiter", "refuse_waiters"]
 
 
 _INTERNAL_REQUEST_ID: Final = 0
@@ -87,12 +85,15 @@ Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[
 
 
 class GroupHost:
-    """Runs one coordinator for all groups of the broker.
+    """Runs one coordinator: for all groups of a single node, or for one partition of them (`group_shards`).
 
     Args:
         log: where its records are kept.
         configs: where the overrides of single groups are kept.
-        topics: the topics of the broker; every change is passed on to the coordinator.
+        images: the topics of the broker; every change is passed on to the coordinator.
+        offsets_topic: where others read what the log keeps.
+        metrics: what operators see of it.
+        has: whether a group is this coordinator's.
     """
 
     def __init__(
@@ -101,33 +102,35 @@ class GroupHost:
         *,
         log: GroupLog,
         configs: GroupConfigStore,
-        topics: TopicRegistry,
+        images: TopicImages,
         offsets_topic: OffsetsTopic,
+        metrics: GroupMetrics,
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
+        has: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random())
         self._config: Final = config.coordinator
         self._group_log: Final = log
         self._configs: Final = configs
-        self._topics: Final = topics
+        self._images: Final = images
         self._offsets_topic: Final = offsets_topic
+        self._has: Final = has
         self._clock: Final = clock
         self._journal: Final = journal
         self._loop: Final = loop
-        self._metrics: Final = GroupMetrics(loop)
+        self._metrics: Final = metrics
         self._waiting: Final[dict[int, RequestContext]] = {}
         self._next_request_id = _INTERNAL_REQUEST_ID
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ms: int | None = None
         self._retention_interval_ms: Final = config.coordinator.offsets_retention_check_interval_ms
         self._retention_due_ms = clock.now_ms() + self._retention_interval_ms
-        self._image_version = 0
         self._image_is_stale = True
         self._waiters: list[Waiter] = []
         self._closed = False
-        self._unsubscribe: Final = topics.subscribe(self._topics_changed)
+        self._unsubscribe: Final = images.subscribe(self._topics_changed)
 
     # --- life
 
@@ -147,10 +150,10 @@ class GroupHost:
             else:
                 self._coordinator.replay(record)
                 known.append((record, (key, value)))
-        if self._offsets_topic.is_empty:
-            self._publish(known, wall_ms=self._clock.wall_ms())
+        unpublished = [pair for pair in known if self._offsets_topic.is_empty(group_of(pair[0].key))]
+        self._publish(unpublished, wall_ms=self._clock.wall_ms())
         self._refresh_topics()
-        for group_id in self._configs.group_ids():
+        for group_id in filter(self._has, self._configs.group_ids()):
             try:
                 change = ConfigChanged(group_id, self._configs.get(group_id))
                 self._perform(self._coordinator.handle(change, now_ms=self._clock.now_ms()))
@@ -166,16 +169,18 @@ class GroupHost:
 
     def close(self) -> None:
         """Stop timers and let go of everybody who waits."""
-        self._closed = True
         self._metrics.close()
+        refuse_waiters(self.let_go())
+
+    def let_go(self) -> list[Waiter]:
+        """Stop timers, and forget all requests; return those who wait for a group, for the next coordinator."""
+        self._closed = True
         self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
         self._waiting.clear()
         waiters, self._waiters = self._waiters, []
-        for _, _, future in waiters:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(IllegalStateError("the broker was stopped"))
+        return waiters
 
     # --- requests
 
@@ -231,12 +236,16 @@ class GroupHost:
         self._perform(result)
         return next(reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
         """Let the offsets count that a producer's transaction has committed, or drop them.
+
+        Args:
+            partitions: the partitions of ``__consumer_offsets`` that keep its groups.
 
         Raises:
             DataDirError: it could not be kept; they are pending as before.
         """
+        del partitions  # one coordinator has them all
         self._submit(TransactionEnded(producer_id, commit))
 
     def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
@@ -248,12 +257,20 @@ class GroupHost:
         key, now_ms = TimerKey(kind, group_id, member_id), self._clock.now_ms()
         if not self._coordinator.let_time_run_out(key, now_ms=now_ms):
             raise IllegalStateError(f"no {kind} timer runs for member {member_id!r} of group {group_id!r}")
-        self._run_due()
+        self.run_due()
 
-    def advance(self, move_clock: Callable[[], None]) -> None:
-        """Move a `ManualClock` and do what has become due."""
-        move_clock()
-        self._run_due()
+    def run_due(self) -> None:
+        """Do what is due by now."""
+        now_ms = self._clock.now_ms()
+        while True:
+            deadline_ms = self._coordinator.deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            self._refresh_topics()
+            self._perform(self._coordinator.expire(now_ms=now_ms, wall_ms=self._clock.wall_ms()))
+        if self._retention_due_ms <= now_ms:
+            self._retention_due_ms = now_ms + self._retention_interval_ms
+            self._submit(OffsetRetentionDue(self._clock.wall_ms()))
 
     # --- configuration of groups
 
@@ -281,11 +298,22 @@ class GroupHost:
 
     def group_ids(self) -> tuple[str, ...]:
         """Ids of all groups, sorted."""
-        return tuple(sorted(group.group_id for group in self._listed()))
+        return tuple(sorted(group.group_id for group in self.listed()))
 
     def figures(self) -> tuple[Figure, ...]:
         """What operators see of the coordinator; see `telemetry.COORDINATOR_METRICS`."""
-        return self._metrics.figures(self._listed(), waiting=len(self._waiting))
+        return self._metrics.figures(self.listed(), waiting=self.waiting_count)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that the coordinator was given and has not answered."""
+        return len(self._waiting)
+
+    def listed(self) -> tuple[ListedGroup, ...]:
+        """All groups, as ListGroups describes them."""
+        response = self.ask(ListGroupsRequest(), api_version=5)
+        assert isinstance(response, ListGroupsResponse)
+        return response.groups
 
     def snapshot(self, group_id: str) -> GroupSnapshot | None:
         """A group as it is now; None if there is none of that id, or only offsets."""
@@ -332,11 +360,6 @@ class GroupHost:
         self._tell_waiters()
 
     # --- inside
-
-    def _listed(self) -> tuple[ListedGroup, ...]:
-        response = self.ask(ListGroupsRequest(), api_version=5)
-        assert isinstance(response, ListGroupsResponse)
-        return response.groups
 
     def _submit(self, request: GroupRequest) -> None:
         self._refresh_topics()
@@ -391,7 +414,7 @@ class GroupHost:
     def _forget(self, request_id: int) -> None:
         self._waiting.pop(request_id, None)
 
-    def _topics_changed(self, _change: TopicChange) -> None:
+    def _topics_changed(self) -> None:
         # Several changes in one turn of the loop become one image; a request that comes sooner takes it along.
         if not self._image_is_stale:
             self._image_is_stale = True
@@ -401,22 +424,8 @@ class GroupHost:
         if not self._image_is_stale or self._closed:
             return
         self._image_is_stale = False
-        # Wall-clock time makes the version grow over a restart, too: topics may have changed between.
-        self._image_version = max(self._image_version + 1, self._clock.wall_ms())
-        image = TopicsImage(
-            tuple(
-                TopicInfo(
-                    topic.name,
-                    topic.topic_id,
-                    topic.partition_count,
-                    racks=partition_racks(topic.configs, topic.partition_count),
-                )
-                for topic in self._topics
-            ),
-            version=self._image_version,
-        )
         try:
-            self._perform(self._coordinator.handle(TopicsChanged(image), now_ms=self._clock.now_ms()))
+            self._perform(self._coordinator.handle(TopicsChanged(self._images.current()), now_ms=self._clock.now_ms()))
         except DataDirError:
             self._image_is_stale = True  # the next request tries again
             raise
@@ -448,7 +457,7 @@ class GroupHost:
     def _timer_fired(self) -> None:
         self._timer = self._timer_deadline_ms = None
         try:
-            self._run_due()
+            self.run_due()
         except DataDirError:  # the folder has told it; what was due stays due
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         except Exception as bug:  # noqa: BLE001 - logged, and tried again below
@@ -461,18 +470,6 @@ class GroupHost:
     def _deadline_ms(self) -> int:
         deadline_ms = self._coordinator.deadline_ms()
         return self._retention_due_ms if deadline_ms is None else min(deadline_ms, self._retention_due_ms)
-
-    def _run_due(self) -> None:
-        now_ms = self._clock.now_ms()
-        while True:
-            deadline_ms = self._coordinator.deadline_ms()
-            if deadline_ms is None or deadline_ms > now_ms:
-                break
-            self._refresh_topics()
-            self._perform(self._coordinator.expire(now_ms=now_ms, wall_ms=self._clock.wall_ms()))
-        if self._retention_due_ms <= now_ms:
-            self._retention_due_ms = now_ms + self._retention_interval_ms
-            self._submit(OffsetRetentionDue(self._clock.wall_ms()))
 
     def _tell_waiters(self) -> None:
         left = []
@@ -492,6 +489,13 @@ class GroupHost:
             elif snapshot is not None and future.set_running_or_notify_cancel():
                 future.set_result(snapshot)
         self._waiters = left
+
+
+def refuse_waiters(waiters: Iterable[Waiter]) -> None:
+    """Tell those who wait for a group that it will not come to be."""
+    for _, _, future in waiters:
+        if future.set_running_or_notify_cancel():
+            future.set_exception(IllegalStateError("the broker was stopped"))
 
 
 def _to_bytes(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

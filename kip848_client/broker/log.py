@@ -41,6 +41,7 @@ from kip848_client.broker.cluster_log import (
     group_configs_changed,
     leaders_elected,
     partitions_added,
+    partitions_placed,
     producer_ids_reserved,
     topic_created,
     topic_deleted,
@@ -49,6 +50,7 @@ from kip848_client.broker.cluster_log import (
 from kip848_client.broker.coordinator_log import CoordinatorLog
 from kip848_client.broker.data_folder import SetAside, claim_folder, release_folder
 from kip848_client.broker.entry_file import EntryFile, sync_folder
+from kip848_client.broker.placement import TRANSACTION_STATE, PlacedPartition, TopicKey
 from kip848_client.broker.topic_configs import FLUSH_MESSAGES
 from kip848_client.broker.topic_folder import KIND_RECORDS, TopicFile, TopicFolder, topic_folders
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
@@ -62,6 +64,7 @@ _KIND_TRANSACTIONS: Final = b"t"
 
 _BATCH: Final = 0
 _LOG_START: Final = 1
+_LOG_END: Final = 2
 
 _OPEN_FILES_MAX: Final = 128
 """Partition files held open at once; the limit of a process is often 1024."""
@@ -208,6 +211,23 @@ class DataDir:
         self._write(configs_changed(topic_id, configs))
         self._write_topic_file(topic_id)
 
+    def placement(self, key: TopicKey) -> Sequence[PlacedPartition]:
+        """Where the partitions of a topic were last; empty if that was never written."""
+        return self._state.placements.get(key, ())
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """An epoch that no transaction coordinator on this folder was ever above."""
+        return max((placed.epoch + 1 for placed in self.placement(TRANSACTION_STATE)), default=0)
+
+    def set_placement(self, key: TopicKey, placed: Sequence[PlacedPartition]) -> None:
+        """Remember where the partitions of a topic are, and who leads them.
+
+        Raises:
+            DataDirError: it was not written.
+        """
+        self._write(partitions_placed(key, placed))
+
     def delete_topic(self, topic_id: UUID) -> None:
         """Forget a topic and remove its files.
 
@@ -246,6 +266,8 @@ class DataDir:
                     restore(bytes(payload[1:]))
                 elif payload[0] == _LOG_START:
                     log.delete_records(_INT64.unpack(payload[1:])[0])
+                elif payload[0] == _LOG_END:
+                    log.truncate(_INT64.unpack(payload[1:])[0])
                 else:
                     raise ValueError(f"unknown kind of entry {payload[0]}")
             except (BrokerError, ValueError, IndexError, struct.error) as error:
@@ -283,6 +305,14 @@ class DataDir:
             DataDirError: it was not written.
         """
         self._append_record(topic_id, partition, b"\1" + _INT64.pack(offset))
+
+    def truncate_log(self, topic_id: UUID, partition: int, end_offset: int) -> None:
+        """Remember that the records from *end_offset* on were lost. The bytes stay in the file.
+
+        Raises:
+            DataDirError: it was not written.
+        """
+        self._append_record(topic_id, partition, b"\2" + _INT64.pack(end_offset))
 
     # -- configuration of groups ---------------------------------------------------------------------------------
 

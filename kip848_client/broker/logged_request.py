@@ -50,6 +50,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
         version: of the API.
         client_id: as the client calls itself.
         connection_id: of its connection, unique between two starts of the broker.
+        node_id: the node that it came to; -1 if that is not known.
         request: the decoded request; record bytes are left out.
         response: the decoded answer once it was handed to the socket, else None; record bytes are left out.
         outcome: how it ended.
@@ -78,6 +79,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
     request_bytes: int
     response_bytes: int
     errors: tuple[AnsweredError, ...] = ()
+    node_id: int = -1
 
     @property
     def error_code(self) -> int:
@@ -94,6 +96,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
             "version": self.version,
             "client_id": self.client_id,
             "connection_id": self.connection_id,
+            "node_id": self.node_id,
             "groups": [*sorted(self.groups)],
             "members": [*sorted(self.members)],
             "topics": None if self.topics is None else [*sorted(self.topics)],

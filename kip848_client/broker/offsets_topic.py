@@ -47,10 +47,9 @@ class OffsetsTopic:
         self._since_rewritten: Final[dict[int, int]] = {}
         self._rewritten_from: Final[dict[int, int]] = {}
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was ever written."""
-        return not self._since_rewritten
+    def is_empty(self, group_id: str) -> bool:
+        """Whether nothing was ever written to the partition of a group."""
+        return offsets_partition(group_id)[1] not in self._since_rewritten
 
     @property
     def described(self) -> Topic:
@@ -70,6 +69,12 @@ class OffsetsTopic:
         """Lead every partition with the next epoch."""
         for log in self._topic.partitions:
             log.set_leader_epoch(log.leader_epoch + 1)
+
+    def lead(self, partition: int, *, epoch: int) -> None:
+        """Another node leads a partition, with *epoch* if that is higher than the present one."""
+        log = self._topic.partitions[partition]
+        log.set_leader_epoch(max(log.leader_epoch, epoch))
+        self._watchers.gone(log)
 
     def append(self, group_id: str, records: Iterable[KeyAndValue], *, timestamp_ms: int) -> None:
         """Add the records of one decision about a group.

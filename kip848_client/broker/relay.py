@@ -92,6 +92,7 @@ class Relay:
             client_host=connection.client_host,
             connection_id=connection.connection_id,
             now_ms=self._clock.now_ms(),
+            node_id=self.node_id,
         )
         connection.track(context)
         request = _decoded(data)

@@ -85,6 +85,7 @@ class RequestLog:
         client_id: str | None = None,
         topic: str | None = None,
         partition: int | None = None,
+        node_id: int | None = None,
         when: Predicate | None = None,
         since: int = 0,
     ) -> tuple[LoggedRequest, ...]:
@@ -94,6 +95,7 @@ class RequestLog:
             api: by key, by Kafka's name or by the class of the request; several in a list; None for any.
             member: member id or group instance id.
             topic: by name, whether the request has the name or the id.
+            node_id: the node that the request came to.
             when: a predicate over the `LoggedRequest`.
             since: only those with a greater number (`mark`).
 
@@ -101,7 +103,13 @@ class RequestLog:
             ConfigError: there is no API of that name.
         """
         match = Match(
-            apis=select_apis(api), group=group, member=member, client_id=client_id, topic=topic, partition=partition
+            apis=select_apis(api),
+            group=group,
+            member=member,
+            client_id=client_id,
+            topic=topic,
+            partition=partition,
+            node_id=node_id,
         )
         return tuple(_Search(self, match, when, answered=False, since=since).found())
 
@@ -114,6 +122,7 @@ class RequestLog:
         client_id: str | None = None,
         topic: str | None = None,
         partition: int | None = None,
+        node_id: int | None = None,
         when: Predicate | None = None,
         since: int = 0,
         count: int = 1,
@@ -133,7 +142,13 @@ class RequestLog:
             ConfigError: there is no API of that name.
         """
         match = Match(
-            apis=select_apis(api), group=group, member=member, client_id=client_id, topic=topic, partition=partition
+            apis=select_apis(api),
+            group=group,
+            member=member,
+            client_id=client_id,
+            topic=topic,
+            partition=partition,
+            node_id=node_id,
         )
         search = _Search(self, match, when, answered=answered, since=since)
         deadline_s = time.monotonic() + timeout_s
@@ -243,6 +258,7 @@ class RequestLog:
             api_version=context.api_version,
             client_id=context.client_id,
             topic_name=self._topic_name,
+            node_id=context.node_id,
         )
 
     def errors_of(self, response: Response | None) -> tuple[AnsweredError, ...]:
@@ -365,6 +381,7 @@ def _logged(entry: _Entry, subject: Subject) -> LoggedRequest:
         request_bytes=entry.request_bytes,
         response_bytes=entry.response_bytes,
         errors=entry.errors(),
+        node_id=context.node_id,
     )
 
 

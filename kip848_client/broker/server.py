@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import socket
 import ssl
 import struct
 from asyncio.trsock import TransportSocket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, cast
 
 from kip848_client.broker.config import BrokerConfig
@@ -62,6 +63,8 @@ class Server:
         ssl_context: given, connections are TLS.
         authenticated: False if a connection has to be trusted (`ClientConnection.trust`) before it may send large
             frames or stay; True if every one is.
+        node_id: the node that listens here, as contexts tell it.
+        numbers: of the connections; shared by the servers of one cluster.
     """
 
     def __init__(
@@ -74,8 +77,13 @@ class Server:
         on_gone: Callable[[ClientConnection], None] = lambda _: None,
         ssl_context: ssl.SSLContext | None = None,
         authenticated: bool = True,
+        node_id: int = -1,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.authenticated: Final = authenticated
+        self.node_id: Final = node_id
+        self.paused = False
+        """While it is set, nothing that was read is handled, and no answer leaves; see `resume`."""
         self.encrypted: Final = ssl_context is not None
         self._ssl_context: Final = ssl_context
         self.config: Final = config
@@ -88,7 +96,7 @@ class Server:
         self.receive_buffer: Final = memoryview(bytearray(_RECEIVE_BYTES))
         """Where every connection receives, one after the other: what has come is taken out before the next one reads.
         Without it asyncio makes a buffer of this size for each heartbeat, which costs as much as to answer it."""
-        self._next_id = 0
+        self._numbers: Final = numbers or itertools.count(1)
         self._listener: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         shortest = min(config.incomplete_frame_ms_max, config.connection_idle_ms_max, config.authentication_ms_max)
@@ -138,6 +146,17 @@ class Server:
         """Open connections."""
         return len(self._connections)
 
+    def reset(self) -> None:
+        """End every connection by a TCP reset, as those of a machine that was switched off and on."""
+        for connection in tuple(self._connections):
+            connection.reset()
+
+    def resume(self) -> None:
+        """Handle what was read since it was paused, and send what was answered, in order."""
+        self.paused = False
+        for connection in tuple(self._connections):
+            connection.resume()
+
     def disconnect(self) -> None:
         """Close every connection, without sending what is left; new ones are served."""
         for connection in tuple(self._connections):
@@ -150,11 +169,10 @@ class Server:
 
     def add(self, connection: ClientConnection) -> int:
         """Count *connection* in and return its number."""
-        self._next_id += 1
         self._connections.add(connection)
         if self._sweep_timer is None:
             self._arm_sweep()
-        return self._next_id
+        return next(self._numbers)
 
     def why_full(self) -> str | None:
         """Why one more connection is too many; None if it is not."""
@@ -218,10 +236,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_writing_paused",
         "client_host",
         "connection_id",
+        "node_id",
     )
 
     def __init__(self, server: Server) -> None:
         self._server: Final = server
+        self.node_id: Final = server.node_id
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._socket: TransportSocket | None = None
@@ -321,7 +341,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def answered(self, context: RequestContext) -> None:
         """*context* has its answer: send what is due."""
-        if self._cutting or not self._open or not self._open[0].done:
+        if self._cutting or self._server.paused or not self._open or not self._open[0].done:
             return
         try:
             self._encode_answers()
@@ -381,6 +401,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             self._transport.close()
 
+    def resume(self) -> None:
+        """The server was paused: handle what is in the buffer, and send what was answered."""
+        self._cut_waiting_frames()
+
     # --- inside
 
     def _cut_waiting_frames(self) -> None:
@@ -389,6 +413,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _cut_frames(self, received: memoryview | bytearray) -> None:
         """Open the requests in *received*: `_buffer`, or what came while that was empty. What is left waits there."""
         if self._cutting:
+            return
+        if self._server.paused:
+            if received is not self._buffer:
+                self._buffer += received
             return
         self._cutting = True
         try:

@@ -18,9 +18,12 @@ from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
     from kip848_client.broker.authentication import Authentication
-    from kip848_client.broker.groups import GroupHost
+    from kip848_client.broker.group_shards import Groups
+    from kip848_client.broker.nodes import Node, Nodes
     from kip848_client.broker.offsets_topic import OffsetsTopic
+    from kip848_client.broker.placement import Placement
     from kip848_client.broker.topics import TopicRegistry
+    from kip848_client.broker.transaction_shards import TransactionShards
     from kip848_client.broker.transactions import TransactionHost
     from kip848_client.journal import Journal
 
@@ -28,33 +31,41 @@ __all__ = ["BrokerState"]
 
 
 class BrokerState(msgspec.Struct, eq=False):
-    """The broker as its request handlers see it.
+    """The broker, or the cluster of brokers, as its request handlers see it.
+
+    What differs from node to node is judged by `RequestContext.node_id`.
 
     Attributes:
-        node_id: this broker's id; it is also the controller and every group's coordinator.
+        nodes: all nodes, also those that do not run.
         cluster_id: 22 characters of URL-safe base64, as Kafka's.
-        host: the address that clients are told; with `port` it is where they come back to.
         served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
         authentication: who may use a connection; None lets everybody in.
     """
 
-    node_id: int
+    nodes: Nodes
     cluster_id: str
-    host: str
-    port: int
     clock: Clock
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
     served: Mapping[int, tuple[int, int]]
     topics: TopicRegistry
     offsets_topic: OffsetsTopic
-    groups: GroupHost
-    transactions: TransactionHost
+    groups: Groups
+    transactions: TransactionHost | TransactionShards
     journal: Journal
     data_dir: Path | None
     authentication: Authentication | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """Which node leads what."""
+        return self.topics.placement
+
+    def living_nodes(self) -> list[Node]:
+        """The nodes that clients are told of, by ascending id: a dead one is among them until the others notice."""
+        return [self.nodes[node_id] for node_id in self.placement.living]
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Run *callback* on the loop in *delay_ms* of real time (what a parked fetch waits for)."""

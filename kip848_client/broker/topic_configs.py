@@ -20,6 +20,7 @@ __all__ = [
     "TOPIC_CONFIG_DEFAULTS",
     "FLUSH_MESSAGES",
     "MAX_MESSAGE_BYTES",
+    "MIN_IN_SYNC",
     "PARTITION_RACKS",
     "check_topic_configs",
     "record_rules",
@@ -30,6 +31,7 @@ __all__ = [
 
 FLUSH_MESSAGES: Final = "flush.messages"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+MIN_IN_SYNC: Final = "min.insync.replicas"
 CLEANUP_POLICY: Final = "cleanup.policy"
 TIMESTAMP_BEFORE_MAX_MS: Final = "message.timestamp.before.max.ms"
 TIMESTAMP_AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
@@ -113,7 +115,7 @@ _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
     "message.timestamp.type": ("CreateTime", _create_time),
     "min.cleanable.dirty.ratio": ("0.5", _ratio),
     "min.compaction.lag.ms": ("0", _integer(0)),
-    "min.insync.replicas": ("1", _integer(1, _INT32_MAX)),
+    MIN_IN_SYNC: ("1", _integer(1, _INT32_MAX)),
     "preallocate": ("false", _BOOLEAN),
     "remote.log.copy.disable": ("false", _BOOLEAN),
     "remote.log.delete.on.disable": ("false", _BOOLEAN),

@@ -6,13 +6,15 @@ Owns the rules of names and counts and the order "folder, then memory, then ever
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from kip848_client.broker.append_watchers import AppendWatchers, Watch
+from kip848_client.broker.placement import COORDINATOR_TOPICS, NO_LEADER, LeaderChange, Placement, TopicKey
 from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, check_topic_configs
 from kip848_client.broker.topic_name_rules import check_topic_name
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
@@ -44,6 +46,7 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions that one call may create; Kafka's controller has the same limit (``MAX_PARTITIONS_PER_BATCH``)."""
 
 _PRODUCER_ID_BLOCK: Final = 1000
+_ONLY_NODE: Final = 1
 
 
 class Topic(msgspec.Struct, eq=False):
@@ -102,6 +105,7 @@ class TopicRegistry:
         data_dir: where topics and records are kept; None keeps them in memory alone. What it holds is loaded.
         new_id: makes topic ids; random ones by default.
         message_bytes_max: the longest batch, unless a topic says otherwise.
+        placement: which node leads what; a single node by default.
 
     Raises:
         DataDirError: the folder cannot be read, or is damaged.
@@ -113,8 +117,10 @@ class TopicRegistry:
         *,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
+        placement: Placement | None = None,
     ) -> None:
         self.message_bytes_max: Final = message_bytes_max
+        self.placement: Final = placement or Placement((_ONLY_NODE,))
         self._data_dir = data_dir
         self._new_id = new_id
         self._by_name: dict[str, Topic] = {}
@@ -133,24 +139,64 @@ class TopicRegistry:
             for stored in data_dir.topics()
         }
         data_dir.elect_leaders()
+        for coordinators in COORDINATOR_TOPICS:
+            self.placement.restore(coordinators, data_dir.placement(coordinators))
         for stored in data_dir.topics():
+            placed = data_dir.placement(stored.topic_id)
             for log in logs[stored.topic_id]:
                 # The entries of elections may be lost; what is stored was written by an earlier leader.
                 log.set_leader_epoch(max(stored.leader_epoch, log.leader_epoch + (log.log_end_offset > 0)))
-            self._add(
-                Topic(
-                    name=stored.name,
-                    topic_id=stored.topic_id,
-                    partitions=logs[stored.topic_id],
-                    configs=dict(stored.configs),
-                )
+            for log, each in zip(logs[stored.topic_id], placed, strict=False):
+                log.set_leader_epoch(max(log.leader_epoch, each.epoch + 1))
+            topic = Topic(
+                name=stored.name,
+                topic_id=stored.topic_id,
+                partitions=logs[stored.topic_id],
+                configs=dict(stored.configs),
             )
+            if len(placed) != stored.partition_count or not self.placement.restore(stored.topic_id, placed):
+                self.placement.place(stored.topic_id, stored.partition_count)
+                self._keep_placement(stored.topic_id)
+            self._agree_on_epochs(topic)
+            self._add(topic)
 
     def elect_leaders(self) -> None:
-        """Lead every partition with the next epoch, as a broker does that starts again: older ones are fenced."""
+        """Lead every partition with the next epoch, as brokers do that start again: older ones are fenced."""
+        self.placement.restart()
         for topic in self:
             for log in topic.partitions:
                 log.set_leader_epoch(log.leader_epoch + 1)
+            self._agree_on_epochs(topic)
+
+    def leaders_changed(self, changes: Iterable[LeaderChange]) -> None:
+        """Some partitions have other leaders: the next epoch begins, and whoever waits for them looks again."""
+        topics: dict[TopicKey, Topic | None] = {}
+        for change in changes:
+            topic = self._by_id.get(change.topic) if isinstance(change.topic, uuid.UUID) else None
+            topics[change.topic] = topic
+            if topic is not None:
+                log = topic.partitions[change.partition]
+                log.set_leader_epoch(max(log.leader_epoch, self.placement.get(change.topic, change.partition).epoch))
+                self.watchers.gone(log)
+        for key in topics:
+            self._keep_placement(key)
+
+    def has_leader(self, topic: Topic, partition: int) -> bool:
+        """Whether some node leads the partition now."""
+        placement = self.placement
+        return not placement.is_spread or placement.get(topic.topic_id, partition).leader != NO_LEADER
+
+    def _agree_on_epochs(self, topic: Topic) -> None:
+        for log, placed in zip(topic.partitions, self.placement.of(topic.topic_id), strict=False):
+            placed.epoch = max(placed.epoch, log.leader_epoch)
+            log.set_leader_epoch(placed.epoch)
+
+    def _keep_placement(self, key: TopicKey) -> None:
+        placed = self.placement.of(key)
+        if self._data_dir is not None and placed:
+            # The nodes are as they are, written down or not; the folder has told what is wrong with it.
+            with contextlib.suppress(DataDirError):
+                self._data_dir.set_placement(key, placed)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -185,6 +231,8 @@ class TopicRegistry:
         *,
         configs: Mapping[str, str] | None = None,
         topic_id: uuid.UUID | None = None,
+        replication_factor: int | None = None,
+        assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
         """Create a topic.
 
@@ -192,9 +240,10 @@ class TopicRegistry:
             partitions: how many, 1 to `PARTITIONS_MAX`.
             configs: Kafka topic configuration.
             topic_id: its id; a new one if not given.
+            replication_factor, assignments: see `Placement.place`.
 
         Raises:
-            BrokerError: as `check_create`.
+            BrokerError: as `check_create` and `Placement.place`.
             DataDirError: it could not be written; there is no such topic then.
         """
         configs = dict(configs or {})
@@ -203,8 +252,16 @@ class TopicRegistry:
             topic_id = self._new_id()
         if topic_id == ZERO_UUID or topic_id in self._by_id:
             raise BrokerError(f"topic id {topic_id} is reserved or taken", code=ErrorCode.INVALID_REQUEST)
+        self.placement.place(
+            topic_id, partitions, replication_factor=replication_factor, assignments=assignments or None
+        )
         if self._data_dir is not None:
-            self._data_dir.create_topic(name, topic_id=topic_id, partition_count=partitions, configs=configs)
+            try:
+                self._data_dir.create_topic(name, topic_id=topic_id, partition_count=partitions, configs=configs)
+            except DataDirError:
+                self.placement.forget(topic_id)
+                raise
+            self._keep_placement(topic_id)
         topic = Topic(name, topic_id, [PartitionLog() for _ in range(partitions)], configs)
         self._add(topic)
         self._announce(TopicCreated(topic))
@@ -232,19 +289,27 @@ class TopicRegistry:
         _check_added(partitions)
         check_topic_configs(configs or {})
 
-    def add_partitions(self, name: str, count: int) -> Topic:
+    def add_partitions(self, name: str, count: int, *, assignments: Sequence[tuple[int, ...]] | None = None) -> Topic:
         """Grow a topic to *count* partitions.
 
+        Args:
+            assignments: the replicas of each new partition; None leaves it to the placement.
+
         Raises:
-            BrokerError: as `check_add_partitions`.
+            BrokerError: as `check_add_partitions` and `Placement.grow`.
             DataDirError: it could not be written; the topic is as before.
         """
         topic = self.check_add_partitions(name, count)
         previous = topic.partition_count
+        if assignments is not None:
+            self.placement.check_assignments(assignments)
         if self._data_dir is not None:
             self._data_dir.set_partition_count(topic.topic_id, count)
         epoch = topic.partitions[0].leader_epoch
         topic.partitions.extend(PartitionLog(leader_epoch=epoch) for _ in range(count - previous))
+        self.placement.grow(topic.topic_id, count, assignments=assignments)
+        self._agree_on_epochs(topic)
+        self._keep_placement(topic.topic_id)
         self._announce(PartitionsAdded(topic, previous))
         return topic
 
@@ -282,6 +347,7 @@ class TopicRegistry:
             self._data_dir.delete_topic(topic.topic_id)
         del self._by_name[name], self._by_id[topic.topic_id], self._by_metric_name[_metric_name(name)]
         topic.deleted = True
+        self.placement.forget(topic.topic_id)
         self._announce(TopicDeleted(topic))
         for log in topic.partitions:
             self.watchers.gone(log)
@@ -398,6 +464,26 @@ class TopicRegistry:
         log.delete_records(start)
         self.watchers.gone(log)
         return start
+
+    def lose_records(self, topic: Topic, partition: int, count: int) -> int:
+        """Lose the last *count* records of a partition, and those that were in one batch with them; return its new end.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: it does not hold so many.
+            DataDirError: it could not be written; the partition is as before.
+        """
+        log = topic.partitions[partition]
+        end = log.log_end_offset - count
+        if end < log.log_start_offset:
+            raise BrokerError(
+                f"{topic.name}-{partition} holds {log.log_end_offset - log.log_start_offset} records, not {count}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        if self._data_dir is not None:
+            self._data_dir.truncate_log(topic.topic_id, partition, end)
+        log.truncate(end)
+        self.watchers.gone(log)
+        return log.log_end_offset
 
     def watch(
         self, logs: Iterable[PartitionLog], *, on_append: Callable[[int], None], on_gone: Callable[[], None]

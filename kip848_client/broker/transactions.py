@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.group_log import GroupLog
-from kip848_client.broker.groups import GroupHost
+from kip848_client.broker.group_shards import Groups
 from kip848_client.broker.topics import STORAGE_FAILED, TopicRegistry
+from kip848_client.broker.transaction_admission import TransactionAdmission
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode, IllegalStateError
-from kip848_client.partition_log import PartitionLog
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
 from kip848_client.transactions.transaction import (
@@ -31,26 +30,13 @@ from kip848_client.transactions.transaction import (
     TopicPartition,
     Transaction,
     TransactionState,
-    offsets_partition,
 )
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
-from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from kip848_client.wire.record_batch import HEADER_SIZE
 
-__all__ = ["TransactionHost", "TransactionSnapshot", "code_in", "FIRST_ADDING_PRODUCE"]
+__all__ = ["TransactionHost", "TransactionSnapshot", "Waiter", "abort_orphans", "refuse_waiters"]
 
-FIRST_ADDING_PRODUCE: Final = 12
-"""The first version of Produce that makes a partition part of its transaction by writing to it (KIP-890)."""
-_FIRST_ABORTABLE_PRODUCE: Final = 11
-_FIRST_ADDING_COMMIT: Final = 5
-_FIRST_ABORTABLE_COMMIT: Final = 4
 _MOVING_CLIENT: Final = 2
 
-_ATTRIBUTES_AT: Final = 22
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
-_PRODUCER: Final = struct.Struct(">qh")
-_PRODUCER_AT: Final = 43
 _RETRY_MS: Final = 500
 """Pause after the end of a transaction could not be written."""
 
@@ -75,13 +61,14 @@ class TransactionSnapshot(msgspec.Struct, frozen=True):
     started_ms: int
 
 
-class TransactionHost:
-    """Runs one coordinator for all transactional ids of the broker.
+class TransactionHost(TransactionAdmission):
+    """Runs one coordinator: for all ids of a single node, or for one partition of them (`transaction_shards`).
 
     Args:
         log: where its records are kept.
         topics: where transactions write.
         groups: whose offsets they commit.
+        coordinator_epoch: grows with each node that coordinates these ids after another one.
     """
 
     def __init__(
@@ -90,9 +77,10 @@ class TransactionHost:
         *,
         log: GroupLog,
         topics: TopicRegistry,
-        groups: GroupHost,
+        groups: Groups,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        coordinator_epoch: int = 0,
     ) -> None:
         self._coordinator: Final = TransactionCoordinator(
             timeout_ms_max=config.transaction_timeout_ms_max, new_producer_id=topics.new_producer_id
@@ -100,6 +88,7 @@ class TransactionHost:
         self._log: Final = log
         self._topics: Final = topics
         self._groups: Final = groups
+        self._coordinator_epoch: Final = coordinator_epoch
         self._clock: Final = clock
         self._loop: Final = loop
         self._marker_delay_ms: Final = config.transaction_marker_delay_ms
@@ -127,18 +116,27 @@ class TransactionHost:
         for transaction in self._coordinator:
             if transaction.is_ending:
                 self._ends[transaction.transactional_id] = 0
-        self._abort_orphans()
         self.run_due()
 
     def close(self) -> None:
         """Stop timers and let go of everybody who waits."""
+        refuse_waiters(self.let_go())
+
+    def let_go(self) -> list[Waiter]:
+        """Stop timers; return those who wait for a transaction, for the next coordinator."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         waiters, self._waiters = self._waiters, []
-        for _, _, future in waiters:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(IllegalStateError("the broker was stopped"))
+        return waiters
+
+    is_loading: Final = False
+    """Whether records are still read; requests come only afterwards."""
+
+    def at(self, node_id: int) -> TransactionHost:
+        """What clients of one node are served; there is only this one."""
+        del node_id
+        return self
 
     # --- requests
 
@@ -180,64 +178,6 @@ class TransactionHost:
                 now_ms=now_ms,
             )
         )
-
-    def admit_batch(
-        self,
-        transactional_id: str | None,
-        records: bytes,
-        topic: str,
-        partition: int,
-        log: PartitionLog,
-        *,
-        api_version: int,
-    ) -> bool:
-        """See whether a batch of a Produce request may be written; one that no transaction claims always may.
-
-        Returns:
-            Whether the batch is part of a transaction.
-
-        Raises:
-            BrokerError: it may not.
-        """
-        if len(records) < HEADER_SIZE or records[_ATTRIBUTES_AT] & (_TRANSACTIONAL | _CONTROL) != _TRANSACTIONAL:
-            return False
-        if transactional_id is None:
-            raise BrokerError(
-                "a transactional batch in a request without a transactional id",
-                code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            )
-        producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-        if log.is_open(producer_id, epoch=epoch):
-            return True
-        error = self._admit(
-            transactional_id,
-            producer_id=producer_id,
-            epoch=epoch,
-            partition=(topic, partition),
-            is_adding=api_version >= FIRST_ADDING_PRODUCE,
-        )
-        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            error = STORAGE_FAILED
-        elif error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_ABORTABLE_PRODUCE:
-            error = ErrorCode.INVALID_TXN_STATE
-        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < FIRST_ADDING_PRODUCE:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS  # which older clients take for "try again"
-        if error:
-            raise BrokerError(_reason(error, transactional_id, f"{topic}-{partition}"), code=error)
-        return True
-
-    def admit_offsets(self, request: TxnOffsetCommitRequest, *, api_version: int) -> ErrorCode:
-        """Whether the transaction may commit offsets of the group."""
-        error = self._admit(
-            request.transactional_id,
-            producer_id=request.producer_id,
-            epoch=request.producer_epoch,
-            partition=offsets_partition(request.group_id),
-            is_adding=api_version >= _FIRST_ADDING_COMMIT,
-        )
-        if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_ABORTABLE_COMMIT:
-            return ErrorCode.INVALID_TXN_STATE
-        return error
 
     # --- what others do and see
 
@@ -314,9 +254,10 @@ class TransactionHost:
         if self._waiters:
             self._tell_waiters()
 
-    def _admit(
+    def admit(
         self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
     ) -> ErrorCode:
+        """See `TransactionAdmission.admit`."""
         if is_adding:
             outcome = self._do(
                 lambda now_ms: self._coordinator.add_partitions(
@@ -349,14 +290,18 @@ class TransactionHost:
             self._ends.pop(transactional_id, None)
 
     def _write_markers(self, transaction: Transaction) -> None:
-        commits_offsets = False
-        for topic_name, partition in sorted(transaction.partitions):
-            if topic_name == GROUP_OFFSETS_TOPIC:
-                commits_offsets = True
-                continue
-            topic = self._topics.get(topic_name)
-            if topic is None or partition >= topic.partition_count:
-                continue  # deleted meanwhile
+        group_partitions = [number for topic, number in sorted(transaction.partitions) if topic == GROUP_OFFSETS_TOPIC]
+        places = [
+            (topic, partition)
+            for name, partition in sorted(transaction.partitions)
+            if name != GROUP_OFFSETS_TOPIC
+            and (topic := self._topics.get(name)) is not None
+            and partition < topic.partition_count  # else it was deleted meanwhile
+        ]
+        for topic, partition in places:
+            if not self._topics.has_leader(topic, partition):
+                raise BrokerError(f"{topic.name}-{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
+        for topic, partition in places:
             try:
                 self._topics.append_marker(
                     topic,
@@ -365,37 +310,15 @@ class TransactionHost:
                     epoch=transaction.epoch,
                     commit=transaction.commits,
                     timestamp_ms=self._clock.wall_ms(),
+                    coordinator_epoch=self._coordinator_epoch,
                     moves_epoch=transaction.client_version >= _MOVING_CLIENT,
                 )
             except BrokerError as error:
                 if error.code == STORAGE_FAILED:
                     raise
                 # An end with a later epoch is there already, written by hand (WriteTxnMarkers).
-        if commits_offsets:
-            self._groups.end_transaction(transaction.producer_id, commit=transaction.commits)
-
-    def _abort_orphans(self) -> None:
-        """Abort what no transactional id knows: readers of committed records would wait for its end for ever.
-
-        That happens to a data folder whose transactions.log was lost.
-        """
-        known = {
-            transaction.producer_id
-            for transaction in self._coordinator
-            if transaction.is_ending or transaction.state is TransactionState.ONGOING
-        }
-        for topic in self._topics:
-            for partition, log in enumerate(topic.partitions):
-                for producer_id in [each for each in log.open_transactions if each not in known]:
-                    self._topics.append_marker(
-                        topic,
-                        partition,
-                        producer_id=producer_id,
-                        epoch=log.epoch_of(producer_id),
-                        commit=False,
-                        timestamp_ms=self._clock.wall_ms(),
-                        moves_epoch=False,
-                    )
+        if group_partitions:
+            self._groups.end_transaction(transaction.producer_id, group_partitions, commit=transaction.commits)
 
     def _arm_timer(self) -> None:
         if self._timer is not None:
@@ -423,25 +346,35 @@ class TransactionHost:
         self._waiters = left
 
 
-def code_in(error: ErrorCode, api_version: int, *, fenced_from: int) -> ErrorCode:
-    """The code as *api_version* writes it: PRODUCER_FENCED is known from version *fenced_from* on."""
-    if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_from:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return error
+def abort_orphans(topics: TopicRegistry, transactions: Iterable[Transaction], *, now_ms: int) -> None:
+    """Abort what no transactional id knows: readers of committed records would wait for its end for ever.
+
+    That happens to a data folder whose transactions.log was lost.
+    """
+    known = {
+        transaction.producer_id
+        for transaction in transactions
+        if transaction.is_ending or transaction.state is TransactionState.ONGOING
+    }
+    for topic in topics:
+        for partition, log in enumerate(topic.partitions):
+            for producer_id in [each for each in log.open_transactions if each not in known]:
+                topics.append_marker(
+                    topic,
+                    partition,
+                    producer_id=producer_id,
+                    epoch=log.epoch_of(producer_id),
+                    commit=False,
+                    timestamp_ms=now_ms,
+                    moves_epoch=False,
+                )
 
 
-def _reason(error: ErrorCode, transactional_id: str, where: str) -> str:
-    match error:
-        case ErrorCode.INVALID_TXN_STATE | ErrorCode.TRANSACTION_ABORTABLE:
-            return f"{where} was not added to the transaction of {transactional_id!r}"
-        case ErrorCode.INVALID_PRODUCER_EPOCH:
-            return f"another producer has taken the transactional id {transactional_id!r}, or its transaction timed out"
-        case ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-            return f"the transactional id {transactional_id!r} is not held by this producer id"
-        case ErrorCode.CONCURRENT_TRANSACTIONS | ErrorCode.NOT_ENOUGH_REPLICAS:
-            return f"the last transaction of {transactional_id!r} is still being ended"
-        case _:
-            return f"the transaction of {transactional_id!r} cannot write to {where}"
+def refuse_waiters(waiters: Iterable[Waiter]) -> None:
+    """Tell those who wait for a transaction that it will not come to be."""
+    for _, _, future in waiters:
+        if future.set_running_or_notify_cancel():
+            future.set_exception(IllegalStateError("the broker was stopped"))
 
 
 def _snapshot_of(transaction: Transaction) -> TransactionSnapshot:

@@ -4,6 +4,7 @@
 
     kip848 broker --listen 127.0.0.1:9092 --topic orders:6 --set group.consumer.session.timeout.ms=6000 \\
         --data-dir ./data --ready-file ready.json
+    kip848 broker --nodes 3 --listen 127.0.0.1:9092     # and 9093 and 9094
 
 The ready file is written atomically: once it exists, clients can connect. SIGTERM and SIGINT stop the broker cleanly.
 """
@@ -37,7 +38,14 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="loopback address; port 0 takes a free one"
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="loopback address; port 0 takes a free one, and further nodes take the ports after it",
+    )
+    parser.add_argument("--nodes", metavar="N", type=int, default=1, help="how many brokers the cluster has")
+    parser.add_argument(
+        "--racks", metavar="RACK,RACK,...", default="", help="racks of the nodes, in the order of their ids"
     )
     parser.add_argument(
         "--topic", metavar="NAME:PARTITIONS", action="append", default=[], help="create a topic; may be repeated"
@@ -85,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
                     data_dir=arguments.data_dir,
                     journal=journal,
                     node_id=arguments.node_id,
+                    nodes=arguments.nodes,
+                    racks=tuple(rack for rack in arguments.racks.split(",") if rack),
                     **security_options(arguments),
                 )
             )

@@ -75,6 +75,18 @@ def test_it_serves_once_the_ready_file_is_there_and_stops_cleanly_on_a_signal(
     assert [event.event for event in read_journal(log)][-1] == "broker_stopped"
 
 
+def test_it_can_be_a_cluster_of_several_brokers(start: Start, tmp_path: Path) -> None:
+    """Clients in other languages could not be tested for the death of a broker."""
+    ready = tmp_path / "ready.json"
+    process = start("--nodes", "3", "--racks", "a,b,c", "--ready-file", str(ready), "--json")
+    addresses = wait_for_ready(ready, process).split(",")
+    for address in addresses:
+        with RawConnection(address) as connection:
+            brokers = connection.ask(MetadataRequest(topics=()), version=12).brokers
+        assert [f"{node.host}:{node.port}" for node in brokers] == addresses
+        assert [(node.node_id, node.rack) for node in brokers] == [(1, "a"), (2, "b"), (3, "c")]
+
+
 def test_a_wrong_option_is_one_line_on_stderr_and_status_1(start: Start) -> None:
     """A traceback for a misspelt property is not an answer."""
     process = start("--set", "group.consumer.sesion.timeout.ms=1000")

@@ -40,11 +40,14 @@ class RawProducer:
     """One producer: what it believes to be its id and epoch, and requests that carry them.
 
     Attributes:
+        connection: to the only node, or to that of *bootstrap_server*; `connect` leads to another one.
         sequence: of the next batch to partition 0 of the topic.
     """
 
-    def __init__(self, broker: EmbeddedBroker, transactional_id: str = "tx") -> None:
-        self.connection: Final = RawConnection(broker.bootstrap_servers)
+    def __init__(
+        self, broker: EmbeddedBroker, transactional_id: str = "tx", *, bootstrap_server: str | None = None
+    ) -> None:
+        self.connection = RawConnection(bootstrap_server or broker.bootstrap_servers)
         self.name: Final = transactional_id
         self.producer_id = -1
         self.epoch = -1
@@ -163,6 +166,11 @@ class RawProducer:
         if epoch is None and version >= 5 and not answer.error_code:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return answer
+
+    def connect(self, bootstrap_server: str) -> None:
+        """Go on over a connection to another node."""
+        self.connection.close()
+        self.connection = RawConnection(bootstrap_server)
 
     def close(self) -> None:
         self.connection.close()

@@ -66,7 +66,13 @@ _INTS: Final = frozenset(
     {
         *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
         *("fetch.max.bytes", "index.interval.bytes", "max.connections", "max.message.bytes", "message.max.bytes"),
-        *("min.insync.replicas", "num.partitions", "offset.metadata.max.bytes", "offsets.retention.minutes"),
+        *(
+            "default.replication.factor",
+            "min.insync.replicas",
+            "num.partitions",
+            "offset.metadata.max.bytes",
+            "offsets.retention.minutes",
+        ),
         *("sasl.server.max.receive.size", "segment.bytes", "segment.index.bytes", "socket.request.max.bytes"),
         "connection.failed.authentication.delay.ms",
     }
@@ -241,15 +247,15 @@ def invalid_request(message: str) -> BrokerError:
     return BrokerError(message, code=ErrorCode.INVALID_REQUEST)
 
 
-def check_node_id(broker: BrokerState, name: str) -> None:
-    """Refuse the name of another broker.
+def check_node_id(node_id: int, name: str) -> None:
+    """Refuse the name of another broker than the one that was asked.
 
     Raises:
         BrokerError: INVALID_REQUEST.
     """
-    if name != str(broker.node_id):
+    if name != str(node_id):
         raise BrokerError(
-            f"Unexpected broker id, expected {broker.node_id}, but received {name}", code=ErrorCode.INVALID_REQUEST
+            f"Unexpected broker id, expected {node_id}, but received {name}", code=ErrorCode.INVALID_REQUEST
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, TopicKey
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic, TopicRegistry
-from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.errors import ErrorCode
 from kip848_client.partition_log import PartitionLog
 
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -34,34 +36,84 @@ def find_readable_topic(broker: BrokerState, *, name: str, topic_id: uuid.UUID, 
     return find_topic(broker.topics, name=name, topic_id=topic_id, by_id=by_id)
 
 
-def find_log(topic: Topic | ErrorCode, partition: int, *, current_leader_epoch: int = -1) -> PartitionLog | ErrorCode:
-    """The log of a partition, or why it is not served.
+def find_log(
+    broker: BrokerState,
+    topic: Topic | ErrorCode,
+    partition: int,
+    *,
+    node_id: int,
+    current_leader_epoch: int = -1,
+    from_follower: bool = False,
+) -> PartitionLog | ErrorCode:
+    """The log of a partition, or why it is not served by that node. Leader epochs are judged before leadership.
 
     Args:
+        node_id: the node that was asked.
         current_leader_epoch: what the client believes; -1 if it does not say.
+        from_follower: any replica will do (KIP-392), and not only the leader.
     """
     if isinstance(topic, ErrorCode):
         return topic
     if not 0 <= partition < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     log = topic.partitions[partition]
+    placement = broker.placement
+    placed = placement.get(placement_key(topic), partition) if placement.is_spread else None
+    if placed is not None and node_id not in placed.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if current_leader_epoch >= 0:
         if current_leader_epoch < log.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if current_leader_epoch > log.leader_epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if placed is not None and node_id != placed.leader and not from_follower:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return log
 
 
-def check_replicas(broker: BrokerState, broker_ids: tuple[int, ...]) -> None:
-    """Refuse a manual assignment to anything but this one broker.
+def placement_key(topic: Topic) -> TopicKey:
+    """What the placement calls a topic: that of the groups' records has the name of their coordinators."""
+    return GROUP_OFFSETS if topic.name == GROUP_OFFSETS else topic.topic_id
 
-    Raises:
-        BrokerError: INVALID_REPLICA_ASSIGNMENT.
-    """
-    if broker_ids != (broker.node_id,):
-        raise BrokerError(
-            f"The manual partition assignment includes brokers {list(broker_ids)}, but only broker "
-            f"{broker.node_id} is registered.",
-            code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+
+class Leader(NamedTuple):
+    """Who leads a partition now: what a client is told that asked the wrong node (KIP-951)."""
+
+    node_id: int
+    epoch: int
+
+
+def current_leader(broker: BrokerState, topic: Topic | ErrorCode, partition: int) -> Leader | None:
+    """The leader of a partition and its epoch; None without one, or without the partition."""
+    if isinstance(topic, ErrorCode) or topic.deleted or not 0 <= partition < topic.partition_count:
+        return None
+    leader = broker.placement.get(placement_key(topic), partition).leader
+    return None if leader == NO_LEADER else Leader(leader, topic.partitions[partition].leader_epoch)
+
+
+class PartitionState(NamedTuple):
+    """What Metadata and its like tell of a partition."""
+
+    error_code: int
+    leader_id: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+def partition_states(broker: BrokerState, topic: Topic) -> Sequence[PartitionState]:
+    """The state of each partition of a topic, by index."""
+    placement = broker.placement
+    if not placement.is_spread:
+        (node_id,) = only = placement.nodes
+        return (PartitionState(ErrorCode.NONE, node_id, only, only, ()),) * topic.partition_count
+    return [
+        PartitionState(
+            ErrorCode.LEADER_NOT_AVAILABLE if placed.leader == NO_LEADER else ErrorCode.NONE,
+            placed.leader,
+            placed.replicas,
+            placement.in_sync(placed),
+            placement.offline(placed),
         )
+        for placed in placement.of(placement_key(topic))
+    ]

@@ -6,7 +6,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transactions import code_in
+from kip848_client.broker.transaction_admission import code_in
 from kip848_client.transactions.transaction import offsets_partition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -19,7 +19,7 @@ _FIRST_FENCED_VERSION: Final = 2
 
 def handle(broker: BrokerState, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
     """Make the group part of the transaction."""
-    outcome = broker.transactions.add_partitions(
+    outcome = broker.transactions.at(context.node_id).add_partitions(
         request.transactional_id,
         producer_id=request.producer_id,
         epoch=request.producer_epoch,

@@ -13,7 +13,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transactions import code_in
+from kip848_client.broker.transaction_admission import code_in
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.add_partitions_to_txn import (
@@ -41,7 +41,7 @@ def handle(
             results_by_transaction=tuple(
                 AddPartitionsToTxnResult(
                     transactional_id=transaction.transactional_id,
-                    topic_results=_results(broker, transaction, context.api_version),
+                    topic_results=_results(broker, transaction, context),
                 )
                 for transaction in request.transactions
             )
@@ -52,19 +52,20 @@ def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(broker, transaction, context.api_version))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(broker, transaction, context))
 
 
 def _results(
-    broker: BrokerState, transaction: AddPartitionsToTxnTransaction, api_version: int
+    broker: BrokerState, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    transactions = broker.transactions.at(context.node_id)
     asked = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
     codes = {place: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for place in asked if not _exists(broker, *place)}
     if codes:
         codes = {place: codes.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in asked}
     elif transaction.verify_only:
         codes = {
-            place: broker.transactions.verify(
+            place: transactions.verify(
                 transaction.transactional_id,
                 producer_id=transaction.producer_id,
                 epoch=transaction.producer_epoch,
@@ -73,13 +74,13 @@ def _results(
             for place in asked
         }
     else:
-        outcome = broker.transactions.add_partitions(
+        outcome = transactions.add_partitions(
             transaction.transactional_id,
             producer_id=transaction.producer_id,
             epoch=transaction.producer_epoch,
             partitions=frozenset(asked),
         )
-        codes = dict.fromkeys(asked, code_in(outcome.error, api_version, fenced_from=_FIRST_FENCED_VERSION))
+        codes = dict.fromkeys(asked, code_in(outcome.error, context.api_version, fenced_from=_FIRST_FENCED_VERSION))
     return tuple(
         AddPartitionsToTxnTopicResult(
             name=topic.name,

@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Final
 
 from kip848_client.broker.apis._budget import Budget
-from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED
@@ -53,6 +52,7 @@ def _grow(
     try:
         topic = broker.topics.check_add_partitions(asked.name, asked.count)
         budget.take(partitions=asked.count - topic.partition_count)
+        assignments = None
         if asked.assignments is not None:
             added = asked.count - topic.partition_count
             if len(asked.assignments) != added:
@@ -61,10 +61,10 @@ def _grow(
                     "assignment(s) were specified.",
                     code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 )
-            for assignment in asked.assignments:
-                check_replicas(broker, assignment.broker_ids)
+            assignments = [assignment.broker_ids for assignment in asked.assignments]
+            broker.placement.check_assignments(assignments)
         if not validate_only:
-            broker.topics.add_partitions(asked.name, asked.count)
+            broker.topics.add_partitions(asked.name, asked.count, assignments=assignments)
     except BrokerError as error:
         return CreatePartitionsTopicResult(name=asked.name, error_code=error.code, error_message=str(error))
     except DataDirError as error:

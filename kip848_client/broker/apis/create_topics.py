@@ -11,7 +11,6 @@ from collections import Counter
 from typing import Final
 
 from kip848_client.broker.apis._budget import Budget
-from kip848_client.broker.apis._partitions import check_replicas
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import effective_topic_configs
@@ -60,12 +59,22 @@ def _create(broker: BrokerState, asked: CreatableTopic, budget: Budget, *, valid
         broker.topics.check_create(asked.name, partitions, configs=configs)
         own = {name: value for name, value in configs.items() if value is not None}
         # Validated only, it has an id all the same, as in Kafka; the one that it gets in the end is another.
-        topic_id = uuid.uuid4() if validate_only else broker.topics.create(asked.name, partitions, configs=own).topic_id
+        topic_id = (
+            uuid.uuid4()
+            if validate_only
+            else broker.topics.create(
+                asked.name,
+                partitions,
+                configs=own,
+                replication_factor=_factor(asked),
+                assignments=_assignments(asked),
+            ).topic_id
+        )
     except BrokerError as error:
         return _error(asked.name, error)
     except DataDirError as error:
         return _error(asked.name, BrokerError(str(error), code=STORAGE_FAILED))
-    return _created(broker, asked.name, topic_id, partitions, own)
+    return _created(broker, asked, topic_id, partitions, own)
 
 
 def _partition_count(broker: BrokerState, asked: CreatableTopic) -> int:
@@ -76,12 +85,7 @@ def _partition_count(broker: BrokerState, asked: CreatableTopic) -> int:
             "Replication factor must be larger than 0, or -1 to use the default value.",
             code=ErrorCode.INVALID_REPLICATION_FACTOR,
         )
-    if asked.replication_factor > 1:
-        raise BrokerError(
-            f"Unable to replicate the partition {asked.replication_factor} time(s): The target replication factor of "
-            f"{asked.replication_factor} cannot be reached because only 1 broker(s) are registered.",
-            code=ErrorCode.INVALID_REPLICATION_FACTOR,
-        )
+    broker.placement.check_factor(_factor(asked))
     return broker.config.default_partitions if asked.num_partitions == _DEFAULT else asked.num_partitions
 
 
@@ -101,21 +105,31 @@ def _assigned_partition_count(broker: BrokerState, asked: CreatableTopic) -> int
         raise BrokerError(
             "partitions should be a consecutive 0-based integer sequence", code=ErrorCode.INVALID_REPLICA_ASSIGNMENT
         )
-    for assignment in asked.assignments:
-        check_replicas(broker, assignment.broker_ids)
+    broker.placement.check_assignments(_assignments(asked))
     return len(indexes)
 
 
+def _factor(asked: CreatableTopic) -> int | None:
+    return None if asked.replication_factor == _DEFAULT else asked.replication_factor
+
+
+def _assignments(asked: CreatableTopic) -> list[tuple[int, ...]]:
+    by_index = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
+    return [assignment.broker_ids for assignment in by_index]
+
+
 def _created(
-    broker: BrokerState, name: str, topic_id: uuid.UUID, partitions: int, own: dict[str, str]
+    broker: BrokerState, asked: CreatableTopic, topic_id: uuid.UUID, partitions: int, own: dict[str, str]
 ) -> CreatableTopicResult:
     effective = effective_topic_configs(own, message_bytes_max=broker.topics.message_bytes_max)
     return CreatableTopicResult(
-        name=name,
+        name=asked.name,
         topic_id=topic_id,
         error_message=None,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=(
+            len(asked.assignments[0].broker_ids) if asked.assignments else broker.placement.check_factor(_factor(asked))
+        ),
         configs=tuple(
             CreatableTopicConfigs(
                 name=config,

@@ -35,13 +35,12 @@ def handle(broker: BrokerState, request: DeleteRecordsRequest, context: RequestC
 
     A topic named twice is answered once, and a partition named twice gets the offset that was named last, as in Kafka.
     """
-    del context
     asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update((item.partition_index, item) for item in topic.partitions)
     return DeleteRecordsResponse(
         topics=tuple(
-            DeleteRecordsTopicResult(name=name, partitions=_delete(broker, name, partitions.values()))
+            DeleteRecordsTopicResult(name=name, partitions=_delete(broker, name, partitions.values(), context.node_id))
             for name, partitions in asked.items()
             if partitions
         )
@@ -49,19 +48,19 @@ def handle(broker: BrokerState, request: DeleteRecordsRequest, context: RequestC
 
 
 def _delete(
-    broker: BrokerState, name: str, partitions: Iterable[DeleteRecordsPartition]
+    broker: BrokerState, name: str, partitions: Iterable[DeleteRecordsPartition], node_id: int
 ) -> tuple[DeleteRecordsPartitionResult, ...]:
     topic = find_topic(broker.topics, name=name, topic_id=ZERO_UUID, by_id=False)
-    return tuple(_result(broker, topic, item) for item in partitions)
+    return tuple(_result(broker, topic, item, node_id) for item in partitions)
 
 
 def _result(
-    broker: BrokerState, topic: Topic | ErrorCode, asked: DeleteRecordsPartition
+    broker: BrokerState, topic: Topic | ErrorCode, asked: DeleteRecordsPartition, node_id: int
 ) -> DeleteRecordsPartitionResult:
-    log = find_log(topic, asked.partition_index)
+    log = find_log(broker, topic, asked.partition_index, node_id=node_id)
     try:
         if isinstance(log, ErrorCode):
-            raise BrokerError("no such topic or partition", code=log)
+            raise BrokerError("no such topic or partition, or led elsewhere", code=log)
         assert isinstance(topic, Topic)
         start = broker.topics.delete_records(topic, asked.partition_index, asked.offset)
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the one node of this cluster, which is also its controller."""
+"""DescribeCluster (60): the nodes of this cluster, and which of them is the controller."""
 
 from __future__ import annotations
 
@@ -38,8 +38,17 @@ def handle(broker: BrokerState, request: DescribeClusterRequest, context: Reques
         )
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=(DescribeClusterBroker(broker_id=broker.node_id, host=broker.host, port=broker.port),),
+        controller_id=broker.placement.controller,
+        brokers=tuple(
+            DescribeClusterBroker(
+                broker_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
+                is_fenced=node.node_id not in broker.placement.living,
+            )
+            for node in (broker.nodes if request.include_fenced_brokers else broker.living_nodes())
+        ),
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),

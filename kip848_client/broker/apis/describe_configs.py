@@ -54,22 +54,22 @@ def handle(broker: BrokerState, request: DescribeConfigsRequest, context: Reques
 
     A resource that is named twice is described once, with the keys that were named last.
     """
-    del context
     budget = Budget()
     wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     return DescribeConfigsResponse(
         results=tuple(
-            _describe(broker, resource, budget, with_synonyms=request.include_synonyms) for resource in wanted.values()
+            _describe(broker, context.node_id, resource, budget, with_synonyms=request.include_synonyms)
+            for resource in wanted.values()
         )
     )
 
 
 def _describe(
-    broker: BrokerState, asked: DescribeConfigsResource, budget: Budget, *, with_synonyms: bool
+    broker: BrokerState, node_id: int, asked: DescribeConfigsResource, budget: Budget, *, with_synonyms: bool
 ) -> DescribeConfigsResult:
     try:
         budget.take()
-        entries = _entries(broker, asked)
+        entries = _entries(broker, node_id, asked)
     except BrokerError as error:
         return DescribeConfigsResult(
             error_code=error.code,
@@ -91,14 +91,14 @@ def _describe(
     )
 
 
-def _entries(broker: BrokerState, asked: DescribeConfigsResource) -> Mapping[str, _Entry]:
+def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) -> Mapping[str, _Entry]:
     match asked.resource_type:
         case ResourceType.TOPIC:
             return _topic_entries(broker, asked.resource_name)
         case ResourceType.BROKER:
-            return _broker_entries(broker, asked.resource_name)
+            return _broker_entries(broker, node_id, asked.resource_name)
         case ResourceType.BROKER_LOGGER:
-            check_node_id(broker, asked.resource_name)
+            check_node_id(node_id, asked.resource_name)
             return {}
         case ResourceType.CLIENT_METRICS:
             if not asked.resource_name:
@@ -130,10 +130,10 @@ def _topic_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
     }
 
 
-def _broker_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
+def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
     if not name:
         return {}  # the defaults of all brokers that were set at run time: there are none
-    check_node_id(broker, name)
+    check_node_id(node_id, name)
     defaults = BrokerConfig().properties()
     return {
         key: _Entry(value=value, source=_source_of_property(value, defaults[key]), default=defaults[key])

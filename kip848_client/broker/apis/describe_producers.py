@@ -29,20 +29,22 @@ def handle(
     broker: BrokerState, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     """Look into the partitions."""
-    del context
     topics = []
     for asked in request.topics:
         topic = find_topic(broker.topics, name=asked.name, topic_id=ZERO_UUID, by_id=False)
         topics.append(
             DescribedTopic(
-                name=asked.name, partitions=tuple(_partition(topic, index) for index in asked.partition_indexes)
+                name=asked.name,
+                partitions=tuple(
+                    _partition(broker, topic, index, context.node_id) for index in asked.partition_indexes
+                ),
             )
         )
     return DescribeProducersResponse(topics=tuple(topics))
 
 
-def _partition(topic: Topic | ErrorCode, index: int) -> DescribedPartition:
-    log = find_log(topic, index)
+def _partition(broker: BrokerState, topic: Topic | ErrorCode, index: int, node_id: int) -> DescribedPartition:
+    log = find_log(broker, topic, index, node_id=node_id, from_follower=True)
     if isinstance(log, ErrorCode):
         return DescribedPartition(partition_index=index, error_code=log)
     return DescribedPartition(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS
+from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS, partition_states
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_name_rules import check_topic_name
@@ -61,7 +61,7 @@ def handle(
                 topics=tuple(topics), next_cursor=Cursor(topic_name=name, partition_index=begin)
             )
         end = min(begin + left, topic.partition_count)
-        topics.append(_describe(topic, broker.node_id, range(begin, end)))
+        topics.append(_describe(broker, topic, range(begin, end)))
         left -= max(0, end - begin)
         if end < topic.partition_count:
             return DescribeTopicPartitionsResponse(
@@ -70,18 +70,20 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=tuple(topics))
 
 
-def _describe(topic: Topic, node_id: int, indexes: range) -> DescribeTopicPartitionsResponseTopic:
-    nodes = (node_id,)
+def _describe(broker: BrokerState, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    states = partition_states(broker, topic)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
+                error_code=states[index].error_code,
                 partition_index=index,
-                leader_id=node_id,
+                leader_id=states[index].leader_id,
                 leader_epoch=topic.partitions[index].leader_epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                replica_nodes=states[index].replicas,
+                isr_nodes=states[index].in_sync,
+                offline_replicas=states[index].offline,
                 eligible_leader_replicas=(),
                 last_known_elr=(),
             )

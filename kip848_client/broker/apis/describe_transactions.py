@@ -23,14 +23,17 @@ def handle(
     broker: BrokerState, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Describe each id by itself."""
-    del context
     return DescribeTransactionsResponse(
-        transaction_states=tuple(_describe(broker, name) for name in dict.fromkeys(request.transactional_ids))
+        transaction_states=tuple(
+            _describe(broker, name, context.node_id) for name in dict.fromkeys(request.transactional_ids)
+        )
     )
 
 
-def _describe(broker: BrokerState, transactional_id: str) -> DescribedTransaction:
-    known = broker.transactions.get(transactional_id)
+def _describe(broker: BrokerState, transactional_id: str, node_id: int) -> DescribedTransaction:
+    known = broker.transactions.at(node_id).get(transactional_id) if transactional_id else None
+    if isinstance(known, ErrorCode):
+        return DescribedTransaction(transactional_id=transactional_id, error_code=known)
     if known is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
         return DescribedTransaction(transactional_id=transactional_id, error_code=code)

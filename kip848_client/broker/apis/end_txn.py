@@ -6,7 +6,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transactions import code_in
+from kip848_client.broker.transaction_admission import code_in
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -19,7 +19,7 @@ _FIRST_MOVING_VERSION: Final = 5
 
 def handle(broker: BrokerState, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     """Decide the end; it is written into the partitions and groups next."""
-    outcome = broker.transactions.end(
+    outcome = broker.transactions.at(context.node_id).end(
         request.transactional_id,
         producer_id=request.producer_id,
         epoch=request.producer_epoch,

@@ -5,21 +5,29 @@ A fetch that finds less than ``min_bytes`` is parked: it waits for an append to 
 session id 0 in the answer tells the client so, and it sends full requests. A partition that is named twice is answered
 once, as it was named last.
 
+Of several nodes, any with a replica serves a partition from version 11 on, and the leader names a replica in the rack
+of the client (KIP-392); elsewhere, and in older versions, the client is told that this is not the leader, and from
+version 16 on which node is (KIP-951).
+
 Source:
-    apache/kafka ``KafkaApis.handleFetchRequest``, ``ReplicaManager.readFromLog``, ``DelayedFetch``, ``FetchManager``.
+    apache/kafka ``KafkaApis.handleFetchRequest``, ``ReplicaManager.readFromLog``, ``DelayedFetch``, ``FetchManager``,
+    ``RackAwareReplicaSelector``.
 """
 
 from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from kip848_client.broker.apis._partitions import find_log, find_readable_topic
+from kip848_client.broker.apis._partitions import current_leader, find_log, find_readable_topic, placement_key
 from kip848_client.broker.append_watchers import Watch
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.placement import NO_LEADER
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
 from kip848_client.clock import TimerHandle
@@ -33,6 +41,8 @@ from kip848_client.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
@@ -40,10 +50,19 @@ API_KEY: Final = ApiKey.FETCH
 VERSIONS: Final = (4, 18)
 
 _FIRST_VERSION_BY_ID: Final = 13
+_FIRST_VERSION_FROM_FOLLOWERS: Final = 11
+_FIRST_VERSION_WITH_LEADER: Final = 16
 _READ_COMMITTED: Final = 1
 _ISOLATION_LEVELS: Final = (0, 1)
+_WRONG_LEADER: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+_TELL_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _UNKNOWN_OFFSET: Final = -1
+_NO_REPLICA: Final = -1
 _FULL_FETCH_EPOCHS: Final = (0, -1)
 """Session epochs of a request that names all its partitions. With any other it continues a session."""
 
@@ -83,6 +102,7 @@ class _Fetch:
         "_by_id",
         "_committed",
         "_context",
+        "_leaders_moved",
         "_max_bytes",
         "_missing_bytes",
         "_request",
@@ -98,6 +118,7 @@ class _Fetch:
         self._by_id: Final = context.api_version >= _FIRST_VERSION_BY_ID
         self._max_bytes: Final = min(request.max_bytes, broker.config.fetch_bytes_max)
         self._committed: Final = request.isolation_level == _READ_COMMITTED
+        self._leaders_moved = False
         self._topics: Final = self._resolve()
         self._missing_bytes = 0
         self._timer: TimerHandle | None = None
@@ -113,10 +134,12 @@ class _Fetch:
                 return True
             for target in topic.targets:
                 if isinstance(target.log, ErrorCode):
-                    if target.log in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
+                    if target.log in _WRONG_LEADER:
                         return True
                     continue  # a topic that is not there: as in Kafka, the answer comes with that of the others
                 readable = True
+                if self._request.rack_id and self._replica_in_rack(topic.topic, target) != _NO_REPLICA:
+                    return True
                 try:
                     if _diverged(target.asked, target.log):
                         return True
@@ -154,7 +177,8 @@ class _Fetch:
             responses.append(
                 FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
             )
-        return FetchResponse(responses=tuple(responses))
+        endpoints = self._endpoints(responses) if self._broker.placement.is_spread else ()
+        return FetchResponse(responses=tuple(responses), node_endpoints=endpoints)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -165,19 +189,53 @@ class _Fetch:
         topics = []
         for (name, topic_id), items in itertools.groupby(asked.items(), key=lambda entry: entry[0][0]):
             topic = find_readable_topic(self._broker, name=name, topic_id=topic_id, by_id=self._by_id)
-            targets = tuple(
-                _Target(item, find_log(topic, item.partition, current_leader_epoch=item.current_leader_epoch))
-                for _, item in items
-            )
+            targets = tuple(_Target(item, self._find_log(topic, item)) for _, item in items)
             topics.append(_TargetTopic(name, topic_id, topic, targets))
         return tuple(topics)
+
+    def _find_log(self, topic: Topic | ErrorCode, asked: FetchPartition) -> PartitionLog | ErrorCode:
+        return find_log(
+            self._broker,
+            topic,
+            asked.partition,
+            node_id=self._context.node_id,
+            current_leader_epoch=asked.current_leader_epoch,
+            from_follower=self._context.api_version >= _FIRST_VERSION_FROM_FOLLOWERS,
+        )
+
+    def _replica_in_rack(self, topic: Topic | ErrorCode, target: _Target) -> int:
+        """The replica that the client shall read from in place of this node, its leader; `_NO_REPLICA` for none."""
+        placement = self._broker.placement
+        if not placement.is_spread or isinstance(topic, ErrorCode) or topic.deleted:
+            return _NO_REPLICA
+        placed = placement.get(placement_key(topic), target.asked.partition)
+        if placed.leader != self._context.node_id:
+            return _NO_REPLICA
+        near = [
+            node_id
+            for node_id in placement.in_sync(placed)
+            if self._broker.nodes[node_id].rack == self._request.rack_id
+        ]
+        return near[0] if near and placed.leader not in near else _NO_REPLICA
 
     def _read(self, topic: _TargetTopic, target: _Target, left: int, *, at_least_one: bool) -> PartitionData:
         asked, log = target.asked, target.log
         if isinstance(topic.topic, Topic) and topic.topic.deleted:
             log = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif self._leaders_moved:
+            log = self._find_log(topic.topic, asked)
         if isinstance(log, ErrorCode):
-            return self._refusal(asked, log)
+            return self._refusal(topic.topic, asked, log)
+        if self._request.rack_id and (near := self._replica_in_rack(topic.topic, target)) != _NO_REPLICA:
+            return PartitionData(
+                partition_index=asked.partition,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                aborted_transactions=() if self._committed else None,
+                preferred_read_replica=near,
+                records=b"",
+            )
         try:
             # The first batch of the answer comes whatever its size, so that a large one does not block its reader.
             max_bytes = min(asked.partition_max_bytes, max(0, left))
@@ -188,7 +246,7 @@ class _Fetch:
                 else log.read(asked.fetch_offset, max_bytes, at_least_one=at_least_one, committed=self._committed)
             )
         except BrokerError as error:
-            return self._refusal(asked, ErrorCode(error.code))
+            return self._refusal(topic.topic, asked, ErrorCode(error.code))
         return PartitionData(
             partition_index=asked.partition,
             high_watermark=log.high_watermark,
@@ -199,15 +257,32 @@ class _Fetch:
             records=records,
         )
 
-    @staticmethod
-    def _refusal(asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
+    def _refusal(self, topic: Topic | ErrorCode, asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
         # No watermark, whatever the error is, as in Kafka: librdkafka and Java ask ListOffsets for the ends.
-        return PartitionData(
+        refused = PartitionData(
             partition_index=asked.partition,
             error_code=error_code,
             high_watermark=_UNKNOWN_OFFSET,
             aborted_transactions=() if error_code in _NOT_THERE else None,
             records=b"",
+        )
+        if (
+            error_code not in _TELL_LEADER
+            or not self._broker.placement.is_spread
+            or self._context.api_version < _FIRST_VERSION_WITH_LEADER
+        ):
+            return refused
+        leader = current_leader(self._broker, topic, asked.partition)
+        if leader is None:
+            return refused
+        return replace(refused, current_leader=LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch))
+
+    def _endpoints(self, responses: Iterable[FetchableTopicResponse]) -> tuple[NodeEndpoint, ...]:
+        """The addresses of all leaders that the answer names."""
+        named = {item.current_leader.leader_id for topic in responses for item in topic.partitions} - {NO_LEADER}
+        return tuple(
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in map(self._broker.nodes.__getitem__, sorted(named))
         )
 
     def _on_append(self, size_bytes: int) -> None:
@@ -217,6 +292,7 @@ class _Fetch:
             self._reply_soon()
 
     def _on_gone(self) -> None:
+        self._leaders_moved = self._broker.placement.is_spread
         self._reply_soon()
 
     def _reply_soon(self) -> None:

@@ -1,13 +1,15 @@
-"""FindCoordinator (10): this broker coordinates every group and every transactional id.
+"""FindCoordinator (10): the node that coordinates a group or a transactional id. Any node can tell.
 
 Versions 0-3 ask for one key, 4 and later for several.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, TRANSACTION_STATE, CoordinatorTopic
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
@@ -20,33 +22,42 @@ from kip848_client.wire.messages.find_coordinator import (
 API_KEY: Final = ApiKey.FIND_COORDINATOR
 VERSIONS: Final = (0, 6)
 
-_GROUP: Final = 0
-_TRANSACTION: Final = 1
+_TOPICS: Final[Mapping[int, CoordinatorTopic]] = {0: GROUP_OFFSETS, 1: TRANSACTION_STATE}
+"""Key type -> the topic whose partitions say which node it is."""
 _KEY_TYPES: Final = {2: "share groups"}
 _FIRST_BATCHED_VERSION: Final = 4
 
 
 def handle(broker: BrokerState, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """Answer with this broker's address, or an error for what it does not coordinate."""
-    error_code = ErrorCode.NONE
-    error_message = "" if context.api_version >= _FIRST_BATCHED_VERSION else "NONE"  # as Kafka writes them
-    if request.key_type not in (_GROUP, _TRANSACTION):
-        error_code = ErrorCode.INVALID_REQUEST
-        kind = _KEY_TYPES.get(request.key_type, f"key type {request.key_type}")
-        error_message = f"this broker coordinates groups and transactions only, not {kind}"
-    if error_code:
-        node_id, host, port = -1, "", -1
-    else:
-        node_id, host, port = broker.node_id, broker.host, broker.port
-    if context.api_version < _FIRST_BATCHED_VERSION:
+    """Answer with the node's address, or an error for what is not coordinated."""
+    if context.api_version >= _FIRST_BATCHED_VERSION:
         return FindCoordinatorResponse(
-            error_code=error_code, error_message=error_message, node_id=node_id, host=host, port=port
+            coordinators=tuple(_find(broker, request.key_type, key, found="") for key in request.coordinator_keys)
         )
+    only = _find(broker, request.key_type, request.key, found="NONE")
     return FindCoordinatorResponse(
-        coordinators=tuple(
-            Coordinator(
-                key=key, node_id=node_id, host=host, port=port, error_code=error_code, error_message=error_message
-            )
-            for key in request.coordinator_keys
-        )
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
+
+
+def _find(broker: BrokerState, key_type: int, key: str, *, found: str) -> Coordinator:
+    """The coordinator of one key; *found* is what Kafka writes as the message of a success."""
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        kind = _KEY_TYPES.get(key_type, f"key type {key_type}")
+        return _none(
+            key, ErrorCode.INVALID_REQUEST, f"this broker coordinates groups and transactions only, not {kind}"
+        )
+    node_id = broker.placement.coordinator(topic, key)
+    if node_id == NO_LEADER:
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node lives that could coordinate it")
+    node = broker.nodes[node_id]
+    return Coordinator(key=key, node_id=node_id, host=node.host, port=node.port, error_message=found)
+
+
+def _none(key: str, error_code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)

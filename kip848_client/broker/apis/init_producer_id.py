@@ -11,7 +11,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transactions import code_in
+from kip848_client.broker.transaction_admission import code_in
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import DataDirError
 from kip848_client.wire.api_keys import ApiKey
@@ -27,7 +27,7 @@ _FIRST_FENCED_VERSION: Final = 4
 def handle(broker: BrokerState, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Without a transactional id hand out one that no producer had before; with one, fence who had it."""
     if request.transactional_id is not None:
-        outcome = broker.transactions.init_producer_id(request)
+        outcome = broker.transactions.at(context.node_id).init_producer_id(request)
         return InitProducerIdResponse(
             error_code=code_in(outcome.error, context.api_version, fenced_from=_FIRST_FENCED_VERSION),
             producer_id=outcome.producer_id,

@@ -1,4 +1,4 @@
-"""ListGroups (16): all groups. Version 4 adds the state and a filter by it, version 5 the type and a filter by it."""
+"""ListGroups (16): all groups of this node. Version 4 adds the state and a filter by it, version 5 does so by type."""
 
 from __future__ import annotations
 

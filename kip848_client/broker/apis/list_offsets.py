@@ -62,7 +62,7 @@ def handle(broker: BrokerState, request: ListOffsetsRequest, context: RequestCon
         partitions = tuple(
             ListOffsetsPartitionResponse(partition_index=item.partition_index, error_code=ErrorCode.INVALID_REQUEST)
             if times_asked[asked.name, item.partition_index] > 1
-            else _partition(topic, item, request.isolation_level, context.api_version, allowance)
+            else _partition(broker, topic, item, request.isolation_level, context, allowance)
             for item in asked.partitions
         )
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=partitions))
@@ -70,17 +70,24 @@ def handle(broker: BrokerState, request: ListOffsetsRequest, context: RequestCon
 
 
 def _partition(
+    broker: BrokerState,
     topic: Topic | ErrorCode,
     asked: ListOffsetsPartition,
     isolation_level: int,
-    api_version: int,
+    context: RequestContext,
     allowance: RecordAllowance,
 ) -> ListOffsetsPartitionResponse:
     if isolation_level not in _ISOLATION_LEVELS:
         return _error(asked, ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka stumbles over it, and answers so
-    if asked.timestamp < 0 and api_version < _FIRST_VERSION.get(asked.timestamp, 2**15):
+    if asked.timestamp < 0 and context.api_version < _FIRST_VERSION.get(asked.timestamp, 2**15):
         return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
-    log = find_log(topic, asked.partition_index, current_leader_epoch=asked.current_leader_epoch)
+    log = find_log(
+        broker,
+        topic,
+        asked.partition_index,
+        node_id=context.node_id,
+        current_leader_epoch=asked.current_leader_epoch,
+    )
     if isinstance(log, ErrorCode):
         return _error(asked, log)
     found = _find(log, asked.timestamp, isolation_level, allowance)

@@ -1,4 +1,4 @@
-"""ListTransactions (66): the transactional ids that pass all filters.
+"""ListTransactions (66): the transactional ids of this node that pass all filters.
 
 A state that does not exist is named in the answer and matches nothing. An id without any transaction so far counts as
 older than any duration, as in Kafka.
@@ -28,7 +28,9 @@ _STATES: Final = frozenset(state.title for state in TransactionState) | {"Dead",
 
 def handle(broker: BrokerState, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     """List what all filters let through."""
-    del context
+    transactions = broker.transactions.at(context.node_id)
+    if transactions.is_loading:
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     pattern = request.transactional_id_pattern
     matches = None
     if pattern:
@@ -45,7 +47,7 @@ def handle(broker: BrokerState, request: ListTransactionsRequest, context: Reque
                 producer_id=known.producer_id,
                 transaction_state=known.state.title,
             )
-            for known in broker.transactions
+            for known in transactions
             if _passes(known, request, now_ms=now_ms)
             and (matches is None or matches.fullmatch(known.transactional_id) is not None)
         ),

@@ -1,4 +1,4 @@
-"""Metadata (3): this broker, and the topics that were asked for.
+"""Metadata (3): the nodes of the cluster, and the topics that were asked for.
 
 Null means all topics and an empty list none, but in version 0, which has no null, the empty list means all. Topics are
 asked for by name, or from version 12 by id. A topic that is not there is made only if the client allows it and
@@ -16,7 +16,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from kip848_client.broker.apis._partitions import (
+    CLUSTER_OPERATIONS,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    partition_states,
+)
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_name_rules import check_topic_name
@@ -50,9 +55,12 @@ def handle(broker: BrokerState, request: MetadataRequest, context: RequestContex
         )
         return MetadataResponse(topics=tuple(refused))
     return MetadataResponse(
-        brokers=(MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port),),
+        brokers=tuple(
+            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in broker.living_nodes()
+        ),
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.placement.controller,
         topics=tuple(_topics(broker, request, context.api_version)),
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
@@ -63,7 +71,7 @@ def handle(broker: BrokerState, request: MetadataRequest, context: RequestContex
 def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> Iterable[MetadataResponseTopic]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
     if request.topics is None or (api_version == 0 and not request.topics):
-        return [_describe(topic, broker.node_id, operations) for topic in broker.topics]
+        return [_describe(broker, topic, operations) for topic in broker.topics]
     # An id wins over a name, and each topic is answered once, however often it was asked for.
     unique = {asked.topic_id if asked.topic_id != ZERO_UUID else asked.name: asked for asked in request.topics}
     return [_one(broker, asked, request.allow_auto_topic_creation, operations) for asked in unique.values()]
@@ -72,12 +80,12 @@ def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> 
 def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, operations: int) -> MetadataResponseTopic:
     offsets = broker.offsets_topic.described
     if asked.topic_id == offsets.topic_id or (asked.topic_id == ZERO_UUID and asked.name == offsets.name):
-        return replace(_describe(offsets, broker.node_id, operations), is_internal=True)
+        return replace(_describe(broker, offsets, operations), is_internal=True)
     if asked.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(asked.topic_id)
         if topic is None:
             return _error(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _describe(topic, broker.node_id, operations)
+        return _describe(broker, topic, operations)
     name = asked.name or ""
     topic = broker.topics.get(name)
     if topic is None:
@@ -90,23 +98,24 @@ def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, ope
             return _error(name, ZERO_UUID, error.code)
         except DataDirError:
             return _error(name, ZERO_UUID, STORAGE_FAILED)
-    return _describe(topic, broker.node_id, operations)
+    return _describe(broker, topic, operations)
 
 
-def _describe(topic: Topic, node_id: int, operations: int) -> MetadataResponseTopic:
-    nodes = (node_id,)
+def _describe(broker: BrokerState, topic: Topic, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=tuple(
             MetadataResponsePartition(
+                error_code=state.error_code,
                 partition_index=index,
-                leader_id=node_id,
+                leader_id=state.leader_id,
                 leader_epoch=log.leader_epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                replica_nodes=state.replicas,
+                isr_nodes=state.in_sync,
+                offline_replicas=state.offline,
             )
-            for index, log in enumerate(topic.partitions)
+            for index, (log, state) in enumerate(zip(topic.partitions, partition_states(broker, topic), strict=True))
         ),
         topic_authorized_operations=operations,
     )

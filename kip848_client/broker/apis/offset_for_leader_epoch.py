@@ -31,20 +31,22 @@ def handle(
     broker: BrokerState, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Answer each partition by itself."""
-    del context
     topics = []
     for asked in request.topics:
         topic = find_readable_topic(broker, name=asked.topic, topic_id=ZERO_UUID, by_id=False)
         topics.append(
             OffsetForLeaderTopicResult(
-                topic=asked.topic, partitions=tuple(_partition(topic, item) for item in asked.partitions)
+                topic=asked.topic,
+                partitions=tuple(_partition(broker, topic, item, context.node_id) for item in asked.partitions),
             )
         )
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _partition(topic: Topic | ErrorCode, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    log = find_log(topic, asked.partition, current_leader_epoch=asked.current_leader_epoch)
+def _partition(
+    broker: BrokerState, topic: Topic | ErrorCode, asked: OffsetForLeaderPartition, node_id: int
+) -> EpochEndOffset:
+    log = find_log(broker, topic, asked.partition, node_id=node_id, current_leader_epoch=asked.current_leader_epoch)
     if isinstance(log, ErrorCode):
         return EpochEndOffset(partition=asked.partition, error_code=log)
     end = log.offset_for_leader_epoch(asked.leader_epoch)

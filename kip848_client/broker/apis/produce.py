@@ -1,8 +1,9 @@
 """Produce (0): append one batch per partition. Topics by name up to version 12, by id from 13.
 
-acks=1 and acks=all are the same with one replica. With acks=0 there is no answer; a failure closes the connection,
-which is all that such a producer can notice. Whether a transactional batch may be written is asked of the transaction
-coordinator, partition by partition.
+There is one copy of the log, so acks=1 and acks=all differ only in a cluster of several nodes, where
+``min.insync.replicas`` counts living replicas. With acks=0 there is no answer; a failure closes the connection, which
+is all that such a producer can notice. Whether a transactional batch may be written is asked of the transaction
+coordinator, partition by partition. A node that does not lead a partition says who does (KIP-951).
 
 Source:
     apache/kafka ``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``.
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.apis._partitions import find_log, find_topic
+from msgspec.structs import replace
+
+from kip848_client.broker.apis._partitions import current_leader, find_log, find_topic
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.placement import NO_LEADER
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import record_rules
+from kip848_client.broker.topic_configs import MIN_IN_SYNC, record_rules
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
-from kip848_client.broker.transactions import FIRST_ADDING_PRODUCE
+from kip848_client.broker.transaction_admission import FIRST_ADDING_PRODUCE
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
@@ -25,6 +29,8 @@ from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -38,6 +44,8 @@ VERSIONS: Final = (3, 13)
 
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_ZSTD: Final = 7
+_FIRST_VERSION_WITH_LEADER: Final = 10
+_ALL_IN_SYNC: Final = -1
 _ZSTD: Final = 4
 _UNKNOWN_OFFSET: Final = -1
 _LENGTH_END: Final = 12
@@ -60,9 +68,12 @@ def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext
         ProtocolError: acks=0 and something was not appended.
     """
     allowance = RecordAllowance()
-    responses = tuple(_topic(broker, request, topic, context.api_version, allowance) for topic in request.topic_data)
+    responses = tuple(_topic(broker, request, topic, context, allowance) for topic in request.topic_data)
     if request.acks != 0:
-        return ProduceResponse(responses=responses)
+        return ProduceResponse(
+            responses=responses,
+            node_endpoints=_endpoints(broker, responses) if broker.placement.is_spread else (),
+        )
     for topic in responses:
         for partition in topic.partition_responses:
             if partition.error_code:
@@ -78,10 +89,11 @@ def _topic(
     broker: BrokerState,
     request: ProduceRequest,
     data: TopicProduceData,
-    api_version: int,
+    context: RequestContext,
     allowance: RecordAllowance,
 ) -> TopicProduceResponse:
-    topic = find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=api_version >= _FIRST_VERSION_BY_ID)
+    by_id = context.api_version >= _FIRST_VERSION_BY_ID
+    topic = find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=by_id)
     if data.name == GROUP_OFFSETS_TOPIC or data.topic_id == broker.offsets_topic.described.topic_id:
         topic = ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes there
     rules = NO_RULES if isinstance(topic, ErrorCode) else _rules(broker, topic)
@@ -89,7 +101,7 @@ def _topic(
         name=data.name,
         topic_id=data.topic_id,
         partition_responses=tuple(
-            _partition(broker, request, topic, partition, api_version, rules, allowance)
+            _partition(broker, request, topic, partition, context, rules, allowance)
             for partition in data.partition_data
         ),
     )
@@ -107,20 +119,24 @@ def _partition(
     request: ProduceRequest,
     topic: Topic | ErrorCode,
     data: PartitionProduceData,
-    api_version: int,
+    context: RequestContext,
     rules: RecordRules,
     allowance: RecordAllowance,
 ) -> PartitionProduceResponse:
     if request.acks not in (-1, 0, 1):
         text = f"acks is {request.acks}, not -1, 0 or 1"
         return _refused(data, BrokerError(text, code=ErrorCode.INVALID_REQUIRED_ACKS))
-    log = find_log(topic, data.index)
+    log = find_log(broker, topic, data.index, node_id=context.node_id)
+    if log is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return _led_elsewhere(broker, topic, data, context)
     if isinstance(log, ErrorCode):
         return _refused(data, BrokerError("no such topic or partition", code=log))
     assert not isinstance(topic, ErrorCode)
-    records = data.records or b""
+    records, api_version = data.records or b"", context.api_version
     try:
         _check_attributes(records, api_version)
+        if request.acks == _ALL_IN_SYNC and broker.placement.is_spread:
+            _check_in_sync(broker, topic, data.index)
         is_admitted = broker.transactions.admit_batch(
             request.transactional_id, records, topic.name, data.index, log, api_version=api_version
         )
@@ -154,6 +170,38 @@ def _refused(
         ),
         error_message=str(error),
     )
+
+
+def _led_elsewhere(
+    broker: BrokerState, topic: Topic | ErrorCode, data: PartitionProduceData, context: RequestContext
+) -> PartitionProduceResponse:
+    error = BrokerError(f"node {context.node_id} does not lead it", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refused = _refused(data, error)
+    leader = current_leader(broker, topic, data.index)
+    if leader is None or context.api_version < _FIRST_VERSION_WITH_LEADER:
+        return refused
+    return replace(refused, current_leader=LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch))
+
+
+def _endpoints(broker: BrokerState, responses: tuple[TopicProduceResponse, ...]) -> tuple[NodeEndpoint, ...]:
+    """The addresses of all leaders that the answer names."""
+    named = {partition.current_leader.leader_id for topic in responses for partition in topic.partition_responses} - {
+        NO_LEADER
+    }
+    return tuple(
+        NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in map(broker.nodes.__getitem__, sorted(named))
+    )
+
+
+def _check_in_sync(broker: BrokerState, topic: Topic, partition: int) -> None:
+    wanted = int(topic.configs.get(MIN_IN_SYNC, 1))
+    in_sync = len(broker.placement.in_sync(broker.placement.get(topic.topic_id, partition)))
+    if in_sync < wanted:
+        raise BrokerError(
+            f"{in_sync} replica(s) of {topic.name}-{partition} are in sync; {MIN_IN_SYNC}={wanted}",
+            code=ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
 
 
 def _is_one_batch(records: bytes) -> bool:

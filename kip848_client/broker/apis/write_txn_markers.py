@@ -36,7 +36,6 @@ _MOVING_TRANSACTIONS: Final = 2
 
 def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     """Write marker by marker; one that is refused does not stop the others."""
-    del context
     results = []
     for marker in request.markers:
         topics = []
@@ -47,7 +46,7 @@ def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: Reques
                     name=asked.name,
                     partitions=tuple(
                         WritableTxnMarkerPartitionResult(
-                            partition_index=index, error_code=_write(broker, marker, topic, index)
+                            partition_index=index, error_code=_write(broker, marker, topic, index, context.node_id)
                         )
                         for index in asked.partition_indexes
                     ),
@@ -57,8 +56,8 @@ def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: Reques
     return WriteTxnMarkersResponse(markers=tuple(results))
 
 
-def _write(broker: BrokerState, marker: WritableTxnMarker, topic: Topic | ErrorCode, index: int) -> int:
-    log = find_log(topic, index)
+def _write(broker: BrokerState, marker: WritableTxnMarker, topic: Topic | ErrorCode, index: int, node_id: int) -> int:
+    log = find_log(broker, topic, index, node_id=node_id)
     if isinstance(log, ErrorCode):
         return log
     assert not isinstance(topic, ErrorCode)

@@ -14,6 +14,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.group_log import MemoryGroupLog
 from kip848_client.broker.log import DataDir
+from kip848_client.broker.nodes import Nodes
 from kip848_client.broker.offsets_topic import OffsetsTopic
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import TopicRegistry
@@ -73,10 +74,8 @@ def a_broker(
     for name, partitions in (topics or {}).items():
         registry.create(name, partitions)
     return QuietBroker(
-        node_id=1,
+        nodes=Nodes({1: 9092}, bind_host="127.0.0.1", host="127.0.0.1"),
         cluster_id="a-cluster-of-one-node_",
-        host="127.0.0.1",
-        port=9092,
         clock=clock,
         config=parsed,
         loop=cast("asyncio.AbstractEventLoop", None),
@@ -124,6 +123,7 @@ def ask(broker: BrokerState, api: ModuleType, request: Request[Any], *, version:
         client_host="/127.0.0.1",
         connection_id=1,
         now_ms=broker.clock.now_ms(),
+        node_id=1,
     )
     asked = Asked(context)
     response = api.handle(broker, request, context)

@@ -1,0 +1,382 @@
+"""The groups of a cluster of several nodes: one coordinator for each partition of ``__consumer_offsets``, as in Kafka.
+
+A group's name says its partition, and the node that leads the partition coordinates its groups. When the leader
+changes, the coordinator of that partition ends with all it had in memory, and the next one replays the partition's
+records: what a crash and a restart are to a single node. A partition in which there never was a group has no
+coordinator and costs nothing.
+
+A request is judged by the node that it came to: NOT_COORDINATOR elsewhere, COORDINATOR_LOAD_IN_PROGRESS while the
+records are read.
+
+Source:
+    apache/kafka ``GroupCoordinatorService``, ``CoordinatorRuntime``; who answers what: KafkaApis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.context import RequestContext
+from kip848_client.broker.group_configs import GroupConfigStore
+from kip848_client.broker.group_errors import FIRST_BATCHED_OFFSET_FETCH, error_response, refusal
+from kip848_client.broker.group_log import GroupLog
+from kip848_client.broker.group_metrics import GroupMetrics
+from kip848_client.broker.groups import GroupHost, Waiter, refuse_waiters
+from kip848_client.broker.offsets_topic import KeyAndValue, OffsetsTopic
+from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, LeaderChange, Placement, coordinator_partition
+from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.broker.topic_images import TopicImages
+from kip848_client.clock import Clock
+from kip848_client.coordinator.group_configs import GroupConfig
+from kip848_client.coordinator.requests import GroupMessage
+from kip848_client.coordinator.timers import TimerKind
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode
+from kip848_client.journal import Journal
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kip848_client.wire.messages.group_records import UnknownRecord, decode_record, group_of
+from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.schema import Response
+
+if TYPE_CHECKING:
+    from kip848_client.telemetry import Figure
+
+__all__ = ["GroupShards", "Groups", "ShardLog"]
+
+
+class ShardLog:
+    """One partition of a log that all partitions share.
+
+    Args:
+        log: the whole.
+        records: of the partition, until now.
+    """
+
+    def __init__(self, log: GroupLog, records: Sequence[KeyAndValue]) -> None:
+        self._log: Final = log
+        self._records: Sequence[KeyAndValue] = records
+
+    def load(self) -> Iterator[KeyAndValue]:
+        """Yield every (key, value) of the partition, once."""
+        records, self._records = self._records, ()
+        return iter(records)
+
+    def append(self, records: Iterable[KeyAndValue]) -> None:
+        """Keep the records of one decision; see `GroupLog.append`."""
+        self._log.append(records)
+
+
+class GroupShards:
+    """All group coordinators of one cluster. To its callers it looks like one `GroupHost`.
+
+    Args:
+        log: where the records of all partitions are kept.
+        placement: which node leads which partition.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        log: GroupLog,
+        configs: GroupConfigStore,
+        images: TopicImages,
+        offsets_topic: OffsetsTopic,
+        placement: Placement,
+        clock: Clock,
+        journal: Journal,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._config: Final = config
+        self._log: Final = log
+        self._configs: Final = configs
+        self._images: Final = images
+        self._offsets_topic: Final = offsets_topic
+        self._placement: Final = placement
+        self._clock: Final = clock
+        self._journal: Final = journal
+        self._loop: Final = loop
+        self._hosts: Final[dict[int, GroupHost]] = {}
+        self._loading: Final[set[int]] = set()
+        self._waiters: list[Waiter] = []
+        self._metrics: Final = {node: GroupMetrics(loop) for node in placement.nodes}
+
+    # --- life
+
+    def load(self, partitions: Collection[int] | None = None) -> None:
+        """Let the coordinators of *partitions*, or of all, read their records; after that they serve.
+
+        Raises:
+            DataDirError: the log cannot be read.
+            ProtocolError: a record of the log is not what its type says.
+        """
+        if partitions is None:
+            partitions = range(len(self._placement.of(GROUP_OFFSETS)))
+        self._loading.difference_update(partitions)
+        records: dict[int, list[KeyAndValue]] = {}
+        for key, value in self._log.load():
+            record = decode_record(key, value)
+            if not isinstance(record, UnknownRecord):
+                records.setdefault(coordinator_partition(group_of(record.key)), []).append((key, value))
+        for partition in partitions:
+            if partition in records and partition not in self._hosts and self._leader(partition) != NO_LEADER:
+                self._open(partition, records[partition])
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            self.add_waiter(*waiter)
+
+    def stop_coordinating(self, partitions: Collection[int] | None = None) -> None:
+        """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
+        for partition, host in self._hosts.items():
+            if partitions is None or partition in partitions:
+                host.stop_coordinating()
+
+    def leaders_changed(self, changes: Iterable[LeaderChange]) -> tuple[int, ...]:
+        """End the coordinators of partitions that others lead now; return these partitions, which wait for `load`."""
+        moved = tuple(change.partition for change in changes if change.topic == GROUP_OFFSETS)
+        for partition in moved:
+            self._loading.add(partition)
+            host = self._hosts.pop(partition, None)
+            if host is not None:
+                self._waiters += host.let_go()
+        return moved
+
+    def close(self) -> None:
+        """Stop timers and let go of everybody who waits."""
+        for metrics in self._metrics.values():
+            metrics.close()
+        waiters, self._waiters = self._waiters, []
+        for host in self._hosts.values():
+            waiters += host.let_go()
+        refuse_waiters(waiters)
+
+    # --- requests
+
+    def handle(self, message: GroupMessage, context: RequestContext) -> None:
+        """Give a request to the coordinators of its groups, if they are on the node that it came to."""
+        parts = _parts_of(message, context.api_version)
+        if parts is None:
+            partition = coordinator_partition(_group_of(message))
+            code = self._why_not(partition, context.node_id)
+            if code:
+                context.reply(refusal(message, code=code, api_version=context.api_version))
+            else:
+                self._host(partition).handle(message, context)
+        elif isinstance(message, ListGroupsRequest):
+            context.reply(self._list(message, context))
+        else:
+            context.reply(_joined(message, [self._part(group_id, part, context) for group_id, part in parts]))
+
+    def ask(self, message: GroupMessage, *, api_version: int) -> Response:
+        """Answer a read-only request of the broker itself about one group."""
+        return self._host_of(message, api_version).ask(message, api_version=api_version)
+
+    def submit(self, message: GroupMessage, *, api_version: int) -> Response:
+        """Do a request of the broker's own about one group, as if a client had sent it, and return its answer."""
+        return self._host_of(message, api_version).submit(message, api_version=api_version)
+
+    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
+        """See `GroupHost.end_transaction`.
+
+        Raises:
+            BrokerError: a partition has no coordinator now.
+        """
+        hosts = [self._serving(partition) for partition in partitions]
+        for host in hosts:
+            host.end_transaction(producer_id, (), commit=commit)
+
+    def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
+        """See `GroupHost.let_time_run_out`."""
+        self._serving(coordinator_partition(group_id)).let_time_run_out(kind, group_id=group_id, member_id=member_id)
+
+    def run_due(self) -> None:
+        """Do what is due by now."""
+        for host in tuple(self._hosts.values()):
+            host.run_due()
+
+    # --- configuration of groups
+
+    def config_defaults(self) -> Mapping[str, str]:
+        """What holds for a group without overrides."""
+        return GroupConfig.of(self._config.coordinator).properties()
+
+    def config_overrides(self, group_id: str) -> Mapping[str, str]:
+        """What a group overrides; the group need not exist."""
+        return self._configs.get(group_id)
+
+    def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
+        """See `GroupHost.set_config_overrides`."""
+        host = self._serving(coordinator_partition(group_id))
+        host.set_config_overrides(group_id, overrides, validate_only=validate_only)
+
+    # --- what others see
+
+    def group_ids(self) -> tuple[str, ...]:
+        """Ids of all groups, sorted."""
+        return tuple(sorted(group_id for host in self._hosts.values() for group_id in host.group_ids()))
+
+    def figures(self) -> tuple[Figure, ...]:
+        """What operators see of the coordinators, node by node."""
+        return tuple(
+            figure
+            for node_id, metrics in self._metrics.items()
+            for figure in metrics.figures(
+                [group for host in self._on(node_id) for group in host.listed()],
+                waiting=sum(host.waiting_count for host in self._on(node_id)),
+                partitions=len(self._placement.led_by(GROUP_OFFSETS, node_id)),
+                attributes={"node-id": str(node_id)},
+            )
+        )
+
+    def snapshot(self, group_id: str) -> GroupSnapshot | None:
+        """A group as it is now; None if there is none of that id, only offsets, or no coordinator of it now."""
+        host = self._hosts.get(coordinator_partition(group_id))
+        return None if host is None else host.snapshot(group_id)
+
+    def offered_assignors(self, group_id: str) -> tuple[Assignor, ...]:
+        """See `GroupHost.offered_assignors`."""
+        return self._serving(coordinator_partition(group_id)).offered_assignors(group_id)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether somebody waits for a group."""
+        return bool(self._waiters) or any(host.has_waiters for host in self._hosts.values())
+
+    def add_waiter(
+        self,
+        group_id: str,
+        predicate: Callable[[GroupSnapshot], bool],
+        future: concurrent.futures.Future[GroupSnapshot],
+    ) -> None:
+        """See `GroupHost.add_waiter`; without a coordinator now, the next one tells."""
+        partition = coordinator_partition(group_id)
+        if self._is_served(partition):
+            self._host(partition).add_waiter(group_id, predicate, future)
+        else:
+            self._waiters.append((group_id, predicate, future))
+
+    # --- inside
+
+    def _leader(self, partition: int) -> int:
+        return self._placement.get(GROUP_OFFSETS, partition).leader
+
+    def _is_served(self, partition: int) -> bool:
+        return partition not in self._loading and self._leader(partition) != NO_LEADER
+
+    def _why_not(self, partition: int, node_id: int) -> ErrorCode:
+        """The error for a request that came to *node_id* and is about a group of *partition*; NONE if it is served."""
+        if self._leader(partition) != node_id:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NONE
+
+    def _host(self, partition: int) -> GroupHost:
+        return self._hosts.get(partition) or self._open(partition, ())
+
+    def _serving(self, partition: int) -> GroupHost:
+        if not self._is_served(partition):
+            raise BrokerError(
+                f"no node coordinates partition {partition} of {GROUP_OFFSETS} now",
+                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            )
+        return self._host(partition)
+
+    def _open(self, partition: int, records: Sequence[KeyAndValue]) -> GroupHost:
+        host = GroupHost(
+            self._config,
+            log=ShardLog(self._log, records),
+            configs=self._configs,
+            images=self._images,
+            offsets_topic=self._offsets_topic,
+            metrics=self._metrics[self._leader(partition)],
+            clock=self._clock,
+            journal=self._journal,
+            loop=self._loop,
+            has=lambda group_id: coordinator_partition(group_id) == partition,
+        )
+        self._hosts[partition] = host
+        host.load()
+        return host
+
+    def _on(self, node_id: int) -> list[GroupHost]:
+        return [host for partition, host in sorted(self._hosts.items()) if self._leader(partition) == node_id]
+
+    def _host_of(self, message: GroupMessage, api_version: int) -> GroupHost:
+        parts = _parts_of(message, api_version)
+        group_id = _group_of(message) if parts is None else parts[0][0]
+        return self._serving(coordinator_partition(group_id))
+
+    def _list(self, message: ListGroupsRequest, context: RequestContext) -> Response:
+        led = self._placement.led_by(GROUP_OFFSETS, context.node_id)
+        if not self._loading.isdisjoint(led):
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        answers = [host.ask(message, api_version=context.api_version) for host in self._on(context.node_id)]
+        groups = [group for answer in answers if isinstance(answer, ListGroupsResponse) for group in answer.groups]
+        return ListGroupsResponse(groups=tuple(sorted(groups, key=lambda group: group.group_id)))
+
+    def _part(self, group_id: str, part: GroupMessage, context: RequestContext) -> Response:
+        partition, api_version = coordinator_partition(group_id), context.api_version
+        code = self._why_not(partition, context.node_id)
+        if code:
+            return refusal(part, code=code, api_version=api_version)
+        try:
+            return self._host(partition).submit(part, api_version=api_version)
+        except DataDirError as error:
+            response = error_response(part, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=str(error))
+            if response is None:
+                raise
+            return response
+
+
+Groups: TypeAlias = GroupHost | GroupShards
+"""The groups of a broker: of a single node, or of several."""
+
+
+def _group_of(message: GroupMessage) -> str:
+    group_id: str = getattr(message, "group_id", "")
+    return group_id
+
+
+def _parts_of(message: GroupMessage, api_version: int) -> Sequence[tuple[str, GroupMessage]] | None:
+    """One request for each group of a request that may name several; None for a request about one group."""
+    match message:
+        case ConsumerGroupDescribeRequest(group_ids=group_ids):
+            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in group_ids]
+        case DescribeGroupsRequest(groups=group_ids):
+            return [(group_id, replace(message, groups=(group_id,))) for group_id in group_ids]
+        case DeleteGroupsRequest(groups_names=group_ids):
+            return [(group_id, replace(message, groups_names=(group_id,))) for group_id in group_ids]
+        case OffsetFetchRequest(groups=groups) if api_version >= FIRST_BATCHED_OFFSET_FETCH:
+            return [(group.group_id, replace(message, groups=(group,))) for group in groups]
+        case ListGroupsRequest():
+            return ()
+        case _:
+            return None
+
+
+def _joined(message: GroupMessage, answers: Sequence[Response]) -> Response:
+    """One answer to a request that named several groups."""
+    match message:
+        case ConsumerGroupDescribeRequest():
+            described = [each for each in answers if isinstance(each, ConsumerGroupDescribeResponse)]
+            return ConsumerGroupDescribeResponse(groups=tuple(group for each in described for group in each.groups))
+        case DescribeGroupsRequest():
+            classic = [each for each in answers if isinstance(each, DescribeGroupsResponse)]
+            return DescribeGroupsResponse(groups=tuple(group for each in classic for group in each.groups))
+        case DeleteGroupsRequest():
+            deleted = [each for each in answers if isinstance(each, DeleteGroupsResponse)]
+            return DeleteGroupsResponse(results=tuple(result for each in deleted for result in each.results))
+        case _:
+            fetched = [each for each in answers if isinstance(each, OffsetFetchResponse)]
+            return OffsetFetchResponse(groups=tuple(group for each in fetched for group in each.groups))

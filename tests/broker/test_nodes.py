@@ -1,0 +1,626 @@
+"""Clusters of several nodes by raw requests: what each node answers, and what changes when nodes die and come back."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.clock import ManualClock
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, IllegalStateError
+from kip848_client.faults import error
+from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kip848_client.wire.messages.end_txn import EndTxnRequest
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kip848_client.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
+from kip848_client.wire.record_batch import Record, build_batch
+from kip848_client.wire.schema import Request
+from tests.support.raw_connection import RawConnection
+from tests.support.transactions import RawProducer, fetched, values_in
+from tests.support.waiting import wait_until
+
+TOPIC = "foo"
+NODES = (1, 2, 3)
+REPLICAS_2 = {"default.replication.factor": "2"}
+
+At = Callable[[int], RawConnection]
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
+    """foo-0 to foo-2 led by 1, 2, 3, with replicas [1,2], [2,3], [3,1]; a marker's arguments change that."""
+    marker = request.node.get_closest_marker("kip848_broker")
+    arguments = {"nodes": 3, "config": REPLICAS_2} | (marker.kwargs if marker else {})
+    with EmbeddedBroker({TOPIC: 3}, **arguments) as running:
+        yield running
+
+
+@pytest.fixture
+def at(broker: EmbeddedBroker) -> Iterator[At]:
+    """A connection to a node: a new one each time, for that to the node before may have been reset."""
+    made: list[RawConnection] = []
+
+    def connect(node_id: int) -> RawConnection:
+        made.append(RawConnection(broker.nodes[node_id - 1].bootstrap_server))
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.close()
+
+
+def fetch(
+    connection: RawConnection, partition: int, *, version: int = 16, epoch: int = -1, offset: int = 0, **fields: Any
+) -> tuple[PartitionData, list[tuple[int, int]]]:
+    """What a Fetch of one partition is answered, and the endpoints that come with it."""
+    asked = FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=1_000_000, current_leader_epoch=epoch
+    )
+    topic = {"topic": TOPIC} if version < 13 else {"topic_id": topic_id(connection)}
+    request = FetchRequest(
+        **{"max_wait_ms": 0, "max_bytes": 1_000_000} | fields, topics=(FetchTopic(partitions=(asked,), **topic),)
+    )
+    answer = connection.ask(request, version=version)
+    return answer.responses[0].partitions[0], [(node.node_id, node.port) for node in answer.node_endpoints]
+
+
+def topic_id(connection: RawConnection) -> Any:
+    request = MetadataRequest(topics=(MetadataRequestTopic(name=TOPIC),))
+    return connection.ask(request, version=12).topics[0].topic_id
+
+
+def produce(connection: RawConnection, partition: int, *, version: int = 10, acks: int = -1) -> ProduceResponse:
+    batch = build_batch([Record(b"v", timestamp=1_700_000_000_000)])
+    data = TopicProduceData(name=TOPIC, partition_data=(PartitionProduceData(index=partition, records=batch),))
+    return connection.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=(data,)), version=version)
+
+
+def produced(connection: RawConnection, partition: int, **arguments: int) -> int:
+    """The error that a Produce to one partition is answered with."""
+    return produce(connection, partition, **arguments).responses[0].partition_responses[0].error_code
+
+
+def heartbeat(connection: RawConnection, group: str, *, epoch: int, version: int = 1) -> Any:
+    first: dict[str, Any] = {
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": (TOPIC,),
+        "topic_partitions": (),
+    }
+    request = ConsumerGroupHeartbeatRequest(group, "m", epoch, **(first if epoch == 0 else {}))
+    return connection.ask(request, version=version)
+
+
+def other_than(node_id: int) -> int:
+    return next(node for node in NODES if node != node_id)
+
+
+# --- partitions: who serves what
+
+
+def test_a_fetch_is_served_by_replicas_and_told_the_leader_elsewhere(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 35. A client at the wrong node would get records that a Kafka does not give, or search for long."""
+    port = broker.nodes[1].port
+    refused, endpoints = fetch(at(1), 1)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 0)
+    assert endpoints == [(2, port)]
+    assert fetch(at(1), 1, version=15)[0].current_leader.leader_id == -1
+    assert produced(at(2), 1) == 0
+    assert [fetch(at(node), 1, version=11)[0].error_code for node in (3, 2)] == [0, 0]
+    assert values_in(fetch(at(3), 1, version=11)[0]) == [(0, b"v")]
+    assert fetch(at(3), 1, version=10)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_records_are_taken_by_the_leader_only(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 36. A producer that does not follow leaders would pass its tests and lose time in production."""
+    answer = produce(at(3), 1)
+    refused = answer.responses[0].partition_responses[0]
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 0)
+    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(2, broker.nodes[1].port)]
+    assert produced(at(3), 1, version=9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert broker.offsets(TOPIC)[1] == (0, 0)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_offsets_and_epochs_are_told_by_the_leader_only(at: At, node: int) -> None:
+    """A consumer would begin at the end of a follower that lags behind."""
+    expected = 0 if node == 2 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    offsets = ListOffsetsRequest(
+        replica_id=-1,
+        topics=(ListOffsetsTopic(name=TOPIC, partitions=(ListOffsetsPartition(partition_index=1, timestamp=-1),)),),
+    )
+    assert at(node).ask(offsets, version=7).topics[0].partitions[0].error_code == expected
+    epochs = OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=(
+            OffsetForLeaderTopic(topic=TOPIC, partitions=(OffsetForLeaderPartition(partition=1, leader_epoch=0),)),
+        ),
+    )
+    assert at(node).ask(epochs, version=4).topics[0].partitions[0].error_code == expected
+
+
+def test_a_dead_leader_is_followed_by_the_next_epoch(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 37. Without epochs a consumer would not notice that it reads from a leader of the past."""
+    waiting = at(2)
+    broker.kill_node(2)
+    assert waiting.is_closed_by_peer()
+    fenced, endpoints = fetch(at(3), 1, epoch=0)
+    assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == (3, 1)
+    assert endpoints == [(3, broker.nodes[2].port)]
+    unknown, endpoints = fetch(at(3), 1, epoch=2)
+    assert (unknown.error_code, unknown.current_leader.leader_id) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
+    assert endpoints == []
+    assert [fetch(at(node), 2, epoch=0)[0].error_code for node in (3, 1)] == [0, 0], "only a follower of it died"
+
+
+def test_a_node_that_came_back_is_seen_and_leads_nothing(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 38. Each return would move leaders a second time."""
+    port = broker.nodes[1].port
+    broker.kill_node(2)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+    assert [node.node_id for node in at(1).ask(MetadataRequest(topics=None), version=12).brokers] == [1, 3]
+    broker.start_node(2)
+    metadata = at(2).ask(MetadataRequest(topics=None), version=12)
+    assert [(node.node_id, node.port) for node in metadata.brokers][1] == (2, port)
+    assert [partition.leader_id for partition in metadata.topics[0].partitions] == [1, 3, 3]
+    assert [partition.isr_nodes for partition in metadata.topics[0].partitions] == [(1, 2), (2, 3), (3, 1)]
+    broker.kill_node(2)
+    broker.start_node(2, preferred=True)
+    assert [broker.leader(TOPIC, number) for number in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.kip848_broker(config={"default.replication.factor": "1"})
+def test_a_partition_without_a_living_replica_says_so(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 42. A service that cannot live with a part of its topic being gone would not be found out."""
+    broker.kill_node(2)
+    partition = at(1).ask(MetadataRequest(topics=None), version=12).topics[0].partitions[1]
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((2,), (), (2,))
+    assert [produced(at(1), 0), produced(at(1), 1)] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    broker.start_node(2)
+    assert produced(at(2), 1) == 0
+
+
+def test_too_few_replicas_refuse_those_who_want_all(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 43. Producers with acks=all would never meet NOT_ENOUGH_REPLICAS before production."""
+    with at(1) as connection:
+        topic = CreatableTopic(name="safe", num_partitions=1, replication_factor=2)
+        assert connection.ask(CreateTopicsRequest(topics=(topic,)), version=7).topics[0].replication_factor == 2
+    broker._on_loop(lambda state: state.topics.set_configs(TOPIC, {"min.insync.replicas": "2"}))
+    assert produced(at(1), 0) == 0
+    broker.kill_node(2)
+    assert produced(at(1), 0) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert produced(at(1), 0, acks=1) == 0
+
+
+def test_a_consumer_beyond_a_lost_record_is_told_where_the_log_ends(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 44. Truncation by an unclean leader could not be tested at all (KIP-320)."""
+    for _ in range(5):
+        assert produced(at(1), 0) == 0
+    broker.move_leader(TOPIC, 0, 2, lose_records=2)
+    assert broker.offsets(TOPIC)[0] == (0, 3)
+    assert produced(at(2), 0) == 0
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=(
+            OffsetForLeaderTopic(topic=TOPIC, partitions=(OffsetForLeaderPartition(partition=0, leader_epoch=0),)),
+        ),
+    )
+    end = at(2).ask(request, version=4).topics[0].partitions[0]
+    assert (end.leader_epoch, end.end_offset) == (0, 3)
+    with pytest.raises(BrokerError, match="holds 4 records, not 9"):
+        broker.move_leader(TOPIC, 0, 1, lose_records=9)
+
+
+def test_a_parked_fetch_hears_of_a_moved_leader_at_once(broker: EmbeddedBroker, at: At) -> None:
+    """A consumer would wait out its fetch at a node that has nothing more to give."""
+    connection = at(1)
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=0)
+    request = FetchRequest(
+        max_wait_ms=60_000, min_bytes=1, max_bytes=1000, topics=(FetchTopic(topic=TOPIC, partitions=(asked,)),)
+    )
+    connection.send(request, version=12)
+    broker.requests.wait_for("Fetch", node_id=1)
+    broker.move_leader(TOPIC, 0, 2)
+    assert connection.read(request).responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.kip848_broker(racks=("a", "b", "c"))
+def test_a_reader_is_sent_to_the_replica_in_its_rack(broker: EmbeddedBroker, at: At) -> None:
+    """A service that reads from near replicas (client.rack, KIP-392) would be tested without them."""
+    produced(at(1), 0)
+    sent, _ = fetch(at(1), 0, rack_id="b")
+    assert (sent.preferred_read_replica, sent.records) == (2, b"")
+    for node, rack in ((1, "a"), (1, "c"), (2, "b")):
+        served, _ = fetch(at(node), 0, rack_id=rack)
+        assert (served.preferred_read_replica, bool(served.records)) == (-1, True), (node, rack)
+    metadata = at(1).ask(MetadataRequest(topics=()), version=12)
+    assert [node.rack for node in metadata.brokers] == ["a", "b", "c"]
+
+
+# --- coordinators
+
+
+def group_requests() -> dict[str, tuple[Request[Any], int, Callable[[Any], Any]]]:
+    """Every group request, a version of it, and where its answer has the error."""
+
+    def top(answer: Any) -> Any:
+        return answer.error_code
+
+    def first(*path: str) -> Callable[[Any], Any]:
+        def find(answer: Any) -> Any:
+            for name in path:
+                answer = getattr(answer, name)[0]
+            return answer.error_code
+
+        return find
+
+    committed = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    commit = OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name=TOPIC, partitions=(committed,)),))
+    protocol = (JoinGroupRequestProtocol(name="range", metadata=b""),)
+    return {
+        "join": (JoinGroupRequest(group_id="g", session_timeout_ms=6000, protocols=protocol), 9, top),
+        "sync": (SyncGroupRequest(group_id="g"), 5, top),
+        "classic heartbeat": (HeartbeatRequest(group_id="g"), 4, top),
+        "leave": (LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id="m"),)), 5, top),
+        "heartbeat": (ConsumerGroupHeartbeatRequest("g", "m", 1), 1, top),
+        "delete offsets": (OffsetDeleteRequest(group_id="g"), 0, top),
+        "commit": (commit, 9, first("topics", "partitions")),
+        "fetch offsets v7": (OffsetFetchRequest(group_id="g", topics=()), 7, top),
+        "fetch offsets": (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),)), 9, first("groups")),
+        "describe": (ConsumerGroupDescribeRequest(group_ids=("g",)), 1, first("groups")),
+        "describe classic": (DescribeGroupsRequest(groups=("g",)), 5, first("groups")),
+        "delete": (DeleteGroupsRequest(groups_names=("g",)), 2, first("results")),
+        "init": (InitProducerIdRequest(transactional_id="g", transaction_timeout_ms=1000), 5, top),
+        "add offsets": (AddOffsetsToTxnRequest(transactional_id="g", producer_id=1, group_id="g"), 3, top),
+        "end": (EndTxnRequest(transactional_id="g", producer_id=1), 5, top),
+        "describe transaction": (
+            DescribeTransactionsRequest(transactional_ids=("g",)),
+            0,
+            first("transaction_states"),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", group_requests())
+def test_a_request_for_another_coordinator_is_refused_where_its_answer_says_so(at: At, name: str) -> None:
+    """Scenario 39. Clients read the error in one place; elsewhere it would be taken for success.
+
+    Group and transactional id "g" are in partition 3, which node 1 leads.
+    """
+    request, version, error_of = group_requests()[name]
+    assert error_of(at(2).ask(request, version=version)) == ErrorCode.NOT_COORDINATOR
+    assert error_of(at(1).ask(request, version=version)) != ErrorCode.NOT_COORDINATOR
+
+
+def test_one_request_about_groups_of_several_nodes_is_answered_group_by_group(at: At) -> None:
+    """An administrator's tool asks one node for all; it must hear which groups to ask elsewhere."""
+    for group in ("g", "orders", "payments"):
+        commit = OffsetCommitRequest(
+            group_id=group,
+            topics=(
+                OffsetCommitRequestTopic(
+                    name=TOPIC, partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+                ),
+            ),
+        )
+        answers = [at(node).ask(commit, version=9).topics[0].partitions[0].error_code for node in NODES]
+        assert sorted(answers) == [0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
+    request = OffsetFetchRequest(
+        groups=tuple(OffsetFetchRequestGroup(group_id=group, topics=None) for group in ("payments", "g", "orders"))
+    )
+    for node in NODES:
+        groups = at(node).ask(request, version=9).groups
+        assert [group.group_id for group in groups] == ["payments", "g", "orders"]
+    answered = [
+        group.group_id
+        for node in NODES
+        for group in at(node).ask(request, version=9).groups
+        if group.error_code == 0 and group.topics[0].partitions[0].committed_offset == 1
+    ]
+    assert sorted(answered) == ["g", "orders", "payments"], "each by one node"
+
+
+def test_lists_hold_what_a_node_coordinates(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 41. A tool that asks all nodes would show groups twice, or one that asks a single node too much."""
+    names = [f"group-{number}" for number in range(12)]
+    for name in names:
+        heartbeat(at(broker.coordinator(group=name)), name, epoch=0)
+        producer = RawProducer(
+            broker, name, bootstrap_server=broker.nodes[broker.coordinator(transactional_id=name) - 1].bootstrap_server
+        )
+        producer.begin()
+        producer.close()
+    listed = [group.group_id for node in NODES for group in at(node).ask(ListGroupsRequest(), version=5).groups]
+    assert sorted(listed) == sorted(names)
+    ids = [
+        each.transactional_id
+        for node in NODES
+        for each in at(node).ask(ListTransactionsRequest(duration_filter=-1), version=2).transaction_states
+    ]
+    assert sorted(ids) == sorted(names)
+    assert broker.groups() == tuple(sorted(names))
+    assert [each.transactional_id for each in broker.transactions()] == sorted(names)
+
+
+def test_any_node_tells_the_coordinator(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 39. A client that begins with the wrong node would never find its group."""
+    for node, kind in itertools.product(NODES, (0, 1)):
+        found = at(node).ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=("g", "tx-1")), version=4)
+        assert [each.node_id for each in found.coordinators] == [1, 3]
+        assert found.coordinators[0].port == broker.nodes[0].port
+    assert at(3).ask(FindCoordinatorRequest(key="g", key_type=0), version=3).node_id == 1
+
+
+def test_a_group_outlives_its_coordinator(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 39. Every fail-over would be a rebalance of every group."""
+    joined = heartbeat(at(1), "g", epoch=0)
+    assert joined.error_code == 0
+    broker.kill_node(1)
+    assert broker.coordinator(group="g") == 2
+    assert heartbeat(at(3), "g", epoch=joined.member_epoch).error_code == ErrorCode.NOT_COORDINATOR
+    assert heartbeat(at(2), "g", epoch=joined.member_epoch).error_code == 0
+    group = broker.group("g")
+    assert group is not None
+    assert (group.state, group.members[0].member_epoch) == ("Stable", joined.member_epoch)
+
+
+def test_sessions_begin_anew_with_the_next_coordinator() -> None:
+    """Scenario 39. A member would be thrown out for the time in which it had no coordinator to talk to."""
+    clock = ManualClock()
+    with EmbeddedBroker({TOPIC: 3}, nodes=3, clock=clock) as broker:
+        with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+            heartbeat(connection, "g", epoch=0)
+        broker.advance_clock(9_000)  # of a session of 10 s
+        broker.kill_node(1)
+        broker.advance_clock(9_000)
+        assert len(broker.wait_for_group("g").members) == 1
+        broker.advance_clock(2_000)
+        assert broker.wait_for_group("g", state="Empty").members == ()
+
+
+def test_election_and_load_take_the_time_that_is_asked_for() -> None:
+    """Scenario 40. What clients do between a death and the next coordinator is what fail-over tests are about."""
+    config = {"kip848.election.delay.ms": "1000", "kip848.coordinator.load.ms": "500"}
+    with EmbeddedBroker({TOPIC: 3}, nodes=3, clock=ManualClock(), config=config) as broker:
+
+        def ask(node: int) -> int:
+            with RawConnection(broker.nodes[node - 1].bootstrap_server) as connection:
+                return int(heartbeat(connection, "g", epoch=joined.member_epoch).error_code)
+
+        with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+            joined = heartbeat(connection, "g", epoch=0)
+        broker.kill_node(1)
+        assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 1, "nobody has noticed"
+        assert ask(2) == ErrorCode.NOT_COORDINATOR
+        broker.advance_clock(1000)
+        assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 2
+        assert ask(2) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert broker.group("g") is None
+        broker.advance_clock(500)
+        assert ask(2) == 0
+        assert len(broker.wait_for_group("g", state="Stable").members) == 1
+
+
+def test_a_waiter_for_a_group_follows_it_to_its_next_coordinator(broker: EmbeddedBroker, at: At) -> None:
+    """A test that waits for its group while it restarts nodes would wait for ever, or fail for a reason of ours."""
+    seen: list[Any] = []
+    waiter = threading.Thread(target=lambda: seen.append(broker.wait_for_group("g", members=1)))
+    waiter.start()
+    wait_until(lambda: broker._on_loop(lambda state: state.groups.has_waiters))
+    broker.kill_node(1)
+    heartbeat(at(2), "g", epoch=0)
+    waiter.join(30)
+    assert seen[0].members[0].member_id == "m"
+
+
+def test_a_moved_coordinator_refuses_those_who_wait_and_serves_elsewhere(broker: EmbeddedBroker, at: At) -> None:
+    """A classic member would wait in its JoinGroup at a node that has nothing to say any more."""
+    broker.move_coordinator(group="slow", to=1)
+    first, second = at(1), at(1)
+    protocol = (JoinGroupRequestProtocol(name="range", metadata=b""),)
+    join = JoinGroupRequest(
+        group_id="slow",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=protocol,
+    )
+    leader = first.ask(join, version=3)
+    sync = SyncGroupRequest(group_id="slow", generation_id=leader.generation_id, member_id=leader.member_id)
+    assert first.ask(sync, version=3).error_code == 0
+    second.send(join, version=3)  # waits for the leader to join again
+    broker.wait_for_group("slow", state="PreparingRebalance")
+    broker.move_coordinator(group="slow", to=3)
+    assert second.read(join).error_code == ErrorCode.NOT_COORDINATOR
+    assert broker.coordinator(group="slow") == 3
+    beat = HeartbeatRequest(group_id="slow", generation_id=leader.generation_id, member_id=leader.member_id)
+    assert at(3).ask(beat, version=3).error_code == 0
+    with pytest.raises(TypeError, match="either group= or transactional_id="):
+        broker.move_coordinator(to=1)
+
+
+def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 46. Exactly-once would mean twice, or never, whenever a broker is restarted."""
+    server = {node.node_id: node.bootstrap_server for node in broker.nodes}
+    name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 2)
+    producer = RawProducer(broker, name, bootstrap_server=server[2])
+    producer.begin()
+    producer.connect(server[1])
+    assert producer.produce(b"a", b"b").error_code == 0
+    broker.kill_node(2)
+    assert broker.coordinator(transactional_id=name) == 3
+    producer.connect(server[3])
+    epoch = producer.epoch
+    assert producer.end(commit=True).error_code == 0
+    assert producer.end(commit=True, epoch=epoch).error_code == 0, "the answer was lost: the same again"
+    producer.close()
+    assert broker.wait_for_transaction(name, "CompleteCommit").epoch == epoch + 1
+    data = fetched(at(1))
+    assert values_in(data) == [(0, b"a"), (1, b"b")]
+    assert broker.offsets(TOPIC)[0] == (0, 3), "two records and one marker"
+
+
+@pytest.mark.kip848_broker(config={"default.replication.factor": "1"})
+def test_a_transaction_waits_for_partitions_that_have_no_leader(broker: EmbeddedBroker, at: At) -> None:
+    """Its end would be missing in a partition, and readers of committed records wait there for ever."""
+    server = {node.node_id: node.bootstrap_server for node in broker.nodes}
+    name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 1)
+    producer = RawProducer(broker, name, bootstrap_server=server[1])
+    producer.begin()
+    assert producer.produce(b"a").error_code == 0
+    producer.connect(server[2])
+    assert producer.produce(b"b", partition=1, sequence=0).error_code == 0
+    producer.connect(server[1])
+    broker.kill_node(2)
+    assert producer.end(commit=True).error_code == 0
+    producer.close()
+    assert broker.wait_for_transaction(name, "PrepareCommit").partitions == ((TOPIC, 0), (TOPIC, 1))
+    broker.start_node(2)
+    assert broker.wait_for_transaction(name, "CompleteCommit").partitions == ()
+    assert [values_in(fetched(at(node), partition=node - 1)) for node in (1, 2)] == [[(0, b"a")], [(0, b"b")]]
+
+
+# --- nodes
+
+
+def test_a_hung_node_answers_in_order_when_it_goes_on(broker: EmbeddedBroker, at: At) -> None:
+    """Scenario 45. A node that is alive and says nothing is what clients need their time-outs for."""
+    broker.pause_node(1)
+    assert [node.state for node in broker.nodes] == ["paused", "running", "running"]
+    connection = at(1)
+    requests = [MetadataRequest(topics=()), ListGroupsRequest(), MetadataRequest(topics=None)]
+    for request, version in zip(requests, (12, 5, 12), strict=True):
+        connection.send(request, version=version)
+    connection.socket.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        connection.read_frame()
+    connection.socket.settimeout(30)
+    broker.resume_node(1)
+    assert [type(connection.read(request)).__name__ for request in requests] == [
+        "MetadataResponse",
+        "ListGroupsResponse",
+        "MetadataResponse",
+    ]
+
+
+def test_a_node_that_is_shut_down_hands_over_first(broker: EmbeddedBroker, at: At) -> None:
+    """An orderly restart would cost clients what a crash does."""
+    idle = at(1)
+    broker.stop_node(1)
+    assert idle.is_closed_by_peer()
+    assert (broker.coordinator(group="g"), broker.leader(TOPIC, 0)) == (2, 2)
+    cluster = at(2).ask(DescribeClusterRequest(include_fenced_brokers=True), version=2)
+    assert [(node.broker_id, node.is_fenced) for node in cluster.brokers] == [(1, True), (2, False), (3, False)]
+    assert cluster.controller_id == 2
+    assert len(at(2).ask(DescribeClusterRequest(), version=2).brokers) == 2
+
+
+def test_a_rule_and_the_log_know_the_node(broker: EmbeddedBroker, at: At) -> None:
+    """A fault of one node out of three, and a proof of who asked it, are what a test of fail-over is made of."""
+    broker.faults.on("Metadata", error(ErrorCode.REQUEST_TIMED_OUT), node_id=2)
+    codes = [at(node).ask(MetadataRequest(topics=()), version=13).error_code for node in NODES]
+    assert codes == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
+    assert [logged.node_id for logged in broker.requests.of("Metadata")] == [1, 2, 3]
+    assert len(broker.requests.of("Metadata", node_id=3)) == 1
+
+
+def test_what_cannot_be_done_to_a_node_is_refused_with_its_reason(broker: EmbeddedBroker) -> None:
+    """A test would go on with a cluster that is not in the state that it believes."""
+    with pytest.raises(IllegalStateError, match=r"there is no node 4; nodes are \[1, 2, 3\]"):
+        broker.kill_node(4)
+    with pytest.raises(IllegalStateError, match="node 1 runs already"):
+        broker.start_node(1)
+    with pytest.raises(IllegalStateError, match="node 1 is not paused: it is running"):
+        broker.resume_node(1)
+    broker.kill_node(1)
+    with pytest.raises(IllegalStateError, match=r"node 1 does not run; start_node\(1\) starts it"):
+        broker.move_leader(TOPIC, 0, 1)
+    with EmbeddedBroker() as single, pytest.raises(IllegalStateError, match="has a single node"):
+        single.kill_node(1)
+    for arguments in ({"nodes": 0}, {"nodes": 3, "racks": ("a",)}, {"nodes": 3, "port": 65534}):
+        with pytest.raises(ConfigError):
+            EmbeddedBroker(**arguments)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_a_restart_of_the_whole_cluster_keeps_ports_leaders_and_groups(tmp_path: Path, durable: bool) -> None:
+    """A process that is started again would be another cluster to its clients."""
+
+    def made() -> EmbeddedBroker:
+        return EmbeddedBroker({TOPIC: 3}, nodes=3, config=REPLICAS_2, data_dir=tmp_path / "data" if durable else None)
+
+    broker = made()
+    with broker:
+        broker.kill_node(2)
+        broker.start_node(2)
+        broker.move_coordinator(group="g", to=3)
+        with RawConnection(broker.nodes[2].bootstrap_server) as connection:
+            heartbeat(connection, "g", epoch=0)
+            assert produced(connection, 1) == 0
+        servers = broker.bootstrap_servers
+    again = made() if durable else broker
+    with again:
+        assert durable or again.bootstrap_servers == servers
+        assert [again.leader(TOPIC, number) for number in range(3)] == [1, 3, 3]
+        assert again.coordinator(group="g") == 3
+        group = again.group("g")
+        assert group is not None
+        assert len(group.members) == 1
+        with RawConnection(again.nodes[2].bootstrap_server) as connection:
+            partitions = connection.ask(MetadataRequest(topics=None), version=12).topics[0].partitions
+        assert [partition.leader_epoch for partition in partitions] == [1, 2, 1]
+        again.kill_node(3)
+        assert again.leader(TOPIC, 1) == 2
+
+
+def test_a_folder_of_several_nodes_serves_a_single_one_and_the_other_way_round(tmp_path: Path) -> None:
+    """A folder would be lost for trying out another size of the cluster."""
+    for nodes in (3, 1, 2):
+        with EmbeddedBroker(nodes=nodes, data_dir=tmp_path) as broker:
+            if TOPIC not in broker.topics():
+                broker.create_topic(TOPIC, 3)
+            leaders = {broker.leader(TOPIC, number) for number in range(3)}
+            assert leaders == set(range(1, nodes + 1))
+            coordinator = broker.coordinator(group="g")
+            address = f"127.0.0.1:{broker._ports[coordinator]}"
+            with RawConnection(address) as connection:
+                assert heartbeat(connection, "g", epoch=0).error_code == 0
