@@ -181,7 +181,7 @@ def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalEvent]:
         ProtocolError: a line is not one of an event log; names file and line.
         OSError: the file cannot be read.
     """
-    from pathlib import Path  # here: whoever writes no file needs none of it
+    from pathlib import Path  # here: only callers that write a file need it
 
     with Path(path).open("rb") as lines:
         for number in itertools.count(1):
@@ -257,7 +257,7 @@ class JsonLinesJournal:
         Raises:
             OSError: it cannot be opened; its folder has to be there.
         """
-        from pathlib import Path  # here: whoever writes no file needs none of it
+        from pathlib import Path  # here: only callers that write a file need it
 
         return cls(Path(path).open("a", encoding="utf-8"))
 

@@ -96,7 +96,7 @@ def log_event(
     logger: logging.Logger = LOGGER,
     **fields: object,
 ) -> None:
-    """Write one event; costs nothing if nobody listens at *level*.
+    """Write one event; costs nothing if *level* is not logged.
 
     Args:
         exc_info: an exception whose traceback is wanted, such as one that user code raised.

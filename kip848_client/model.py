@@ -18,7 +18,7 @@ ZERO_UUID: Final = UUID(int=0)
 """Kafka's "no topic id"."""
 
 NO_EPOCH: Final = -1
-"""Epoch of a commit or fetch by somebody who is not a member."""
+"""Epoch of a commit or fetch without membership."""
 
 
 class TopicPartition(NamedTuple):
@@ -128,7 +128,7 @@ class TlsSettings(Confidential, frozen=True):
         key_location, key_pem: its private key; in the file of the certificate if absent.
         key_password: of the private key.
         cipher_suites: OpenSSL's list for TLS 1.2.
-        verify_certificate: False trusts whoever answers.
+        verify_certificate: False accepts any certificate.
         verify_host_name: False takes any trusted certificate, whatever names are in it.
     """
 
@@ -184,11 +184,11 @@ class SaslSettings(Confidential, frozen=True):
 
 
 class SecuritySettings(msgspec.Struct, frozen=True):
-    """What every connection to a broker begins with. None of both is plaintext.
+    """TLS and login settings of every connection to a broker. Without both, connections are plaintext.
 
     Args:
-        loopback_only: a password or token would cross the connection as it is, and nobody allowed that: only brokers on
-            this machine may be dialled.
+        loopback_only: a password or token would be sent unencrypted, and the configuration does not allow that: connect
+        only to brokers on this machine.
     """
 
     tls: TlsSettings | None = None

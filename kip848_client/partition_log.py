@@ -1,8 +1,8 @@
 """The records of one partition: stored batches, offsets, timestamps, leader epochs and producers. Pure.
 
-Batches are kept as the bytes that the producer sent; only the base offset and the leader epoch are written into them,
-which lie outside the checksummed part, so nothing is decoded, decompressed or checksummed again. Whoever waits for
-records, and whatever folder stands behind the log, is the caller's business: broker and simulation use the same log.
+Batches are kept as the bytes that the producer sent. Only the base offset and the leader epoch are written into them;
+both are outside the checksummed part, so nothing is decoded, decompressed or checksummed again. Broker and simulation
+use the same log: waiting requests and a folder behind the log belong to the caller.
 
 Transactions: the log knows which producers have one open and which were aborted. Whether a producer may write to a
 transaction at all is the business of its coordinator (`transactions`).

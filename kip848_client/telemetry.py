@@ -1,7 +1,7 @@
 """Names of spans and metrics, and thin wrappers that write them. The home of OpenTelemetry.
 
-OpenTelemetry is imported only once the program itself has: its API alone costs a third of what importing a consumer
-does, and nobody can listen before. With the API and without an SDK every call is a no-op.
+OpenTelemetry is imported only if the program itself has imported it: its API alone takes a third of the time that the
+import of a consumer takes, and without it there is no collector. With the API and without an SDK every call is a no-op.
 
 Metric names are Kafka's, with dots for hyphens. The client's rates, averages and maxima are left to the back end, which
 has the counters and histograms; those of the coordinator are the list of KIP-848, whole. What each name means to an
@@ -241,7 +241,7 @@ class ClientMetrics:
 
 
 def _metrics_imported() -> bool:
-    """Whether somebody may listen to metrics; before, no SDK can have been set up."""
+    """Whether metrics may be read: before, no SDK can have been set up."""
     return "opentelemetry.metrics" in sys.modules or _METER_PROVIDER_NAMED
 
 
@@ -355,7 +355,7 @@ def publish_coordinator(
     """Offer the figures of a coordinator to the meter provider of this process; call what is returned to end it.
 
     Args:
-        figures: the values of all metrics now; called on the thread of whoever collects.
+        figures: returns the present values of all metrics; called on the collector's thread.
         attributes: added to each of them; tell coordinators of one process apart.
     """
     with _publishing:

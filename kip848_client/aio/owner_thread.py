@@ -286,7 +286,7 @@ class OwnerThread:
 
         Raises:
             Exception: what it raised.
-            CallCancelledError: it was cancelled, or nobody waits any more.
+            CallCancelledError: it was cancelled, or its caller stopped waiting.
         """
         job = self._running[-1]
         called_out = _CallOut(call)

@@ -1,8 +1,8 @@
-"""The last balanced groups of `uniform`, so that one member that comes or goes is not a reason to look at all others.
+"""The last balanced groups of `uniform`, so that a member that joins or leaves does not cost a look at all others.
 
-In a balanced group every member owns `small` partitions or one more. When one member comes, or one goes, who has to
-give or to take follows from the order of the members alone: they are found without looking at anybody else. This is
-only a shortcut: when anything else changed, the whole group is assigned again, with the same result.
+In a balanced group every member owns `small` partitions or one more. When one member joins or leaves, the order of the
+members alone decides which ones give or take partitions. This is only a shortcut: after any other change the whole
+group is assigned again, with the same result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Balanced(msgspec.Struct, frozen=True):
     """A balanced group, all of whose members subscribe to *subscription*.
 
     Args:
-        counts: partitions of each of *topics*, in its order: somebody may have changed the mapping since.
+        counts: partitions of each of *topics*, in its order, because the mapping may have changed since.
         member_ids: ascending.
         shares: what each of them owns.
         small: the smaller of the two loads.
@@ -233,7 +233,7 @@ def _left(
         for index in missing:
             large[index] = 1
     elif small == known.small + 1:
-        # Nobody owns more than the smaller load now: all come up to it, and the first ones take one more.
+        # No member owns more than the smaller load now: fill all up to it, and give the first ones one more.
         missing = dict.fromkeys(_first_ones(large, 0, len(large)), 1)
         for index in range(larger):
             missing[index] = missing.get(index, 0) + 1

@@ -34,7 +34,7 @@ class Survey(msgspec.Struct, frozen=True):
     Args:
         kept: per member, the valid part of its target; the target itself if all of it is valid.
         sizes: per member, the number of partitions in `kept`.
-        free: topic id -> partitions that nobody keeps, ascending; in the order of the topics, without empty ones.
+        free: topic id -> partitions that no member keeps, ascending; in the order of the topics, without empty ones.
     """
 
     kept: list[TopicPartitions]
@@ -195,7 +195,7 @@ def _valid_part(
 
 
 def _holes(kept: Sequence[TopicPartitions], topics: Mapping[UUID, int]) -> MutableTopicPartitions:
-    """The partitions of *topics* that nobody keeps; each topic has some."""
+    """The partitions of *topics* that no member keeps; each topic has some."""
     held: dict[UUID, list[tuple[int, ...]]] = {topic_id: [] for topic_id in topics}
     for partitions in kept:
         for topic_id, numbers in partitions.items():

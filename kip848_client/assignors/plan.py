@@ -58,7 +58,7 @@ class AssignmentPlan:
 
     @property
     def unassigned(self) -> tuple[TopicIdPartition, ...]:
-        """What nobody has yet, sorted. Made anew at each call."""
+        """Partitions without an owner, sorted; computed at each call."""
         return tuple(
             TopicIdPartition(name, index, self.spec.topics[name].topic_id)
             for name, owners in self._owners.items()
@@ -80,7 +80,7 @@ class AssignmentPlan:
         return len(self._given[member_id])
 
     def give(self, partition: TopicIdPartition, member_id: str) -> None:
-        """Give *partition* to a member; whoever had it loses it.
+        """Give *partition* to a member; its previous owner loses it.
 
         Raises:
             KeyError: no such member, or topic.
@@ -100,7 +100,7 @@ class AssignmentPlan:
         *,
         only: Callable[[MemberSpec, TopicIdPartition], bool] | None = None,
     ) -> None:
-        """Give each member what its present target has and nobody was given yet, as far as it still subscribes to it.
+        """Give each member the free partitions of its present target that it still subscribes to.
 
         Args:
             at_most: so many partitions a member may have in all; no limit if left out.

@@ -48,9 +48,9 @@ def spread_by_weight(spec: AssignmentSpec, weight: Weight) -> GroupAssignment:
 
 
 def keep_held(spec: AssignmentSpec) -> GroupAssignment:
-    """Leave every partition where it is, if its member is there and subscribes to it; spread the others evenly.
+    """Keep every partition whose owner is still there and subscribes to it; spread the others evenly.
 
-    Nothing is taken from anybody for balance: a member that joins gets only what nobody has.
+    No partition moves for balance: a member that joins gets only free partitions.
     """
     plan = AssignmentPlan(spec)
     plan.keep_held()
@@ -89,11 +89,11 @@ def _weights(spec: AssignmentSpec, weight: Weight) -> dict[str, float]:
 
 
 def _quotas(spec: AssignmentSpec, weights: Mapping[str, float]) -> dict[str, int]:
-    """How many partitions each member gets if all may take all. Among equals, whoever holds more is first."""
+    """How many partitions each member gets if all may take all. Among equals, the one that holds more is first."""
     held = {member_id: len(member.target) for member_id, member in spec.members.items()}
     partitions = len(spec.partitions)
     total = math.fsum(weights.values())
-    # Nobody gets less than its share rounded down; one less than that keeps rounding errors out.
+    # Every member gets at least its share, rounded down. One less than that keeps rounding errors out.
     quotas = {member_id: max(0, math.floor(partitions * (weights[member_id] / total)) - 1) for member_id in weights}
     queue = [_turn(member_id, quotas[member_id], held[member_id], weights) for member_id in weights]
     heapq.heapify(queue)
@@ -157,7 +157,7 @@ def _next(plan: AssignmentPlan, weights: Mapping[str, float], member_id: str) ->
 def _improve(plan: AssignmentPlan, weights: Mapping[str, float]) -> None:
     """Move partitions from the most to the least loaded member until no move helps.
 
-    Topics with equal subscribers are one: whoever may take a partition of one may take one of the others.
+    Topics with equal subscribers count as one: a member that may take a partition of one may take those of the others.
     """
     alike: dict[tuple[str, ...], list[str]] = {}
     for topic in sorted(plan.spec.topics):

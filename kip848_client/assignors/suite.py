@@ -1,4 +1,4 @@
-"""A property suite for anybody's client-side assignor: does it always give what a group can use, and at what price?
+"""A property suite for client-side assignors: are its assignments always legal, and what do they cost?
 
 `run_suite` is what ``kip848 assignor check`` prints and `assert_sound` is for a test. Pure: groups are drawn from a
 seed, and the clock is handed in. The groups themselves are in `suite_groups`.
@@ -197,7 +197,7 @@ class _Suite:
         return f"{self._groups} random groups"
 
     def foreign_metadata(self) -> str:
-        """Bytes that nobody expected may raise ValueError, which the group hears of; nothing else."""
+        """For unexpected bytes an assignor may raise ValueError, which the group reports, and nothing else."""
         refused = 0
         for junk in (b"", b"\x00", b"\xff\xfe", b"null", b"[]", b'{"a":', b"7" * 1000):
             for spec in extreme_groups(junk):
@@ -220,7 +220,7 @@ class _Suite:
         return "members that subscribe alike differ by at most one"
 
     def stickiness(self) -> str:
-        """Moves between members that stayed, where nobody had to give up anything."""
+        """Moves between members that stayed, where none was needed."""
         extra, where = 0, ""
         for spec in self._random("sticky", alike=True):
             first = self._assign(spec)

@@ -20,7 +20,7 @@ def make_group(
     metadata: Mapping[str, bytes] | None = None,
     racks: Mapping[str, str] | None = None,
 ) -> AssignmentSpec:
-    """A group in which nobody holds anything yet: member id -> topics, topic -> number of partitions."""
+    """A group without an assignment: member id -> topics, topic -> number of partitions."""
     subscribed = {topic for chosen in members.values() for topic in chosen}
     return AssignmentSpec(
         group_epoch=1,
@@ -112,7 +112,7 @@ def held_by(spec: AssignmentSpec, assignment: GroupAssignment) -> AssignmentSpec
 
 
 def left(spec: AssignmentSpec) -> AssignmentSpec | None:
-    """Without its first member; None if that would leave nobody, or a topic without subscribers."""
+    """Without its first member; None if that would leave no member, or a topic without subscribers."""
     rest = dict(list(spec.members.items())[1:])
     if not rest or {*spec.topics} - {topic for member in rest.values() for topic in member.subscribed_topics}:
         return None

@@ -191,7 +191,7 @@ class _Market:
                 place.small = len(members) - place.large
 
     def _numbers(self, share: TopicPartitions) -> list[Partition]:
-        """The partitions of a share; those of topics that nobody here wants are left out."""
+        """The partitions of a share, without topics that no member subscribes to."""
         numbers: list[Partition] = []
         for topic_id, partitions in share.items():
             first = self._first.get(topic_id)

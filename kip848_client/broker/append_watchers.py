@@ -1,6 +1,6 @@
-"""Who waits for records of which partition. A waiter costs nothing until something is appended.
+"""Waiters for records, by partition. A waiter costs nothing until records are appended.
 
-Knows no request and no timer: a parked fetch brings its own callbacks (`apis/fetch.py`).
+Knows no requests and no timers: a parked fetch passes its own callbacks (`apis/fetch.py`).
 """
 
 from __future__ import annotations

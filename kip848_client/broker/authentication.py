@@ -242,7 +242,7 @@ class Authentication:
         return ScramServer(mechanism, lambda user: known.get(user) or self._made_up(mechanism, user), nonce=nonce)
 
     def _made_up(self, mechanism: str, user: str) -> ScramCredential:
-        """For a name that nobody has: the same each time, so that trying names tells nothing."""
+        """The salt for an unknown user name: always the same one, so that it does not reveal which users exist."""
         like = next(iter(self._credentials[mechanism].values()))
         salt = hmac.digest(self._fake_key, f"{mechanism} {user}".encode(), "sha512")[: len(like.salt)]
         length = len(like.stored_key)

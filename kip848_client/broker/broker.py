@@ -1,8 +1,8 @@
 """`EmbeddedBroker`: starting, stopping, and the calls on a running broker: topics, groups, transactions, time.
 
-The broker runs on its own thread, ``kip848-broker-<port>``. Any thread may call the methods here; they pass their work
-to the broker's thread and wait for it. A call takes the way of a request: through the topic registry and the group
-coordinator, into the records and to the observers of changes.
+The broker runs on its own thread, ``kip848-broker-<port>``. Any thread may call the methods here; they run their work
+on the broker's thread and wait for it. A call acts like a request: the topic registry or the group coordinator makes
+the change, writes records and tells the observers.
 """
 
 from __future__ import annotations

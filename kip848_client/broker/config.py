@@ -1,7 +1,7 @@
-"""The broker's configuration: Kafka's broker property names in, typed and checked values out.
+"""The broker's configuration: parses Kafka's broker properties into typed and checked values.
 
-Owns names, defaults and ranges of what concerns connections, topics and records; those of groups and offsets are the
-coordinator's (`CoordinatorConfig`) and are passed on. What a value does is said where it is read.
+Owns names, defaults and ranges of settings for connections, topics and records. Settings for groups and offsets belong
+to the coordinator (`CoordinatorConfig`).
 
 Two profiles. ``default`` is made for tests: short intervals, wide ranges, the client-side assignor extension on.
 ``kafka`` has Apache Kafka's defaults and ranges, and the extension off.

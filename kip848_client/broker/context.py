@@ -1,4 +1,4 @@
-"""One request on its way through the broker: who asked, and where the answer goes. No protocol rule lives here.
+"""One request in the broker: its sender, and the way to answer it. No protocol rules.
 
 Answers of one connection leave in the order of its requests, whatever the order in which handlers finish: the
 connection keeps the contexts in a queue and sends the answered ones from its head.
@@ -18,12 +18,12 @@ class LogEntry(Protocol):
     """What the request log keeps of a request."""
 
     def cancelled(self) -> None:
-        """The connection is gone; nobody will read the answer."""
+        """The connection is gone, so the answer is dropped."""
         ...
 
 
 class RequestContext:
-    """What a handler is told about a request beside its body, and the way to answer later.
+    """The header of a request and its sender, and the way to answer later.
 
     All of it belongs to the broker's loop: call nothing here from another thread.
 
@@ -36,7 +36,7 @@ class RequestContext:
         connection_id: number of the connection, unique in the life of the broker.
         node_id: the node that the request came to; -1 if that is not known.
         now_ms: when the request was read, on the broker's clock.
-        cancelled: the connection is gone; nobody will read the answer.
+        cancelled: the connection is gone, so the answer is dropped.
         done: `reply` was called.
         cut_to: if not None, only so many bytes of the answer are sent, and then the connection is closed.
         log_entry: where the request log keeps this request.
@@ -139,7 +139,7 @@ class RequestContext:
             self._on_cancel.append(callback)
 
     def cancel(self) -> None:
-        """Tell those who wait that nobody will read the answer. Called by the connection when it is gone."""
+        """The connection is gone: call the callbacks of `on_cancel`."""
         if self.cancelled or self.done:
             return
         self.cancelled = True

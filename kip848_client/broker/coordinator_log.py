@@ -1,6 +1,6 @@
 """The records of the group coordinator in a data folder: keys and values as in __consumer_offsets.
 
-Knows how records are packed into entries and when old values are dropped; what they mean is the coordinator's.
+Packs records into entries, and drops old values. The coordinator gives them their meaning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A data folder as a folder: the marker that says whose it is, and the place for what is not served any more.
+"""The data folder of a broker: its marker file, its lock, and ``set-aside/`` for files that are not served.
 
-A broker uses a folder only if it is empty or new, or if its marker file says that a broker made it; any other folder is
-refused before anything in it is touched. Nothing here deletes a file: what cannot be served is moved under
-``set-aside/``, and the reader is told where it is.
+A broker uses a folder only if it is empty or new, or has the marker file of a broker. It refuses any other folder
+before it touches a file. Nothing here deletes a file: files that cannot be served move to ``set-aside/``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _LOCK_BYTES_MAX: Final = 32
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What the marker file says.
+    """The content of the marker file.
 
     Attributes:
         format: the layout of the folder.
@@ -111,7 +110,7 @@ def write_whole_file(path: Path, data: bytes, *, to_disk: bool = False) -> None:
 
 
 class SetAside:
-    """The place under a data folder for what is not served: moved or copied there, never removed.
+    """The folder for files that are not served. Files are moved or copied into it, never removed.
 
     Args:
         root: the data folder.

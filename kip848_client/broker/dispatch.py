@@ -1,4 +1,4 @@
-"""From a frame to a handler, and from its answer to bytes. Knows headers and versions, no API.
+"""Decodes frames, calls their handlers, and encodes the answers. Knows headers and versions, no API.
 
 What happens to a request that cannot be handled:
 
@@ -6,7 +6,7 @@ What happens to a request that cannot be handled:
   Kafka does (there is no answer that such a client could read). ApiVersions of a newer version is answered in
   version 0;
 * a handler that raises: the error is logged and journaled, the client is told UNKNOWN_SERVER_ERROR where the response
-  has a place for it, else its connection is closed. Nobody else notices. Handlers raise ProtocolError on purpose for
+  has a field for it, else its connection is closed. Other clients are not affected. Handlers raise ProtocolError for
   what only closing the connection can say (a Produce without an answer that failed).
 """
 

@@ -1,6 +1,6 @@
-"""An append-only file of checksummed entries: write, read back, cut a torn tail, tell damage elsewhere.
+"""An append-only file of checksummed entries: write, read, cut a torn tail, detect damage elsewhere.
 
-Knows nothing of what an entry means: that is `log`. Layout, all numbers big endian::
+`log` gives the entries their meaning. Layout, all numbers big endian::
 
     file   = "KIP848" format:u8 kind:u8  entry*
     entry  = length:u32  crc32(length):u32  crc32(payload):u32  payload
@@ -36,7 +36,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class LoadedEntries(msgspec.Struct, frozen=True):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         payloads: the entries, oldest first.
@@ -84,7 +84,7 @@ class EntryFile:
         be `cut` before anything is appended.
 
         Raises:
-            DataDirCorruptError: anything else that does not add up.
+            DataDirCorruptError: damage other than a torn tail.
             DataDirError: the file cannot be read.
         """
         data = self._read()
@@ -156,7 +156,7 @@ class EntryFile:
         self._size += expected
 
     def rewrite(self, payloads: Iterable[bytes]) -> None:
-        """Put other entries in the place of all that there are, as a whole or not at all, also if the process ends.
+        """Replace all entries atomically, also if the process ends meanwhile.
 
         Raises:
             DataDirError: it could not be done; the file is as it was.

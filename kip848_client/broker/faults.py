@@ -122,7 +122,7 @@ class FaultRule:
             self._faults.changed.notify_all()
 
     def forget_held(self) -> None:
-        """The broker is gone, and the requests with it."""
+        """The broker stopped: drop its requests."""
         self._held = []
 
     def failed(self, failure: Exception) -> None:
@@ -180,7 +180,7 @@ class Faults:
         times: int | None = 1,
         probability: float = 1.0,
     ) -> FaultRule:
-        """Do something to requests that are about all of this, from now on.
+        """Apply actions to requests that match all arguments, from now on.
 
         Of several rules that fit, the one that was made first decides, until it is spent.
 

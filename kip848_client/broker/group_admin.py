@@ -1,4 +1,4 @@
-"""What a test does to a group behind its members' backs, said in requests of the protocol. No rule of it is here."""
+"""Changes that a test makes to a group, expressed as requests of the protocol."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def expire_assignment(groups: Groups, group_id: str) -> str:
 
     Raises:
         BrokerError: there is no such group.
-        IllegalStateError: nobody was told to.
+        IllegalStateError: no member was told to.
     """
     member_id = _group(groups, group_id).computing_member
     if member_id is None:
@@ -86,7 +86,7 @@ def expire_assignment(groups: Groups, group_id: str) -> str:
 
 
 def force_rebalance(groups: Groups, group_id: str) -> int:
-    """Let somebody who wants nothing join and leave; return the group's epoch afterwards.
+    """Let a member without subscription join and leave; return the group's epoch afterwards.
 
     It offers the client-side assignors of a member, so that the group stays with its assignor.
 

@@ -1,7 +1,7 @@
-"""What operators can see of the group coordinator: the "Broker Metrics" of KIP-848. Measures; decides nothing.
+"""Metrics of the group coordinator: the "Broker Metrics" of KIP-848.
 
 Names are in `telemetry.COORDINATOR_METRICS`. Everything here belongs to the broker's loop. Nothing is measured for a
-heartbeat: figures are taken when somebody asks, and from one sample every few seconds.
+heartbeat: figures are computed on request, and from one sample every few seconds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class GroupMetrics:
             partitions: of the groups' log that are coordinated here.
             attributes: added to each figure.
         """
-        from kip848_client.telemetry import Figure  # here: a broker that nobody watches does not load it
+        from kip848_client.telemetry import Figure  # here: a broker whose metrics are not read does not load it
 
         states = {state.value.lower(): 0 for state in GroupState} | {"dead": 0}
         protocols = dict.fromkeys(_PROTOCOLS, 0)

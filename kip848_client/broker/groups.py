@@ -1,4 +1,4 @@
-"""The host of a group coordinator: gives it requests, time and topics, and does what it answers. No protocol rule.
+"""The host of a group coordinator: gives it requests, time and topics, and carries out its results.
 
 One event goes through `GroupCoordinator.handle` (or `expire`), its records into the log and through `replay`, its soft
 changes through `apply`; only then do the answers leave. If the records cannot be kept, nothing of the event happens
@@ -168,12 +168,12 @@ class GroupHost:
         self._perform(self._coordinator.handle(CoordinatorStops(), now_ms=self._clock.now_ms()))
 
     def close(self) -> None:
-        """Stop timers and let go of everybody who waits."""
+        """Stop timers and end all waits."""
         self._metrics.close()
         refuse_waiters(self.let_go())
 
     def let_go(self) -> list[Waiter]:
-        """Stop timers, and forget all requests; return those who wait for a group, for the next coordinator."""
+        """Stop timers, and forget all requests; return the calls that wait for a group, for the next coordinator."""
         self._closed = True
         self._unsubscribe()
         if self._timer is not None:
@@ -200,7 +200,7 @@ class GroupHost:
                 )
             )
         except DataDirError as error:
-            # What cures it is the operator's; until then clients shall keep their state and ask again.
+            # The operator must fix the cause. Until then clients keep their state and retry.
             response = error_response(message, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=str(error))
             if response is None or context.done:
                 raise
@@ -346,7 +346,7 @@ class GroupHost:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits for a group."""
+        """Whether any call waits for a group."""
         return bool(self._waiters)
 
     def add_waiter(

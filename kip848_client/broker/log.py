@@ -1,8 +1,8 @@
-"""The folder behind an embedded broker: what survives when its process ends, however it ends.
+"""The data folder of an embedded broker: everything that survives the end of its process, also a crash.
 
-Owns the layout and the meaning of entries; how entries are written is `entry_file`, whose folder it is `data_folder`,
-what a topic's folder holds `topic_folder`. Does not decide what is stored: `topics` writes records and topics through
-`DataDir`, the group host writes through `CoordinatorLog`. ::
+Owns the layout and the meaning of entries. `entry_file` writes entries, `data_folder` has marker and lock,
+`topic_folder` the folder of one topic. `topics` stores records and topics through `DataDir`; the group host stores
+records through `CoordinatorLog`. ::
 
     kip848-data-folder.json         the marker: this folder belongs to a broker; its cluster id
     lock                            held while a broker uses the folder; names its process
@@ -11,10 +11,10 @@ what a topic's folder holds `topic_folder`. Does not decide what is stored: `top
     transactions.log                records of transactional ids: keys and values as in __transaction_state
     topics/<topic id>/topic.json    what cluster.log says about that topic, to restore it from
     topics/<topic id>/<n>.log       records of one partition: batches as sent, and moves of the log start
-    set-aside/                      what is not served: torn tails, damaged files, folders of no topic
+    set-aside/                      files that are not served: torn tails, damaged files, folders of no topic
 
-Removed are only files that a broker wrote for a topic whose deletion stands in cluster.log. If cluster.log is missing
-or damaged, it is written again from its undamaged entries and from the folders of the topics; see `DataDir.repairs`.
+A broker removes only files that it wrote for a topic whose deletion is in cluster.log. A missing or damaged cluster.log
+is written again from its undamaged entries and from the folders of the topics; see `DataDir.repairs`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _INT64: Final = struct.Struct(">q")
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """Something in the folder that was not as it should be when it was loaded, and what was done about it.
+    """A repair of the folder while it was loaded.
 
     Attributes:
         path: the file or folder.
@@ -419,7 +419,7 @@ class DataDir:
         """
         folder = self._topic_folder(topic.topic_id)
         if not os.path.lexists(folder.path):
-            # A living topic has a folder. Its deletion may be what cluster.log lacks; else somebody took the folder.
+            # An existing topic has a folder. Either cluster.log lacks its deletion, or the folder was removed by hand.
             self._note(folder.path, f"is missing, so topic {topic.name!r} is not there; put it back to restore it")
             del self._state.topics[topic.topic_id]
             yield topic_lost(topic.topic_id)

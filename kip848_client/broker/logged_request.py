@@ -1,4 +1,4 @@
-"""One observed request, as a frozen value, and how it is written down. Does not observe: that is `request_log`."""
+"""One logged request as a frozen value, and its JSON form. `request_log` collects them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AnsweredError(NamedTuple):
 
 
 class LoggedRequest(msgspec.Struct, frozen=True):
-    """One request as it stood when it was looked at.
+    """One request, as of the time it was read from the log.
 
     Attributes:
         number: counts the requests of one log, from 1.

@@ -1,7 +1,7 @@
 """``__consumer_offsets`` for readers: the coordinator's records as a topic of batches, laid out as Kafka's.
 
-A view that lives in memory. What a restart reads is the group log (`group_log`, `coordinator_log`); the topic is then
-filled from it, under a new topic id. Until somebody reads the topic no batch is made, so it costs next to nothing.
+A view in memory. A restart reads the group log (`group_log`, `coordinator_log`) and fills the topic from it, under a
+new topic id. Batches are made only when a client reads the topic, so it costs almost nothing before.
 
 Kafka compacts the topic. Here the latest value of every key is written again after `PARTITION_RECORDS_MAX` records,
 and what lies before the last such rewriting but one is deleted.

@@ -1,7 +1,7 @@
-"""`FaultProxy`: lets requests to a real Kafka cluster go wrong, in the words of `kip848_client.faults`.
+"""`FaultProxy`: injects faults of `kip848_client.faults` into requests to a real Kafka cluster.
 
-Owns the listeners: one for each broker that clients hear of, so that they stay behind the proxy. What happens to a
-frame is `relay`'s business, which addresses are replaced is that of `stand_ins`.
+Owns the listeners: one for each broker that clients learn of, so that they stay behind the proxy. `relay` handles the
+frames, `stand_ins` replaces the addresses.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _Address = tuple[str, int]
 
 
 class FaultProxy:
-    """Stands between clients and a Kafka cluster, on loopback, and does to their requests what rules say.
+    """Relays requests from clients to a Kafka cluster, on loopback, and applies fault rules to them.
 
-    Requests and answers that no rule concerns pass byte for byte, but for the addresses of brokers, and for versions of
-    APIs that we cannot read, which are not offered to clients. Of an API that we do not know at all, requests can be
-    dropped, delayed, held and closed, but not answered with an error.
+    Requests and answers without a matching rule pass unchanged, except that the addresses of brokers are replaced and
+    API versions that we cannot read are not offered to clients. Requests of an unknown API can be dropped, delayed,
+    held and closed, but not answered with an error.
 
     Plain TCP on both sides; SASL passes through, TLS does not.
 
@@ -122,7 +122,7 @@ class FaultProxy:
         return ",".join(f"{_LOOPBACK}:{self._ports[address]}" for address in self._bootstrap)
 
     def disconnect(self) -> None:
-        """Close all connections, in mid-sentence; clients may connect again at once."""
+        """Close all connections at once, also in the middle of a frame. Clients may connect again."""
         if self._thread is not None:
             for server in tuple(self._servers.values()):
                 self._thread.call(server.disconnect)
@@ -157,7 +157,7 @@ class FaultProxy:
             on_refused=lambda _: None,
             on_gone=relay.gone,
         )
-        # It listens from here on, though it is served a turn of the loop later: nobody is refused meanwhile.
+        # It listens from here on, and is served one turn of the loop later; no client is refused meanwhile.
         listening = socket.create_server((_LOOPBACK, 0), backlog=512)
         self._relays[address], self._servers[address] = relay, server
         port: int = listening.getsockname()[1]

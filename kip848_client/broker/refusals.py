@@ -1,4 +1,4 @@
-"""What a broker tells of the connections that it closed, and for how many it has files. Closes none itself."""
+"""Reports connections that the broker refused, and how many connections the process has files for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One listener of the proxy: requests of clients to one broker, and the answers back; a fault rule may come between.
+"""One listener of the proxy: passes requests to one broker and answers back, and applies fault rules.
 
-Each client connection has a connection of its own to the broker, so that what a broker knows of a connection (who is
-logged in, in which order things were asked) stays true.
+Each client connection has its own connection to the broker, so that the broker's state per connection (login, order of
+requests) stays correct.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What clients asked and were answered: decoded, bounded, and there to wait on. Observes; changes nothing.
+"""A bounded log of decoded requests and answers, with calls that wait for requests.
 
-The broker's thread writes, any thread reads. Of records only the size is kept, of credentials nothing.
+The broker's thread writes, any thread reads. The log keeps only the size of records, and no credentials.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Predicate = Callable[[LoggedRequest], object]
 _WITH_PAYLOAD: Final = (ProduceRequest, SaslAuthenticateRequest)
 
 _ENTRY_BYTES: Final = 500
-"""What a request costs beside its own bytes, roughly."""
+"""Approximate memory of an entry, besides the bytes of its request."""
 
 
 class RequestLog:
@@ -69,7 +69,7 @@ class RequestLog:
 
     @property
     def forgotten(self) -> int:
-        """How many requests were here once and are no more."""
+        """How many requests were dropped from the log."""
         return self._number - len(self._entries)
 
     def mark(self) -> int:
@@ -89,7 +89,7 @@ class RequestLog:
         when: Predicate | None = None,
         since: int = 0,
     ) -> tuple[LoggedRequest, ...]:
-        """The requests that are about all of this, oldest first.
+        """The requests that match all arguments, oldest first.
 
         Args:
             api: by key, by Kafka's name or by the class of the request; several in a list; None for any.

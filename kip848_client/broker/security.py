@@ -118,7 +118,7 @@ def check_exposure(
     tls: BrokerTls | None,
     sasl: BrokerSasl | None,
 ) -> None:
-    """Let nobody but this machine in, unless that was asked for and everybody has to say who they are.
+    """Refuse to serve other machines, unless *allow_remote* is set and clients must log in.
 
     Raises:
         ConfigError: *host* is no address, or serving others is not asked for or not safe.

@@ -1,4 +1,4 @@
-"""TCP: connections, frames and their limits, answers in order. Of what is inside a frame it knows the API key.
+"""TCP: connections, frames and their limits, answers in order. Reads only the API key inside a frame.
 
 A frame is four bytes of length and a request; `dispatch` makes a `RequestContext` of it. Several requests of one
 connection may be open at once; answers leave in the order of the requests. A peer that breaks a limit loses its own
@@ -139,7 +139,7 @@ class Server:
             connection.close(abort=True)
         await asyncio.sleep(0)
         if self._listener is not None and self._ssl_context is None:
-            await self._listener.wait_closed()  # with TLS it may wait for a handshake that nobody ends
+            await self._listener.wait_closed()  # with TLS it may wait for a handshake that never ends
 
     @property
     def connection_count(self) -> int:
@@ -351,7 +351,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._close_if_served()
         if not self._reading:
-            # Frames may wait. They are handled in a turn of their own: whoever answered is in the middle of something.
+            # Frames may wait. Handle them in their own turn of the loop, since the caller is still busy with its
+            # answer.
             self._loop.call_soon(self._cut_waiting_frames)
 
     def trust(self) -> None:

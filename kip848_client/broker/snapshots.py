@@ -1,7 +1,8 @@
-"""A group as a test or a person sees it: frozen values made from the coordinator's own description.
+"""Snapshots of groups, for tests and for display: frozen values from the coordinator's own description.
 
-Of a consumer group it is what ConsumerGroupDescribe answers, with sets in place of arrays, and which member was asked
-to compute the target. Of a classic group it is the coordinator's value, with the members' bytes read.
+The snapshot of a consumer group has the fields of ConsumerGroupDescribe, with sets for arrays, and the member that was
+asked to compute the target. The snapshot of a classic group has the coordinator's value, with the members' bytes
+decoded.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
             protocol of this generation; empty if there is none yet.
         members: by member id, ascending.
         computing_member: id of the member that was asked to compute the next target with its client-side assignor;
-            None if nobody was.
+            None if none was.
         type: ``consumer`` or ``classic``.
         leader: id of the member that assigns the partitions of a classic group; None of a consumer group.
     """

@@ -1,7 +1,7 @@
-"""The configuration of a topic: Kafka's names, defaults and ranges. What a value does is said where it is read.
+"""The configuration of a topic: Kafka's names, defaults and ranges.
 
-Most of them change nothing in this broker (it keeps everything, in memory and in order); they are checked, kept and
-shown, so that a program which creates its topics with them runs unchanged. Refused is what the broker cannot do.
+Most of them have no effect in this broker, which keeps all records. It checks, keeps and shows them, so that programs
+which set them run unchanged. It refuses settings that it cannot fulfil.
 
 Source:
     apache/kafka ``TopicConfig``, ``LogConfig``.

@@ -1,4 +1,4 @@
-"""Names of topics by id, of deleted ones too: who looks at a request later still wants to read what it was about."""
+"""Names of topics by id, also of deleted ones, so that logged requests stay readable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The topics of one broker: create, grow, delete, append; who is told of it; and what is written to the folder first.
+"""The topics of one broker: creates, grows and deletes them, appends records, and tells observers.
 
-Owns the rules of names and counts and the order "folder, then memory, then everybody else". The records themselves are
-`partition_log`, the folder is `log`, the requests are `apis/`. All of it belongs to the broker's loop.
+Owns the rules of names and counts, and the order: first the folder (`log`), then memory (`partition_log`), then the
+observers. Everything runs on the broker's loop.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 STORAGE_FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-"""What clients are told if the data folder cannot be written. They take it as final and print it, most of them with our
-text; KAFKA_STORAGE_ERROR would make them try again until their own time limit, and print that."""
+"""Error code if the data folder cannot be written. Clients treat it as final and print it, most of them with our text;
+with KAFKA_STORAGE_ERROR they would retry until their own time limit, and print that."""
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one call may create; Kafka's controller has the same limit (``MAX_PARTITIONS_PER_BATCH``)."""
@@ -55,7 +55,7 @@ class Topic(msgspec.Struct, eq=False):
     Attributes:
         partitions: the log of each partition, by index.
         configs: what was set on the topic itself; defaults are not in it.
-        deleted: it is no longer served; whoever still holds it should let go.
+        deleted: it is no longer served; holders of this object must drop it.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Topic(msgspec.Struct, eq=False):
 
 
 class TopicCreated(msgspec.Struct, frozen=True):
-    """A topic is there that was not there before."""
+    """A topic was created."""
 
     topic: Topic
 
@@ -84,13 +84,13 @@ class PartitionsAdded(msgspec.Struct, frozen=True):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
-    """A topic is gone. One of the same name may come, under another id."""
+    """A topic was deleted. Another one may get its name, with a new id."""
 
     topic: Topic
 
 
 class TopicReconfigured(msgspec.Struct, frozen=True):
-    """The configuration of a topic is another one."""
+    """The configuration of a topic changed."""
 
     topic: Topic
 
@@ -334,7 +334,7 @@ class TopicRegistry:
         return topic
 
     def delete(self, name: str) -> Topic:
-        """Delete a topic and its records; whoever waits for them is woken.
+        """Delete a topic and its records, and wake requests that wait for them.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -387,7 +387,7 @@ class TopicRegistry:
         allowance: RecordAllowance | None = None,
         begins_at_zero: bool = False,
     ) -> PreparedAppend:
-        """Store one batch: the folder first, then memory, then whoever waits.
+        """Store one batch: first in the folder, then in memory; then wake waiting requests.
 
         Args:
             rules: what the topic demands of single records.
@@ -420,7 +420,7 @@ class TopicRegistry:
         coordinator_epoch: int = 0,
         moves_epoch: bool = True,
     ) -> None:
-        """Store the end of a producer's transaction, and wake whoever waits for committed records.
+        """Store the end of a producer's transaction, and wake requests that wait for committed records.
 
         Raises:
             BrokerError: as `PartitionLog.prepare_marker`; `STORAGE_FAILED` if the folder could not be written.
@@ -493,7 +493,7 @@ class TopicRegistry:
 
     @property
     def watched_partitions(self) -> int:
-        """How many partitions somebody waits on; 0 when all is quiet."""
+        """How many partitions have waiters."""
         return len(self.watchers)
 
     def new_producer_id(self) -> int:

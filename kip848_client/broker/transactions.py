@@ -119,7 +119,7 @@ class TransactionHost(TransactionAdmission):
         self.run_due()
 
     def close(self) -> None:
-        """Stop timers and let go of everybody who waits."""
+        """Stop timers and end all waits."""
         refuse_waiters(self.let_go())
 
     def let_go(self) -> list[Waiter]:

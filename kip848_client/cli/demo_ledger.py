@@ -74,7 +74,7 @@ class Verdict(msgspec.Struct, frozen=True):
         expected: flights per carrier in the data set.
         counted: flights per carrier as the workers counted them, repetitions included.
         distinct: the same, each (partition, offset) once.
-        missing: produced, and counted by nobody.
+        missing: produced, but counted by no worker.
         behind: partition -> committed offset, where the group's is not the end of the partition.
     """
 

@@ -1,7 +1,7 @@
-"""What a counting worker tells the demo: one JSON object a line on its standard output. Values and their spelling only.
+"""The reports of a counting worker to the demo: one JSON object per line on its standard output.
 
-A line stands for its effect: what a worker has written, it has done, and what it has not written (because it was killed
-in the middle of a line, say) never happened for anybody else.
+A line stands for its effect: a worker has done what it has reported. What it has not reported, because it was killed in
+the middle of a line, does not count.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def parse_line(line: bytes) -> Report:
     """Read a report.
 
     Raises:
-        ProtocolError: it is not one; somebody else wrote to the worker's standard output.
+        ProtocolError: it is not one; other code wrote to the worker's standard output.
     """
     try:
         return _decoder().decode(line)

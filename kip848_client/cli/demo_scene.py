@@ -34,7 +34,7 @@ class Fate(enum.Enum):
     REMOVED = "removed"
     """The coordinator's session timeout for it has passed."""
     FAILED = "failed"
-    """The process ended although nobody asked it to."""
+    """The process ended unexpectedly."""
 
     @property
     def gone(self) -> bool:
@@ -244,7 +244,7 @@ class Scene(msgspec.Struct):
         return all(self.ledger.next_offset(partition) >= count for partition, count in self.produced.items())
 
     def lag(self, partitions: Iterable[int]) -> int:
-        """Records of *partitions* that nobody counted yet."""
+        """Records of *partitions* that no worker has counted yet."""
         return sum(max(0, self.produced.get(number, 0) - self.ledger.next_offset(number)) for number in partitions)
 
     def settled(self, *names: str) -> bool:

@@ -180,7 +180,7 @@ def _members(scene: Scene) -> Table:
 
 
 def _strip(scene: Scene, worker: WorkerView, colour: str) -> Text:
-    """The worker's partitions by number, a dot for each that is not its own; struck out while nobody reads them."""
+    """The worker's partitions by number, a dot for each that is not its own; struck out while they have no reader."""
     from rich.text import Text
 
     strip = Text()

@@ -89,7 +89,7 @@ class Worker:
         self._moved("revoked", partitions)
 
     def _on_lost(self, _consumer: object, partitions: Sequence[Any]) -> None:
-        self._moved("lost", partitions)  # somebody else may own them already: too late to commit
+        self._moved("lost", partitions)  # another worker may own them already: too late to commit
 
     def _moved(self, what: str, partitions: Sequence[Any]) -> None:
         self._report(Moved(what, tuple(sorted(partition.partition for partition in partitions))))

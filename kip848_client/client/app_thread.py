@@ -104,7 +104,7 @@ class AppThread:
         self.errors: Final[deque[Kip848Error]] = deque()
         """What waits to be raised, oldest first."""
         self.on_refused: Callable[[], None] = lambda: None
-        """Called once when brokers refuse the credentials: whoever else uses them must stop as well."""
+        """Called once when brokers refuse the credentials, so that other users of these stop as well."""
         self.fatal: Kip848Error | None = None
         self.fatal_told = False
         """Whether the fatal error was raised to the application."""
@@ -190,8 +190,8 @@ class AppThread:
     def perform_queued(self) -> None:
         """Perform every effect in the queue, in order; errors of listeners are kept for `raise_due`.
 
-        An effect that is cut off, by Ctrl-C or by an exception that nobody foresaw, stays in the queue: it is performed
-        again by the next call. Otherwise the member would go on sending heartbeats for partitions that nobody reads.
+        An effect that Ctrl-C or an unexpected exception interrupts stays in the queue, and the next call performs it
+        again. Otherwise the member would send heartbeats for partitions that the application does not read.
 
         Raises:
             Exception: what cut an effect off.
@@ -328,7 +328,7 @@ class AppThread:
                 self._check_thread()
                 self.wait(left_s)
         except BaseException:
-            # Also after a KeyboardInterrupt: a commit that nobody waits for must not be repeated behind a later one.
+            # Also after a KeyboardInterrupt: an abandoned commit must not be retried after a later one.
             self.abandon(call)
             raise
         if call.error is not None:

@@ -68,7 +68,7 @@ class CommitManager:
             self._finished.append(call)
 
     def abandon(self, call: PendingCall) -> None:
-        """Nobody waits for *call* any more."""
+        """The caller of *call* stopped waiting."""
         self._pending.pop(call.call_id, None)
         if call.span is not None:
             call.span.end("the application stopped waiting")

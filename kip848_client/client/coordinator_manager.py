@@ -31,7 +31,7 @@ class CoordinatorManager:
 
     Args:
         sender: opens the connection.
-        on_disconnected: called with the node id when the connection ends although nobody here closed it.
+        on_disconnected: called with the node id when the connection breaks.
     """
 
     def __init__(self, sender: RequestSender, *, on_disconnected: Callable[[int], None]) -> None:
@@ -99,7 +99,7 @@ class CoordinatorManager:
         max_version: int | None,
         on_end: Callable[[Answer], None],
     ) -> bool:
-        """As `send`, if nothing has to be waited for first; whoever is called with the answer calls `answered`.
+        """As `send`, if it can be sent at once. The callback for the answer must call `answered`.
 
         Returns:
             False if it has to be sent by `send`: there is a pause, or no connection.

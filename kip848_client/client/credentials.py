@@ -96,9 +96,9 @@ async def _on_a_thread(fetch: Callable[[], OAuthToken]) -> OAuthToken:
         token, failure = None, None
         try:
             token = fetch()
-        except BaseException as error:  # noqa: BLE001  whoever waits gets it
+        except BaseException as error:  # noqa: BLE001  the waiting caller raises it
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the waiting caller
             loop.call_soon_threadsafe(tell, token, failure)
 
     threading.Thread(target=run, name="kip848-oauth-cb", daemon=True).start()

@@ -145,7 +145,7 @@ def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:
 
 
 def is_own_lookup(error: Kip848Error) -> bool:
-    """Whether it is about the coordinator of a group that librdkafka believes to have. Nobody needs it, and it asks on.
+    """Whether the error is about librdkafka's own lookup of a group coordinator, which is not used and is retried.
 
     Kafka refuses a login that follows another one within a second, for example, and librdkafka tells of that as of a
     look-up that failed.

@@ -1,16 +1,15 @@
 """Records of owned partitions, through librdkafka, on the thread that polls. Knows no protocol rule.
 
-What is fetched is what the member said, from the absolute offsets that it said: `start`, `hold`, `let_go`. librdkafka
-is never subscribed, never commits, and its assignment only ever changes partition by partition, so that the others go
-on undisturbed.
+The member says which partitions to fetch, and from which absolute offsets: `start`, `hold`, `let_go`. librdkafka is
+never subscribed and never commits. Its assignment changes partition by partition, so that the others go on undisturbed.
 
-**On the way.** Ctrl-C may end any call in the middle, and librdkafka has moved its position by then: a record that came
-out of it and reached nobody would be skipped for ever. So `on_the_way` is set from before librdkafka is asked until the
-caller has the records, and whoever finds it set later starts partitions again where they were last known to be: never
-before a position that was told or committed.
+**On the way.** Ctrl-C may interrupt any call after librdkafka has moved its position. Records that librdkafka returned
+and that did not reach the application would be skipped. So `on_the_way` is set before librdkafka is called, until the
+caller has the records. A later call that finds it set starts the partitions again at their last known positions, never
+before a position that was reported or committed.
 
-**Handed out.** A position counts only records that the application was given by an earlier poll() or consume().
-librdkafka counts what it gave to us; what is still in `ready` or stashed by pause() is subtracted when somebody asks.
+**Handed out.** A position counts only records that the application got from an earlier poll() or consume(). librdkafka
+counts the records that it returned; those that are still in `ready`, or stashed by pause(), are subtracted on reading.
 Nothing is counted per record.
 """
 
@@ -496,7 +495,7 @@ class Fetcher:
         if self._make_plane is None or self._closed:
             return
         plane = self._make_plane()  # before anything else: if it fails, everything is as it was
-        self.positions()  # where the others go on: what librdkafka read and nobody got is fetched again
+        self.positions()  # the others go on here: records that were not handed out are fetched again
         old = self.plane
         self.on_the_way = True  # if this is cut off, `_begin_again` does the rest
         self._topic_ids = {name: its_id for name, its_id in self._topic_ids.items() if name not in topics}

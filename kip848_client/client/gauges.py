@@ -1,6 +1,6 @@
 """What can be read of a running member at any moment: the functions behind `telemetry.GAUGES`.
 
-Called on the thread of whoever collects metrics; they look at single values that the other threads replace whole.
+Called on the collector's thread. They read single values, which the other threads replace as a whole.
 """
 
 from __future__ import annotations

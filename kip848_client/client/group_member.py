@@ -1,6 +1,6 @@
 """`GroupMember`: membership, commits and leaving of one consumer, as calls of one thread. No records.
 
-`Consumer` is a GroupMember plus a `Fetcher`; whoever reads records by other means (the Spark source) uses it alone.
+`Consumer` is a GroupMember plus a `Fetcher`; the Spark source, which reads records by other means, uses it alone.
 What these calls have in common, performing and waiting, is in `app_thread`; rules are in `member/`.
 """
 

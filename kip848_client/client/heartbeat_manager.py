@@ -1,4 +1,4 @@
-"""HeartbeatRequestManager: the one background thread of a consumer. It owns the `Member`; nobody else steps it.
+"""HeartbeatRequestManager: the one background thread of a consumer. It owns the `Member`; only this thread steps it.
 
 The thread sleeps in one event loop. It wakes when the member's deadline is reached, when an answer arrives, or when the
 application posts an event, and at no other time: a steady heartbeat costs two wake-ups. Requests are performed here;
@@ -84,7 +84,7 @@ AppEffect: TypeAlias = (
 """Effects that the application's thread performs, in order."""
 
 MakePerformer: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[MemberEvent], None]], RequestPerformer]
-"""Builds what performs requests, given the loop's task group and what steps an event that nobody asked for."""
+"""Builds the performer of requests from the loop's task group and a function that steps an unrequested event."""
 
 DETACHED_LEAVE_ID: Final = 0
 """Of the leave that no application waits for; `CommitManager` counts from 1."""
@@ -199,7 +199,7 @@ class HeartbeatRequestManager:
         self.processed = 0
         """Highest ticket of `post` whose effects and view are visible."""
         self.crashed: BaseException | None = None
-        """What ended the thread although nobody asked for it: a bug of this library."""
+        """The exception that ended the thread: a bug of this library."""
         self.failed_lookups = 0
         """Times that no broker named the coordinator, or that it could not be reached."""
         self.wake_ups = 0
@@ -299,7 +299,7 @@ class HeartbeatRequestManager:
             try:
                 # In this loop's context: the caller's may say that it runs in trio, and anyio would believe it.
                 loop.call_soon_threadsafe(callback, context=self._context)
-            except RuntimeError:  # the loop was closed meanwhile; whoever waits sees that the thread has ended
+            except RuntimeError:  # the loop was closed meanwhile; a waiting caller sees that the thread has ended
                 self._app_queue.wake()
 
     # ------------------------------------------------------------------------------------ on the background thread

@@ -37,7 +37,7 @@ class RebalanceCallbacks(Protocol):
 
 
 class NoCallbacks:
-    """Nobody listens."""
+    """A listener that does nothing."""
 
     def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
         """Do nothing."""

@@ -86,7 +86,7 @@ class GroupNow(msgspec.Struct, frozen=True):
     """A group at one moment.
 
     Args:
-        settled: every member has what it is to have, and nobody's place is being computed.
+        settled: every member owns its target, and no target is being computed.
         members: of a group that does not exist, none.
     """
 
@@ -283,7 +283,7 @@ class LogOffsets:
             self._admin.poll(0)  # or librdkafka keeps what it has to say of connections, for ever
             return answer
 
-        # A leader's election tells nobody of its end: one can only ask again after a pause.
+        # Clients are not told of the end of a leader election, so ask again after a pause.
         again = tenacity.retry_if_exception_type(Kip848Error)
         return tenacity.Retrying(stop=given_up, wait=pause_s, retry=again, reraise=True)(told)
 

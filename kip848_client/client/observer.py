@@ -232,7 +232,7 @@ class MemberObserver:
         if automatic and self._metrics.tracing:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
-            # Nobody asked for it, so nobody is told but the log.
+            # No call waits for this commit, so only the log tells of it.
             log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=_offsets(offsets), error=error)
         listed = _offsets(offsets)
         if error is None:
@@ -301,7 +301,7 @@ class MemberObserver:
         )
 
     def assignor_failed(self, error: Kip848Error) -> None:
-        """A client-side assignor failed, or what it computed was refused. Nobody asked, so only the log is told."""
+        """A client-side assignor failed, or its assignment was refused. No call waits, so only the log tells of it."""
         cause = error.__cause__
         log_event(logging.ERROR, LogEvent.ASSIGNOR_FAILED, group_id=self._name.group_id, error=error, exc_info=cause)
         partitions, members = (

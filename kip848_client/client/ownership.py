@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from kip848_client.errors import ForkedProcessError, IllegalStateError
 
 FORKED: Final = -1
-"""In place of a thread's number: nobody may enter any more."""
+"""Instead of a thread's number: no thread may enter."""
 
 
 def forked_process_error() -> ForkedProcessError:
@@ -50,7 +50,7 @@ class HomeProcess:
 class OneThread:
     """Entered by every call of a consumer. The same thread may enter again (from a listener); another one may not.
 
-    Nobody waits: two threads inside one consumer are a mistake in the program, and are told so.
+    A second thread does not wait: two threads inside one consumer are a bug of the program, and raise an error.
 
     A KeyboardInterrupt may come between any two steps here. Whatever it leaves behind, the thread that got it can enter
     and leave again, and everything is in order after that: the consumer has still to be closed.

@@ -30,7 +30,7 @@ class AppPresence:
         """How long poll() has waited and worked so far, without listeners."""
         self.entered_count = 0
         self.longest_gap_ms = 0
-        """Between two times that poll() began, since somebody set this to 0."""
+        """The longest time between two starts of poll() since this was set to 0."""
         self._seen = (0, 0)
         self._probed = (0, 0)
         self._probed_ms: int | None = None

@@ -73,7 +73,7 @@ class AppQueue(Generic[Item]):
         return len(self._items)
 
     def put(self, item: Item) -> None:
-        """Queue *item* (background thread). Wakes nobody: call `wake` when the whole step is visible."""
+        """Queue *item* (background thread). Call `wake` when the whole step is visible."""
         self._items.append(item)
 
     def wake(self) -> None:

@@ -33,7 +33,7 @@ READER_DEFAULTS: Final[Mapping[str, int]] = {
     "fetch.queue.backoff.ms": 1,
     "fetch.message.max.bytes": 524_288,
 }
-"""Settings that suit ranges, for whoever sets nothing else."""
+"""Default settings for reading ranges."""
 
 _FIXED: Final[Mapping[str, ConfigValue]] = {"enable.partition.eof": True, "enable.metrics.push": False}
 
@@ -136,7 +136,7 @@ class RangeReader:
         try:
             _, last = self._plane.get_watermark_offsets(public(partition), timeout=_ASK_TIMEOUT_S)
         except KafkaException:
-            return  # nobody knows it now; the time-out decides
+            return  # unknown now; the timeout decides
         if last < end:
             raise RecordsGoneError(
                 f"{partition} was read up to {position} and ends at {last}, although it went to {end}"

@@ -76,7 +76,7 @@ class NetworkPerformer:
         metadata: topic names and offsets by leader.
         tasks: where the watch over the coordinator's connection runs.
         observer: told about answers and failures.
-        report: steps an event that nobody asked for (a lost connection).
+        report: steps an event that answers no request (a lost connection).
     """
 
     def __init__(

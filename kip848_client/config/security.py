@@ -108,7 +108,7 @@ def read_security(reader: ConfigReader, *, hosts: Iterable[str]) -> tuple[Securi
     encrypted, authenticated = _PROTOCOLS[protocol]
     _refuse(reader, protocol=protocol)
     if "oauth_cb" in reader.conf and not authenticated:
-        # confluent_kafka would wait ten seconds for a token that nobody asks for, and give up.
+        # Otherwise confluent_kafka waits ten seconds for a token that is never requested, and gives up.
         raise ConfigError(f"oauth_cb is for sasl.mechanism=OAUTHBEARER; security.protocol is {protocol}")
     if protocol == "plaintext":
         return SecuritySettings(), {}

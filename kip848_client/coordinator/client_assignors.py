@@ -192,7 +192,7 @@ def check_versions(group: Group[KeyT, MetadataT], *, old: SharedMetadata | None,
             that offer it.
 
     Source:
-        KIP-848 "Metadata Version Handling": a joining member whose range overlaps with nobody's is rejected.
+        KIP-848 "Metadata Version Handling": a joining member whose range overlaps with no other member's is rejected.
     """
     before = {} if old is None else {assignor.name: assignor.versions for assignor in old.client_assignors}
     for assignor in new.client_assignors:

@@ -214,7 +214,7 @@ class _Performance:
             return None
         try:
             return function(response)
-        except Exception as failure:  # noqa: BLE001 - the function is the user's; it is told by whoever waits
+        except Exception as failure:  # noqa: BLE001 - the function is the user's; the waiting call raises the error
             self._exchange.failed(failure)
             return response
 

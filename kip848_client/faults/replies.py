@@ -136,7 +136,7 @@ _UNKNOWN: Final = frozenset(
 
 
 _KEPT: Final = frozenset({"api_keys", "brokers", "node_endpoints", "record_errors"})
-"""Arrays that stay beside an error; others are emptied, so that nobody reads a value that means nothing."""
+"""Arrays that are kept in an answer with an error. Others are emptied, because their values would be wrong."""
 
 
 def answers_by_element(api_key: int) -> bool:

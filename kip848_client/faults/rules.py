@@ -167,7 +167,7 @@ class Rule:
         try:
             if not self.match.fits(subject):
                 return None
-        except Exception as failure:  # noqa: BLE001 - the predicate is the user's; it is told by whoever waits
+        except Exception as failure:  # noqa: BLE001 - the predicate is the user's; the waiting call raises the error
             self.failure = failure
             return None
         self.matches += 1

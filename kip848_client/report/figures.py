@@ -13,7 +13,7 @@ Definitions (`kip848_client.spark.analytics` counts the same):
 * What **stayed**: of the ownerships that there were when rebalances began, the share that outlasted them. Rebalances
   that the log does not see the end of are left out.
 * A heartbeat is **late** by the time from when the coordinator expected it, an interval after the one before, until it
-  was sent; one that was sent early is late by 0. Joins and leaves are expected by nobody. Clients' logs only.
+  was sent; one that was sent early is late by 0. Joins and leaves have no expected time. Clients' logs only.
 * A **commit** is *done* or *failed* as its client heard, and *accepted* or *refused* as the coordinator decided; a
   client's failure is often the coordinator's refusal, seen from the other side.
 """
@@ -72,7 +72,7 @@ class MemberFigures(msgspec.Struct, frozen=True):
         heartbeats: sent, joins and leaves included.
         gained: partitions that came from another member.
         given: partitions that went to another member.
-        returned: partitions that came back to it, from nobody else.
+        returned: partitions that came back to it without another owner in between.
         owned_ms: sum over its partitions.
     """
 

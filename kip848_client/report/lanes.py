@@ -1,7 +1,7 @@
-"""From events to lanes: events in order of time become spans of owning, reading and states, and marks between them.
+"""Builds lanes from events in order of time: spans of owning, reading and states, and marks between them.
 
-What a span is, `timeline` says. Nothing here keeps an event: whoever reads a log that is larger than the memory takes
-what has ended out of a `LaneBuilder` with `drain` as it goes.
+`timeline` defines the spans. A `LaneBuilder` keeps no events: a caller with a log larger than memory calls `drain` now
+and then to take out the spans that have ended.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class LaneBuilder:
         )
         for each in kept:
             each.clear()
-        for nobody_asks in (self._epochs, self._heartbeats, self._commits):
-            nobody_asks.clear()
+        for unused in (self._epochs, self._heartbeats, self._commits):
+            unused.clear()
 
     def last(self, *, end_ms: float) -> Iterator[Piece]:
         """The log ends: what is left, and every partition that was named."""

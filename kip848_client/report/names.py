@@ -40,7 +40,7 @@ class MemberNames:
                 self._last_spoken[key] = max(event.ts_ms, self._last_spoken.get(key, event.ts_ms))
 
     def of(self, event: JournalEvent) -> str:
-        """Name whom *event* is about; ``coordinator`` if it names nobody."""
+        """The name of the client or member of *event*; ``coordinator`` if it has none."""
         if event.member_id:
             return self._names.get((event.group_id, event.member_id), event.member_id)
         return event.client_id or ("coordinator" if event.source == "coordinator" else event.source)

@@ -1,7 +1,7 @@
-"""What many groups came to, in one page: numbers, bars, and the worst of everything. Too many for a timeline each.
+"""The summary of many groups on one page: totals, bars, and the worst groups and members.
 
-A `Summary` is plain values, made by whoever counted (`kip848_client.spark.analytics_page`); here it becomes sentences
-for a terminal, JSON, and one self-contained HTML page that loads nothing.
+A `Summary` holds plain values (`kip848_client.spark.analytics_page` makes them). This module renders it as text for a
+terminal, as JSON, and as one self-contained HTML page.
 """
 
 from __future__ import annotations

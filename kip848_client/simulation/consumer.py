@@ -184,7 +184,7 @@ class SimulatedConsumer(Process):
             close_ms = min(close_ms, _SHORT_MS + int(self._hasty.random() * close_ms))
         self.close_by_ms = deadline_ms = self.now_ms + close_ms
         self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
-        if self._hasty is not None:  # somebody else closes it too, and has more time
+        if self._hasty is not None:  # a second caller closes it too, and has more time
             self.step(LeaveRequested(self.next_call(), deadline_ms + self._close_ms, closing=True))
         self.later(int(close_ms / self._clock_rate) + _SLACK_MS, lambda: self._close_is_late(close_ms))
         self.application.pump()

@@ -178,10 +178,10 @@ class Network:
         return {connection.client_id for connection in ended}
 
     def settle(self) -> None:
-        """Faults end: nothing arrives any more that its sender gave up.
+        """End the faults: drop requests that their senders gave up.
 
-        Connections of clients of which such a request was served end, too. What its answer said nobody has heard, and
-        a coordinator repeats an assignment only to a full heartbeat, which comes after a failure.
+        If such a request was served already, its client's connections break too. The client has not seen the answer,
+        and the coordinator repeats an assignment only after a full heartbeat, which the client sends after a failure.
         """
         self.faults = HEALTHY
         self.mute.clear()

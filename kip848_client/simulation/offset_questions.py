@@ -13,7 +13,7 @@ from kip848_client.model import TopicPartition
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail
 
-NOBODYS: Final = TopicPartition("nobody reads this", 0)
+UNREAD: Final = TopicPartition("without a reader", 0)
 """So that no question is one that the member asks for itself."""
 _ABANDONED: Final = 0.2
 """Part of the calls that are interrupted."""
@@ -37,7 +37,7 @@ class OffsetQuestions:
         fetch_id = consumer.next_call()
         wait_ms = consumer.draw(0, 2 * consumer.config.request_timeout_ms)
         deadline_ms = consumer.now_ms + wait_ms
-        partitions |= {NOBODYS}
+        partitions |= {UNREAD}
         self._asked = (fetch_id, partitions, consumer.world.now_ms, deadline_ms)
         if consumer.chance(_ABANDONED):
             consumer.later(consumer.draw(0, wait_ms), lambda: self._abandon(fetch_id))

@@ -178,7 +178,7 @@ class _Play:
             if stage.rests():
                 world.stop()
                 return
-            self._keep_somebody_who_wants_all()
+            self._keep_full_subscriber()
             if world.now_ms + _LOOK_EVERY_MS <= end_ms:
                 world.call_in(_LOOK_EVERY_MS, look)
 
@@ -201,11 +201,11 @@ class _Play:
             if consumer.config.client_assignors and not consumer.closed:
                 consumer.assignor.request_reassignment()  # an error that an assignor reported stays until then
         self._close_doubles()
-        self._keep_somebody_who_wants_all()
+        self._keep_full_subscriber()
         stage.note("healed")
 
-    def _keep_somebody_who_wants_all(self) -> None:
-        """Let one consumer subscribe to every topic: those that are left may want one topic only."""
+    def _keep_full_subscriber(self) -> None:
+        """Let one consumer subscribe to every topic, since the remaining ones may want one topic only."""
         stage = self._stage
         if self._wants_all is not None and not self._wants_all.closed and not self._wants_all.failed:
             return

@@ -120,7 +120,7 @@ class FixedPartitions:
         self._gate.restore(positions)
 
     def hand_over(self, timeout_s: float) -> None:
-        """There is nobody to prepare: what is finished is committed already."""
+        """See `Membership`; there are no other members to prepare, and finished batches are committed already."""
         self.close()
 
     def close(self) -> None:

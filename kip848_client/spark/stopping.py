@@ -133,7 +133,7 @@ class _Wish:
         self._replace(self._left, b"")
 
     def remove(self) -> None:
-        """Nobody asks any more."""
+        """Remove the files of the request."""
         self._wanted.unlink(missing_ok=True)
         self._left.unlink(missing_ok=True)
 

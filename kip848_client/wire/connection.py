@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
 
         def on_end(answer: Answer) -> None:
             if answered.done():
-                return  # cancelled: nobody wants the answer any more
+                return  # cancelled: the caller stopped waiting
             if isinstance(answer, Kip848Error):
                 answered.set_exception(answer)
             else:
@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         if pending.abandoned:
             return
         try:
-            # Nobody's client looks behind the last field, and librdkafka's mock cluster has a byte there in Metadata.
+            # Other clients ignore bytes after the last field too, and librdkafka's mock cluster sends one in Metadata.
             _, response = decode_response(
                 pending.request.WIRE.api_key, payload, api_version=pending.version, allow_trailing=True
             )

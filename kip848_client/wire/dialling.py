@@ -41,7 +41,7 @@ async def dial(
     """Connect *protocol*, with TLS if there is a *context*.
 
     Raises:
-        ConnectionLostError: nobody there, or they hung up.
+        ConnectionLostError: the peer cannot be reached, or closed the connection.
         AuthenticationError: TLS refused the certificate or the peer.
     """
     if not 0 < port < 65_536:  # brokers name brokers, and may be configured wrongly

@@ -24,7 +24,7 @@ class Buckets(PartitionAssignor):
     Producers put urgent records into the partitions of one bucket (`partitions_of_bucket` tells which); how many
     members serve it is the operator's choice. Within a bucket partitions are spread evenly.
 
-    Guarantee: while a bucket has members, nobody else is given its partitions, and two of its members differ by at most
+    Guarantee: while a bucket has members, only they get its partitions, and two of its members differ by at most
     one partition of it. A bucket without members is served by all, so that nothing is left unread.
 
     Args:

@@ -41,7 +41,7 @@ class CoPartitioned(PartitionAssignor):
         """Spread units, one a partition number of a set.
 
         Raises:
-            ValueError: topics of one set differ in their number of partitions, or nobody subscribes to all of them.
+            ValueError: topics of one set differ in their number of partitions, or no member subscribes to all of them.
         """
         plan = AssignmentPlan(spec)
         load = dict.fromkeys(spec.members, 0)
@@ -98,7 +98,7 @@ def _spread(plan: AssignmentPlan, topics: tuple[str, ...], load: dict[str, int])
 
 
 def _holders(plan: AssignmentPlan, units: list[tuple[TopicIdPartition, ...]], members: list[str]) -> dict[int, str]:
-    """Unit -> who holds most of it now; units that nobody here holds are left out."""
+    """Unit -> the member that holds most of it now; units without a holder are left out."""
     of_partition = {partition: m for m in members for partition in plan.spec.members[m].target}
     found: dict[int, str] = {}
     for index, unit in enumerate(units):

@@ -23,14 +23,14 @@ def spread_over(
     ranked: Ranked | None = None,
     level_totals: bool = False,
 ) -> None:
-    """Give *partitions*, which nobody has in *plan* yet, to *members*.
+    """Give *partitions*, which have no owner in *plan* yet, to *members*.
 
     Counts of these partitions, with *already* added, end up as equal as they can be. Among equals the greater share
     goes to those that can keep more, then to those with fewer partitions in all.
 
     Args:
         already: member id -> what it has of the same kind, 0 if left out.
-        ranked: who is preferred for partitions that nobody keeps.
+        ranked: preferred members for partitions that no member keeps.
         level_totals: the greater share goes to those with fewer partitions in all, and only then to those that can keep
             more. The totals become even, at the price of moves.
     """

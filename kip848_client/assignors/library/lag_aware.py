@@ -47,7 +47,7 @@ class LagAware(PartitionAssignor):
     *forget_after*, begins anew. Nothing moves while the busiest and the idlest member differ by no more than
     *tolerance* times the mean, and a second run on its own result moves nothing.
 
-    Guarantee: while nobody lags, counts of members that subscribe alike differ by at most one. With lag, no move of one
+    Guarantee: without lag, counts of members that subscribe alike differ by at most one. With lag, no move of one
     partition would lower the greater load of the two members by more than the tolerance. A member asks for a new
     assignment at most once for each level of each of its partitions, however long the load goes up and down.
 
@@ -168,7 +168,7 @@ class LagAware(PartitionAssignor):
                 break
             at = _best(owned[giver], difference)
             if at is None:
-                heapq.heappop(busy)  # what it has is too big to help anybody
+                heapq.heappop(busy)  # all of its partitions are too large to move
                 continue
             weight, partition = owned[giver].pop(at)
             bisect.insort(owned[taker], (weight, partition))
@@ -233,7 +233,7 @@ def _deal(
     weights: Mapping[Key, float],
     load: dict[str, float],
 ) -> None:
-    """Give what nobody holds, the heaviest first, each time to the member with the least load."""
+    """Assign free partitions, the heaviest first, each to the member with the least load."""
     if not members:
         return
     heap = [(load[m], m) for m in members]

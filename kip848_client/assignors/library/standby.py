@@ -34,8 +34,8 @@ class Standby(PartitionAssignor):
     change of standbys is followed by one more assignment, in which nothing moves.
 
     Guarantee: counts of members that subscribe alike differ by at most one; a partition moves only if its owner is gone
-    or has too many; one that lost its owner goes to a member with a copy if that has room. Nobody stands by for what it
-    owns; copies are spread about evenly, and are in another rack than the owner where that is possible. With fewer
+    or has too many; one that lost its owner goes to a member with a copy if that has room. No member has a copy of its
+    own partitions; copies are spread about evenly, and are in another rack than the owner where possible. With fewer
     members than copies, there are fewer copies.
 
     Args:
@@ -127,7 +127,7 @@ class Standby(PartitionAssignor):
 
 
 def _in_turns(plan: AssignmentPlan, partitions: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
-    """One of each owner, then the next of each: the last ones chosen for may then still be anybody's."""
+    """One partition of each owner, then the next of each, so that the last ones still have several candidates."""
     turn: Counter[str | None] = Counter()
     ordered = []
     for partition in partitions:

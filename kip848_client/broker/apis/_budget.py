@@ -1,4 +1,4 @@
-"""What one administrative request may ask for; more would hold up everybody else for over a tenth of a second."""
+"""Limits of one administrative request. A larger one would delay other requests by over a tenth of a second."""
 
 from __future__ import annotations
 

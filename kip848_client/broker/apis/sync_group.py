@@ -1,6 +1,6 @@
-"""SyncGroup (14): the leader of a classic group hands its assignment in, the others fetch theirs.
+"""SyncGroup (14): the leader of a classic group sends the assignment, the others fetch theirs.
 
-The answer comes when the leader's assignment is here.
+The answer comes when the leader's assignment has arrived.
 """
 
 from __future__ import annotations

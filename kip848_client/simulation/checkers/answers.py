@@ -176,7 +176,7 @@ class CountedWishes(Observer):
         facts = self._cluster.facts
         told = facts[-1] if facts else None
         if told is None or told.event != "offsets_committed":
-            fail("T1", f"nobody is told that {client_id} committed; the last that was told is {told}")
+            fail("T1", f"the event log misses a commit of {client_id}; its last commit is {told}")
         elif told.member_id not in (None, request.member_id):
             fail("T1", f"{client_id} committed, and {told.member_id} is told of")
 
@@ -210,20 +210,20 @@ class ToldFacts(Observer):
         if loaded:
             return  # what a load brings is not told again
         if epochs[0] != before[0] and not _fact(facts, ("group_epoch_bumped",), group_epoch=epochs[0]):
-            fail("T1", f"nobody is told that the group is at epoch {epochs[0]}")
+            fail("T1", f"the event log misses group epoch {epochs[0]}")
         if epochs[0] > before[0] > 0 and epochs[0] - before[0] != _count(facts, "group_epoch_bumped"):
             fail("S3", f"the group went from epoch {before[0]} to {epochs[0]}, and was moved {facts}")
         # The target of a group that becomes empty, and the empty one before a member computes the first, are not told.
         if epochs[1] != before[1] and before[1] and mirror.members and not _fact(facts, _TARGET_FACTS):
-            fail("T1", f"nobody is told that the target is of epoch {epochs[1]}")
+            fail("T1", f"the event log misses the target of epoch {epochs[1]}")
         if state is not state_before and not any(
             fact.event == "group_state_changed" and fact.fields["new"] == str(state) for fact in facts
         ):
-            fail("T1", f"nobody is told that the group went from {state_before} to {state}")
+            fail("T1", f"the event log misses the group's change from {state_before} to {state}")
         if _fact(facts, ("group_epoch_bumped",), reason="subscription_changed") and all(
             old is not None and new is not None and _wish(old) == _wish(new) for _, old, new in changes
         ):
-            fail("T1", "the group moves because somebody subscribes to something else, and nobody does")
+            fail("T1", "the event log tells of a changed subscription, and none changed")
         for member_id, old, new in changes:
             self._member(facts, member_id, old, new)
 
@@ -231,7 +231,7 @@ class ToldFacts(Observer):
     def _member(facts: Sequence[GroupEvent], member_id: str, old: Seen | None, new: Seen | None) -> None:
         if new is None:
             if not _fact(facts, ("member_left",), member_id=member_id):
-                fail("T1", f"nobody is told that {member_id} left")
+                fail("T1", f"the event log misses the leave of {member_id}")
             return
         if old is None:
             found = _fact(facts, ("member_joined",), member_id=member_id)
@@ -245,7 +245,7 @@ class ToldFacts(Observer):
                 return
             found = _fact(facts, _MOVED_FACTS, member_id=member_id)
         if found is None:
-            fail("T1", f"nobody is told that {member_id} joined or moved")
+            fail("T1", f"the event log misses a join or move of {member_id}")
         elif (found.client_id, found.member_epoch) != (new.member.metadata.client_id, new.epoch):
             fail("T1", f"{member_id} is {new.member.metadata.client_id} at {new.epoch}, told is {found}")
 

@@ -149,7 +149,7 @@ class TrueDeadlines(Observer):
         if closing and consumer.member.coordinator is None:
             sent = sum(_is_commit(effect) for effect in asked.under_way.values())
             if len(consumer.commits_asked) > sent:
-                fail("C8", f"{consumer.name} closes, and nobody hears of commits {sorted(consumer.commits_asked)}")
+                fail("C8", f"{consumer.name} closes without an answer to commits {sorted(consumer.commits_asked)}")
 
     def _ask_early(self, consumer: Process, asked: _Asked) -> None:
         asked.planned = False

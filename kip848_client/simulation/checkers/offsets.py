@@ -16,7 +16,7 @@ from kip848_client.member.states import Phase
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.checkers.heartbeats import least_backoff_ms, most_backoff_ms
 from kip848_client.simulation.observer import Observer, about
-from kip848_client.simulation.offset_questions import NOBODYS
+from kip848_client.simulation.offset_questions import UNREAD
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import fail
@@ -64,7 +64,7 @@ class RetryPace(Observer):
         else:
             assert isinstance(request, OffsetFetchRequest)
             asked = _asked(request)
-            if any(name == NOBODYS.topic for name, _, _ in asked):
+            if any(name == UNREAD.topic for name, _, _ in asked):
                 return  # its application asks, each time anew
             allowed_ms, what = pace.fetches.get(asked, 0), "asks for offsets"
             pace.under_way[asked] = request
@@ -220,7 +220,7 @@ class ToldOutcomes(Observer):
         step, codes, in_order = self._answer.get(consumer.name, (-1, {}, []))
         if effect.error is None:
             if step != consumer.world.steps:
-                fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and nobody said so")
+                fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and no answer said so")
             bad = {str(key): codes.get(key) for key in effect.offsets if codes.get(key) != 0}
             if bad:
                 fail("C8", f"{consumer.name} is told that offsets are committed which were refused: {bad}")
@@ -237,7 +237,7 @@ class ToldOutcomes(Observer):
         if effect.error is not None:
             offsets = {}
         elif step != consumer.world.steps:
-            fail("C8", f"{consumer.name} is told {effect}, and nobody said so")
+            fail("C8", f"{consumer.name} is told {effect}, and no answer said so")
         if told != offsets:
             fail("C8", f"{consumer.name} is told {told}, and the coordinator said {offsets}")
 

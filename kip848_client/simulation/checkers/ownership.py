@@ -177,11 +177,11 @@ class GroupStates(Observer):
             return
         state = group.state
         if not group.resolved_regexes.keys() <= group.regex_subscribers.keys():
-            fail("S6", f"topics are kept of patterns that nobody subscribes to: {sorted(group.resolved_regexes)}")
+            fail("S6", f"topics are kept of patterns without subscribers: {sorted(group.resolved_regexes)}")
         if (state is GroupState.EMPTY) != (not group.members):
             fail("S6", f"the group is {state} with {len(group.members)} members")
         if state is GroupState.EMPTY and group.target_epoch != group.group_epoch:
-            fail("S6", f"nobody is there at {group.group_epoch}, and the target is of {group.target_epoch}")
+            fail("S6", f"the group is empty at {group.group_epoch}, and the target is of {group.target_epoch}")
         wanted = GroupState.EMPTY
         if group.members:
             reconciled = all(member.is_reconciled_to(group.target_epoch) for member in group.members.values())

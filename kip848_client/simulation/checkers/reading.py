@@ -316,7 +316,7 @@ class NoRecordLost(Observer):
         """No gap after what was handed out before."""
         start, covered = offsets.start, self._handed_out.read[partition]
         if start > covered:
-            fail("C6", f"{partition}: {covered}-{start} were never handed to anybody")
+            fail("C6", f"{partition}: {covered}-{start} were never handed out")
         if self._position[consumer.name, partition] != start:
             fail("C6", f"{consumer.name} skips in {partition}")
         self._position[consumer.name, partition] = offsets.stop
