@@ -9,6 +9,7 @@
 #                  commit has played; the same digests twice
 #   make mutants  put small bugs into member and coordinator, to see whether simulation and unit tests notice them
 #   make docs     draw the parts of the documents anew that are made from the code
+#   make site     build the documentation as a site in dist/site; a broken link is an error
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
@@ -33,13 +34,13 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs transcripts interop soak bench package \
+.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop soak bench package \
 	release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
+PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check
 
 $(PYTHON):
 	@test -n "$(PYTHON3)" || { echo "Python 3.11 or newer (with venv) is needed; install it, or run make PYTHON3=/path/to/python"; exit 1; }
@@ -122,6 +123,16 @@ mutants: venv
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document
 	@$(PYTHON) -m tests.support.observability_document
+
+SITE_STAMP := $(VENV)/.site-installed
+$(SITE_STAMP): pyproject.toml $(STAMP)
+	@echo "installing mkdocs into $(VENV) (about 100 MB)"
+	@$(PIP) --group site
+	@touch $@
+
+site: $(SITE_STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --clean
+	@echo "the site is in dist/site; to look at it: python3 -m http.server --directory dist/site"
 
 transcripts: venv
 	@$(PYTHON) -m tests.transcripts

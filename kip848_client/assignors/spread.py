@@ -18,7 +18,7 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberSpec
 from kip848_client.assignors.plan import AssignmentPlan
@@ -28,6 +28,9 @@ __all__ = ["Weight", "keep_held", "plan_by_weight", "spread_by_weight", "spread_
 
 Weight: TypeAlias = Callable[[MemberSpec], float] | Mapping[str, float]
 """How much a member can carry: a function of the member, or member id -> weight (1 for those that are left out)."""
+
+_HEAVIEST: Final = 1e100
+"""So that sums of weights stay finite."""
 
 
 def spread_evenly(spec: AssignmentSpec) -> GroupAssignment:
@@ -42,7 +45,7 @@ def spread_by_weight(spec: AssignmentSpec, weight: Weight) -> GroupAssignment:
         weight: >= 0. A member of weight 0 gets nothing while another one can take it.
 
     Raises:
-        ValueError: a weight is negative or not finite; the message names the member.
+        ValueError: a weight is negative, not finite or above 1e100; the message names the member.
     """
     return plan_by_weight(spec, weight).to_assignment()
 
@@ -62,7 +65,7 @@ def plan_by_weight(spec: AssignmentSpec, weight: Weight) -> AssignmentPlan:
     """As `spread_by_weight`, as a plan to go on from.
 
     Raises:
-        ValueError: a weight is negative or not finite; the message names the member.
+        ValueError: a weight is negative, not finite or above 1e100; the message names the member.
     """
     plan = AssignmentPlan(spec)
     weights = _weights(spec, weight)
@@ -81,9 +84,12 @@ def _weights(spec: AssignmentSpec, weight: Weight) -> dict[str, float]:
     weights = {}
     for member_id, member in spec.members.items():
         found = weight.get(member_id, 1) if isinstance(weight, Mapping) else weight(member)
-        number = float(found)
-        if not (math.isfinite(number) and number >= 0):
-            raise ValueError(f"member {member_id!r} has the weight {found!r}; weights are finite and not negative")
+        try:
+            number = float(found)
+        except OverflowError:
+            number = math.inf
+        if not 0 <= number <= _HEAVIEST:
+            raise ValueError(f"member {member_id!r} has the weight {number:g}; weights are from 0 to {_HEAVIEST:g}")
         weights[member_id] = number
     return weights if any(weights.values()) else dict.fromkeys(weights, 1.0)
 

@@ -1,4 +1,4 @@
-"""What the documentation shows works: its Python blocks are run, in order, as one test file."""
+"""What the documentation shows works: the Python blocks of each page are run, in order, as one file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,97 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TIMEOUT_S = 170
 WITHOUT = [argument for name in ("randomly", "cacheprovider", "asyncio", "anyio") for argument in ("-p", f"no:{name}")]
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A page whose blocks are a program. It runs beside a broker with three records in the topic ``orders``.
+
+    Args:
+        before: lines ahead of the page's: what it leaves to the reader.
+        after: lines behind it, which call what it defines. ``broker`` is the broker.
+        ends_by: how a program that reads for ever ends; the reader presses Ctrl-C.
+    """
+
+    before: str = ""
+    after: str = ""
+    ends_by: str | None = None
+
+
+TESTS = (
+    "client-side-assignors.md",
+    "security.md",
+    "simulation.md",
+    "testing.md",
+    "tutorial/first-assignor.md",
+    "tutorial/first-test.md",
+)
+"""Pages whose blocks are a module of tests."""
+
+STOP = "if len(seen) == 3: raise KeyboardInterrupt"
+PROGRAMS = {
+    "assignors.md": Program(
+        before=f"seen = []\ndef handle(message):\n    seen.append(message.value())\n    {STOP}\n"
+        "a_few_seconds_passed = lambda: True",
+        ends_by="KeyboardInterrupt",
+    ),
+    "async.md": Program(
+        before=f"seen = []\nasync def handle(message):\n    seen.append(message.value())\n    {STOP}",
+        after="import asyncio\nasyncio.run(serve())",
+        ends_by="KeyboardInterrupt",
+    ),
+    "exceptions.md": Program(
+        after="from kip848_client import Consumer\n"
+        "with Consumer({'bootstrap.servers': 'localhost:9092', 'group.id': 'orders',"
+        " 'auto.offset.reset': 'earliest'}) as consumer:\n"
+        "    consumer.subscribe(['orders'])\n"
+        "    assert consumer.poll(20).value() == b'tea'\n"
+        "    commit(consumer)\n"
+        "assert broker.committed('orders')",
+    ),
+    "report.md": Program(
+        before="from pathlib import Path\n"
+        "from kip848_client import Consumer, EmbeddedBroker\n"
+        "from kip848_client.journal import JsonLinesJournal\n"
+        "Path('logs').mkdir()\n"
+        "with EmbeddedBroker({'orders': 2}, journal=JsonLinesJournal.open(Path('logs/broker.jsonl'))) as logged:\n"
+        "    with Consumer({'bootstrap.servers': logged.bootstrap_servers, 'group.id': 'orders'}) as consumer:\n"
+        "        consumer.subscribe(['orders'])\n"
+        "        while not consumer.assignment():\n"
+        "            consumer.poll(0.1)\n",
+        after="assert analysis.groups.count() == 1",
+    ),
+    "spark.md": Program(after="query.processAllAvailable()\nquery.stop()\nassert broker.committed('billing')"),
+    "tutorial/first-consumer.md": Program(
+        before=f"import builtins\nseen = []\n"
+        f"def print(value, *more):\n    builtins.print(value, *more)\n"
+        f"    seen.extend([value] if isinstance(value, bytes) else [])\n    {STOP}",
+        ends_by="KeyboardInterrupt",
+    ),
+    "tutorial/first-spark-job.md": Program(
+        after="assert {row.what: row['count'] for row in spark.table('counts').collect()} == {'tea': 2, 'milk': 1}"
+    ),
+    "values.md": Program(after="consumer.close()"),
+}
+"""Pages whose blocks are a program."""
+
+AROUND = """
+from confluent_kafka import Producer
+from kip848_client import EmbeddedBroker
+
+broker = EmbeddedBroker({"orders": 6})
+broker.start()
+producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+for value in (b"tea", b"milk", b"tea"):
+    producer.produce("orders", value=value, partition=0)
+assert producer.flush(10) == 0
+page = open("page.py").read().replace("localhost:9092", broker.bootstrap_servers)
+"""
 
 
 def code_of(document: Path) -> str:
@@ -21,8 +107,14 @@ def code_of(document: Path) -> str:
     )
 
 
+def test_every_page_with_code_is_run() -> None:
+    """A page that is added with code that never ran would be wrong sooner or later."""
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if code_of(page)}
+    assert pages == {*TESTS, *PROGRAMS}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md", "security.md"])
+@pytest.mark.parametrize("name", TESTS)
 def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     """A reader copies them; one that does not work costs more trust than ten that do earn."""
     code = code_of(DOCS / name)
@@ -39,17 +131,23 @@ def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     assert f"{code.count('def test_')} passed" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["testing.md", "client-side-assignors.md", "security.md"])
-def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
-    """A dead link sends a reader away."""
-    text = (DOCS / name).read_text(encoding="utf-8")
-    anchors = {
-        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
-        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    links = [target for target in re.findall(r"\]\(([^)]+)\)", text) if "://" not in target]
-    assert links
-    for target in links:
-        path, _, anchor = target.partition("#")
-        assert not path or (DOCS / path).exists(), target
-        assert path or anchor in anchors, target
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_of_a_document_runs(name: str, tmp_path: Path) -> None:
+    """It is run as it is printed, but for the address of the broker and folders of a machine."""
+    program = PROGRAMS[name]
+    code = code_of(DOCS / name).replace('"/data', f'"{tmp_path}').replace('"/logs', f'"{tmp_path}/logs')
+    code = code.replace('"/reports', f'"{tmp_path}/reports')
+    (tmp_path / "page.py").write_text(f"{program.before}\n{code}\n{program.after}\n", encoding="utf-8")
+    run = "exec(compile(page, 'page.py', 'exec'))"
+    if program.ends_by is not None:
+        run = f"try:\n    {run}\n    raise SystemExit('it ended by itself')\nexcept {program.ends_by}:\n    pass"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{AROUND}\n{run}\nbroker.stop()\n"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

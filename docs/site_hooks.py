@@ -1,0 +1,149 @@
+"""Pages of the site that are made from the code: README as the first page, the reference, settings, the command line.
+
+Loaded by mkdocs (``hooks`` in mkdocs.yml).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import kip848_client
+import kip848_client.broker
+import kip848_client.faults
+import kip848_client.spark
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.cli import COMMANDS, main
+from kip848_client.coordinator.config import CoordinatorConfig, properties_of
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+REFERENCE: Final = {
+    "consumers": (
+        "Consumers",
+        ("kip848_client.consumer", "kip848_client.aio", "kip848_client.client", "kip848_client.member"),
+    ),
+    "broker": ("Test kit", ("kip848_client.broker", "kip848_client.faults", "kip848_client.clock")),
+    "assignors": ("Assignors", ("kip848_client.assignors",)),
+    "errors": ("Errors", ("kip848_client.errors", "kip848_client.error_codes")),
+    "spark": ("Spark", ("kip848_client.spark",)),
+}  # fmt: skip
+"""Page -> its title, and the modules whose public names it describes."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and the examples that pages link to."""
+    pages = {"index.md": _readme(), "reference/cli.md": _cli(), "reference/broker-configuration.md": _settings()}
+    for name, (title, modules) in REFERENCE.items():
+        pages[f"reference/{name}.md"] = _reference(title, modules)
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    for example in sorted((ROOT / "examples").glob("*.py")):
+        files.append(File.generated(config, f"examples/{example.name}", abs_src_path=str(example)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links to examples lead to their copies; name other files of the repository without a link."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = re.sub(r"\]\((?:\.\./)+examples/", f"]({up}examples/", markdown)
+    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client)/[^)]*\)", r"\1", markdown)
+
+
+def _readme() -> str:
+    """README, with its links as they are inside docs/."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\(docs/", "](", text)
+
+
+def _public() -> Iterator[Any]:
+    """Everything that users import, once."""
+    seen = set()
+    for module in (kip848_client, kip848_client.broker, kip848_client.faults, kip848_client.spark):
+        for name in module.__all__:
+            value = getattr(module, name)
+            home = getattr(value, "__module__", "")
+            if home.startswith("kip848_client.") and id(value) not in seen and hasattr(value, "__qualname__"):
+                seen.add(id(value))
+                yield value
+
+
+def _reference(title: str, modules: tuple[str, ...]) -> str:
+    found = [value for value in _public() if value.__module__.startswith(modules)]
+    lines = [f"# {title}", ""]
+    if title == "Errors":
+        lines += ["What to do about each is on the page [exceptions](../exceptions.md).", ""]
+    for value in found:
+        lines += [f"::: {value.__module__}.{value.__qualname__}", ""]
+    return "\n".join(lines)
+
+
+def _settings() -> str:
+    """The properties of the embedded broker, with both profiles."""
+    own, kafka = BrokerConfig(), BrokerConfig.parse({}, profile="kafka")
+    lines = [
+        "# Broker configuration",
+        "",
+        'Give them as `EmbeddedBroker(config={"num.partitions": 3})`, as `kip848 broker --set num.partitions=3`, or in '
+        "the marker `kip848_broker`. The profile is `default` (fast, for tests) or `kafka` (Kafka's own values).",
+        "",
+        "| property | type | profile `default` | profile `kafka` | from, to |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    rows = []
+    for kind, values, others in (
+        (BrokerConfig, own, kafka),
+        (CoordinatorConfig, own.coordinator, kafka.coordinator),
+    ):
+        hints = get_type_hints(kind)
+        for field, setting in properties_of(kind).items():
+            number = hints[field] is int
+            bounds = f"{setting.minimum:,} to {setting.maximum:,}" if number else ""
+            rows.append(
+                f"| `{setting.name}` | {getattr(hints[field], '__name__', 'list')} | {_shown(getattr(values, field))} "
+                f"| {_shown(getattr(others, field))} | {bounds} |"
+            )
+    return "\n".join([*lines, *sorted(rows), ""])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (tuple, list, frozenset)):
+        return f"`{','.join(str(getattr(item, 'name', item)) for item in value)}`"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"`{value}`"
+
+
+def _cli() -> str:
+    """Every command's own help."""
+    lines = ["# Command line", "", f"```text\n{_help()}```", ""]
+    for command in COMMANDS:
+        text = _help(command)
+        lines += [f"## kip848 {command}", "", f"```text\n{text}```", ""]
+        for action in _actions(text):
+            lines += [f"### kip848 {command} {action}", "", f"```text\n{_help(command, action)}```", ""]
+    return "\n".join(lines)
+
+
+def _help(*command: str) -> str:
+    """What ``kip848 COMMAND --help`` prints."""
+    out = io.StringIO()
+    os.environ["COLUMNS"] = "100"
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main([*command, "--help"])
+    return out.getvalue()
+
+
+def _actions(text: str) -> list[str]:
+    """The actions that a command's help lists, such as those of ``kip848 groups``."""
+    if not re.search(r"^usage: .* (ACTION|COMMAND) \.\.\.", text, re.MULTILINE | re.DOTALL):
+        return []
+    section = text.partition("positional arguments:")[2].partition("\noptions:")[0]
+    return re.findall(r"^    ([a-z][a-z-]*)(?: |$)", section, re.MULTILINE)

@@ -1,0 +1,77 @@
+"""The table of clients in docs/testing.md: each *yes* is a test of that client."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EMBEDDED = "tests/interop/embedded"
+OURS = "tests/interop/client/test_consuming.py"
+TRANSACTIONS = f"{EMBEDDED}/test_transactions.py"
+KAFKA_PYTHON = f"{EMBEDDED}/test_kafka_python.py"
+JAVA = f"{EMBEDDED}/test_java_clients.py"
+CLASSIC = f"{EMBEDDED}/test_classic_groups.py::test_a_member_reads_everything_commits_and_leaves"
+COLUMNS = ("records", "classic groups", "KIP-848 groups", "transactions", "administration")
+PROOFS: dict[str, dict[str, str]] = {
+    "kip848_client": {
+        "records": f"{OURS}::test_one_consumer_reads_every_record_in_order",
+        "classic groups": "tests/interop/classic/test_our_members.py"
+        "::test_members_share_the_partitions_and_take_over_from_one_that_leaves",
+        "KIP-848 groups": f"{OURS}::test_a_second_and_a_third_consumer_share_the_partitions",
+        "transactions": f"{TRANSACTIONS}::test_a_member_that_was_removed_cannot_commit_in_a_transaction",
+    },
+    "librdkafka (confluent-kafka)": {
+        "records": f"{EMBEDDED}/test_librdkafka_records.py",
+        "classic groups": CLASSIC,
+        "KIP-848 groups": f"{EMBEDDED}/test_librdkafka_groups.py",
+        "transactions": f"{TRANSACTIONS}::test_offsets_and_records_are_written_together",
+        "administration": f"{EMBEDDED}/test_librdkafka_admin.py",
+    },
+    "Java (kafka-clients 4.3.1)": {
+        "records": f"{JAVA}::test_the_idempotent_producer_writes_and_a_member_reads_commits_and_leaves",
+        "classic groups": f"{JAVA}::test_classic_java_members_share_a_group_and_take_over_from_one_that_dies",
+        "KIP-848 groups": f"{JAVA}::test_a_java_member_and_a_librdkafka_member_share_a_group",
+        "administration": f"{JAVA}::test_the_administrator_does_its_daily_work",
+    },
+    "kafka-python 3.0": {
+        "records": f"{KAFKA_PYTHON}::test_an_idempotent_producer_writes_what_an_assigned_consumer_reads",
+        "classic groups": CLASSIC,
+        "administration": f"{KAFKA_PYTHON}::test_topics_are_created_grown_listed_and_deleted",
+    },
+    "kafka-python 2.0": {
+        "records": f"{EMBEDDED}/test_peers.py::test_kafka_python_2_0_reads_by_manual_assignment",
+    },
+    "aiokafka": {
+        "records": f"{EMBEDDED}/test_peers.py::test_aiokafka_reads_by_manual_assignment",
+        "classic groups": CLASSIC,
+        "transactions": f"{TRANSACTIONS}::test_transactions_of_aiokafka",
+    },
+    "kafkajs": {
+        "records": f"{EMBEDDED}/test_peers.py::test_kafkajs_reads_in_a_group",
+        "classic groups": f"{EMBEDDED}/test_peers.py::test_kafkajs_reads_in_a_group",
+    },
+    "kafka-go": {"records": f"{EMBEDDED}/test_peers.py::test_kafka_go_reads_a_partition"},
+}
+"""Client -> column -> the file, or the test, that decides the cell."""
+
+
+def test_each_yes_of_the_table_is_a_test() -> None:
+    """Somebody chooses this broker by the table."""
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    section = page.partition("## Which clients")[2].partition("\n## ")[0]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    assert table[0] == ["client", *COLUMNS]
+    told = {client: dict(zip(COLUMNS, cells, strict=True)) for client, *cells in table[2:]}
+    assert told == {
+        client: {column: "yes" if column in proofs else "" for column in COLUMNS} for client, proofs in PROOFS.items()
+    }
+
+
+def test_the_tests_behind_the_table_are_there() -> None:
+    """One that is renamed or deleted would leave a claim behind."""
+    for proofs in PROOFS.values():
+        for proof in proofs.values():
+            path, _, name = proof.partition("::")
+            code = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {name or 'test_'}", code, re.MULTILINE), proof
