@@ -182,6 +182,7 @@ class EmbeddedBroker:
         self._data: DataDir | None = None
         self._memory: _Storage | None = None
         self._repairs: tuple[Repair, ...] = ()
+        self._stop_working: Callable[[], None] = lambda: None
         self._stop_listening: Callable[[], None] = lambda: None
         self._known_topics: Final = KnownTopics()
         self.requests = RequestLog(
@@ -772,6 +773,7 @@ class EmbeddedBroker:
                 make_server=make_server,
                 on_event=lambda event, node_id: self._write_event(event, {"node_id": node_id}),
             )
+        self._stop_working = dispatcher.close
         stop_publishing = self._publish_metrics(thread, state)
         self._stop_listening = lambda: (stop_following(), stop_writing(), stop_publishing(), images.close())[0]
         self._repairs = () if self._data is None else tuple(self._data.repairs)
@@ -916,6 +918,7 @@ class EmbeddedBroker:
             thread.call(self.faults.detach)
             if fail_over is not None:
                 thread.call(fail_over.close)
+            thread.call(self._stop_working)
             if not abort:
                 thread.call(state.groups.stop_coordinating)
             thread.run(state.nodes.stop(abort=abort))

@@ -6,12 +6,15 @@ connection keeps the contexts in a queue and sends the answered ones from its he
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Generator
+from typing import Final, Protocol, TypeAlias
 
 from kip848_client.wire.schema import Response
 
-__all__ = ["LogEntry", "RequestContext"]
+__all__ = ["LogEntry", "RequestContext", "Slices"]
+
+Slices: TypeAlias = Generator[None, None, Response | None]
+"""Work that others may come between at each ``yield``; what it returns is the answer."""
 
 
 class LogEntry(Protocol):
@@ -38,6 +41,8 @@ class RequestContext:
         now_ms: when the request was read, on the broker's clock.
         cancelled: the connection is gone, so the answer is dropped.
         done: `reply` was called.
+        at_work: its handler goes on in later turns of the loop; the next request of the connection waits for it.
+        refused: why the connection is closed instead of an answer; None if it is not.
         cut_to: if not None, only so many bytes of the answer are sent, and then the connection is closed.
         log_entry: where the request log keeps this request.
         outlives_eof: the handler waits for a bounded time, so a peer that sends no more gets the answer all the same.
@@ -49,6 +54,7 @@ class RequestContext:
         "_on_cancel",
         "api_key",
         "api_version",
+        "at_work",
         "cancelled",
         "client_host",
         "client_id",
@@ -60,6 +66,7 @@ class RequestContext:
         "node_id",
         "now_ms",
         "outlives_eof",
+        "refused",
         "relayed",
         "response",
     )
@@ -90,6 +97,8 @@ class RequestContext:
         self.cancelled = False
         self.done = False
         self.response: Response | None = None
+        self.at_work = False
+        self.refused: str | None = None
         self.cut_to: int | None = None
         self.log_entry: LogEntry | None = None
         self.outlives_eof = False
@@ -128,6 +137,11 @@ class RequestContext:
         self._on_cancel = None
         if not self.cancelled:
             self._complete(self)
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection instead of an answer, after the answers of the requests before this one."""
+        self.refused = reason
+        self.reply(None)
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """Call *callback* once if the connection goes before the answer; at once if it is gone already."""

@@ -8,17 +8,19 @@ What happens to a request that cannot be handled:
 * a handler that raises: the error is logged and journaled, the client is told UNKNOWN_SERVER_ERROR where the response
   has a field for it, else its connection is closed. Other clients are not affected. Handlers raise ProtocolError for
   what only closing the connection can say (a Produce without an answer that failed).
+
+A handler that is a generator has `_SLICE_S` at a time; then the requests of other connections have their turn.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from typing import Final
+from typing import Final, cast
 
 from kip848_client.broker.apis import Api, ApiTable
 from kip848_client.broker.apis.api_versions import unsupported_version
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.faults import Faults
 from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.server import ClientConnection
@@ -35,6 +37,8 @@ __all__ = ["Dispatcher"]
 
 
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
+_SLICE_S: Final = 0.01
+"""How long one request is handled before other connections have their turn, in seconds."""
 
 
 class Dispatcher:
@@ -46,6 +50,7 @@ class Dispatcher:
         self._faults: Final = faults
         self._requests: Final = requests
         self._elements_max: Final = broker.config.request_elements_max
+        self._closed = False
 
     def open_request(self, data: bytes, connection: ClientConnection) -> None:
         """Decode one frame, give it to its handler and put its context into the connection's queue.
@@ -93,6 +98,8 @@ class Dispatcher:
         Raises:
             ProtocolError: the answer cannot be sent, nor an error in its place.
         """
+        if context.refused is not None:
+            raise ProtocolError(context.refused)
         response = context.response
         if response is None:
             self._requests.answered(context, None, size=0)
@@ -110,6 +117,10 @@ class Dispatcher:
         self._requests.answered(context, response, size=len(data))
         return data
 
+    def close(self) -> None:
+        """Go on with no request that is handled in slices: the broker stops."""
+        self._closed = True
+
     def _is_faulty(
         self, api: Api, request: Request[Response], context: RequestContext, connection: ClientConnection
     ) -> bool:
@@ -123,7 +134,10 @@ class Dispatcher:
 
     def _handle(self, api: Api, request: object, context: RequestContext) -> None:
         try:
-            response = api.handle(self._broker, request, context)
+            handled = api.handle(self._broker, request, context)
+            response = (
+                self._slice(cast("Slices", handled), context) if api.in_slices else cast("Response | None", handled)
+            )
         except ProtocolError:  # what only closing the connection can say; the reason is logged with it
             if context.done:
                 return
@@ -135,6 +149,37 @@ class Dispatcher:
             response = _error_response(context)
             if response is None:
                 raise ProtocolError(f"{api_name(context.api_key)} failed inside the broker") from error
+        if response is not None:
+            context.reply(response)
+
+    def _slice(self, work: Slices, context: RequestContext) -> Response | None:
+        """Go on with *work* for `_SLICE_S`; its answer, or None if there is none or it goes on in the next turn."""
+        time_s = self._broker.loop.time
+        ends_s = time_s() + _SLICE_S
+        try:
+            next(work)
+            while time_s() < ends_s:
+                next(work)
+        except StopIteration as end:
+            return cast("Response | None", end.value)
+        context.at_work = True
+        self._broker.loop.call_soon(self._go_on, work, context)
+        return None
+
+    def _go_on(self, work: Slices, context: RequestContext) -> None:
+        if self._closed:
+            return
+        try:
+            response = self._slice(work, context)
+        except ProtocolError as error:
+            context.refuse(str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._report_failure(error, context)
+            response = _error_response(context)
+            if response is None:
+                context.refuse(f"{api_name(context.api_key)} failed inside the broker")
+                return
         if response is not None:
             context.reply(response)
 

@@ -311,7 +311,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer will send no more: close, after the long polls are answered. With TLS asyncio closes at once."""
-        is_polling = all(context.done or context.outlives_eof for context in self._open)
+        is_polling = all(context.done or context.outlives_eof or context.at_work for context in self._open)
         if self._server.encrypted or not is_polling or not (self._open or self._frame_waits):
             return False
         self._half_closed = True
@@ -341,7 +341,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def answered(self, context: RequestContext) -> None:
         """*context* has its answer: send what is due."""
-        if self._cutting or self._server.paused or not self._open or not self._open[0].done:
+        if self._cutting or self._server.paused or not self._open:
+            return
+        if not self._open[0].done:
+            if context.at_work:
+                self._loop.call_soon(self._cut_waiting_frames)
             return
         try:
             self._encode_answers()
@@ -452,7 +456,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 )
             if end - start - _LENGTH_BYTES < length:
                 break
-            if self._writing_paused or len(self._open) >= limit:
+            if self._writing_paused or len(self._open) >= limit or self._is_at_work():
                 self._frame_waits = True
                 break
             now_s = self._loop.time()
@@ -483,6 +487,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._frame_begun_s = None
         elif self._frame_begun_s is None:
             self._frame_begun_s = self._loop.time()
+
+    def _is_at_work(self) -> bool:
+        """Whether the last request is handled in slices that have not ended: the next one must not overtake it."""
+        return bool(self._open) and self._open[-1].at_work and not self._open[-1].done
 
     def _write_encoded(self) -> None:
         if not self._encoded:

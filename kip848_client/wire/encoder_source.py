@@ -132,6 +132,15 @@ class EncoderSource:
         body = [f"def {name}(m):", "    c = 0", "    s = []"]
         for field in tagged:
             assert field.tag is not None
+            number, test = primitives.encode_uvarint(field.tag), self._differs(field, f"m.{field.name}")
+            if field.kind is UUID:  # the id of each committed offset
+                head = number + primitives.encode_uvarint(16)
+                body += [
+                    f"    if {test}:",
+                    "        c += 1",
+                    f'        s += ({head!r}, m.{field.name}.int.to_bytes(16, "big"))',
+                ]
+                continue
             one = self.names.fresh("tag")
             self._begin()
             self._emit("o = []")
@@ -140,12 +149,12 @@ class EncoderSource:
             self._emit('return b"".join(o)')
             self._functions.append(f"def {one}(v):\n" + "\n".join(self._lines))
             body += [
-                f"    if {self._differs(field, f'm.{field.name}')}:",
+                f"    if {test}:",
                 f"        b = {one}(m.{field.name})",
                 "        c += 1",
-                f"        s += ({primitives.encode_uvarint(field.tag)!r}, uvarint(len(b)), b)",
+                f"        s += ({number!r}, uvarint(len(b)), b)",
             ]
-        body.append('    return uvarint(c) + b"".join(s)')
+        body.append('    return SHORT[c] + b"".join(s)')
         self._functions.append("\n".join(body))
         self._lines, self._indent, self._pieces = outer
 

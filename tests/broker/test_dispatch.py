@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.apis import find_coordinator, load_apis, metadata
+from kip848_client.broker.apis import create_topics, describe_configs, find_coordinator, load_apis, metadata
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest
@@ -187,6 +191,55 @@ def test_a_broken_handler_without_room_for_an_error_loses_its_connection(
     """An empty answer would tell the client that there are no topics; a closed connection makes it ask again."""
     monkeypatch.setattr(metadata, "_topics", lambda *_: 1 // 0)
     connection.send(MetadataRequest(topics=None), version=12)
+    assert connection.is_closed_by_peer()
+    with RawConnection(broker.bootstrap_servers) as other:
+        assert other.ask(API_VERSIONS, version=4).error_code == ErrorCode.NONE
+
+
+def test_others_are_served_while_a_large_request_is_handled(
+    broker: EmbeddedBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Creating a thousand topics on disk takes a second, in which no member may lose its session."""
+    monkeypatch.setattr("kip848_client.broker.dispatch._SLICE_S", 0.0)
+    everything = MetadataRequest(topics=None)
+    create = create_topics._create
+    asked = threading.Event()
+    with RawConnection(broker.bootstrap_servers) as other:
+        other.ask(API_VERSIONS, version=4)  # the broker reads from it by now
+
+        def create_after_question(*args: Any, **options: Any) -> Any:
+            if not asked.is_set():
+                other.send(everything, version=12)
+                asked.set()
+            return create(*args, **options)
+
+        monkeypatch.setattr(create_topics, "_create", create_after_question)
+        creating = CreateTopicsRequest(topics=tuple(CreatableTopic(f"t{n}", 1, 1) for n in range(50)))
+        connection.send(creating, version=7)
+        connection.send(everything, version=12)
+        assert asked.wait(60)
+        assert 1 < len(other.read(everything).topics) < 50
+        assert len(connection.read(creating).topics) == 50
+        assert len(connection.read(everything).topics) == 51, "the next request of the connection came too soon"
+
+
+@pytest.mark.parametrize("slice_s", [0.0, 60.0], ids=["in slices", "in one"])
+def test_a_large_request_that_fails_without_room_for_an_error_loses_its_connection(
+    broker: EmbeddedBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch, slice_s: float
+) -> None:
+    """Whether it fails at once or in a later turn: a client that heard nothing would wait until its time limit."""
+    monkeypatch.setattr("kip848_client.broker.dispatch._SLICE_S", slice_s)
+    described = describe_configs._describe
+    budgets: set[int] = set()
+
+    def describe_once(state: Any, asked: Any, budget: Any, **options: Any) -> Any:
+        assert id(budget) not in budgets, "a bug"
+        budgets.add(id(budget))
+        return described(state, asked, budget, **options)
+
+    monkeypatch.setattr(describe_configs, "_describe", describe_once)
+    topics = tuple(DescribeConfigsResource(resource_type=2, resource_name=name) for name in ("orders", "others"))
+    connection.send(DescribeConfigsRequest(resources=topics), version=4)
     assert connection.is_closed_by_peer()
     with RawConnection(broker.bootstrap_servers) as other:
         assert other.ask(API_VERSIONS, version=4).error_code == ErrorCode.NONE

@@ -97,6 +97,7 @@ class ServerUnderTest:
         elif frame.startswith(b"silent"):
             context.reply(None)
         else:
+            context.at_work = frame.startswith(b"work")
             self.parked.put((frame, context))
 
     @staticmethod
@@ -239,6 +240,24 @@ def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(
         assert not select.select([connection], [], [], 0.05)[0]
         server.reply(context, b"first")
         assert [read_frame(connection) for _ in range(3)] == [b"first", b"echo 2", b"echo 3"]
+
+
+def test_a_request_that_is_handled_in_slices_holds_up_its_own_connection_only(
+    make_server: Callable[..., ServerUnderTest],
+) -> None:
+    """Others are served meanwhile; a second batch of the same producer must not overtake the first."""
+    server = make_server()
+    with closing(server.connect()) as large, closing(server.connect()) as other:
+        large.sendall(framed(b"poll") + framed(b"work") + framed(b"echo 3"))
+        polling = server.next_parked()[1]
+        working = server.next_parked()[1]
+        other.sendall(framed(b"echo other"))
+        assert read_frame(other) == b"echo other"
+        assert server.frames == [b"poll", b"work", b"echo other"]
+        server.reply(working, b"done")
+        wait_until(lambda: server.frames[-1] == b"echo 3", what="the next request, before the poll has its answer")
+        server.reply(polling, b"polled")
+        assert [read_frame(large) for _ in range(3)] == [b"polled", b"done", b"echo 3"]
 
 
 def test_a_request_without_an_answer_does_not_hold_up_the_next(make_server: Callable[..., ServerUnderTest]) -> None:

@@ -5,24 +5,26 @@ Each file says ``API_KEY``, ``VERSIONS = (min, max)`` and ``handle(broker, reque
 what has no file here is not advertised and not answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
-blocks.
+blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
+have their turn, and returns the response. What it looked up before a ``yield`` may be gone afterwards.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.schema import Response
 
 __all__ = ["Api", "ApiTable", "Handler", "load_apis"]
 
-Handler = Callable[[BrokerState, Any, RequestContext], Response | None]
+Handler = Callable[[BrokerState, Any, RequestContext], Response | Slices | None]
 
 
 class Api(NamedTuple):
@@ -33,6 +35,8 @@ class Api(NamedTuple):
     version_max: int
     handle: Handler
     extension: bool
+    in_slices: bool
+    """Whether `handle` is a generator."""
 
 
 class ApiTable:
@@ -72,5 +76,7 @@ def load_apis() -> tuple[Api, ...]:
             continue
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         low, high = module.VERSIONS
-        apis.append(Api(int(module.API_KEY), low, high, module.handle, getattr(module, "EXTENSION", False)))
+        in_slices = inspect.isgeneratorfunction(module.handle)
+        extension = getattr(module, "EXTENSION", False)
+        apis.append(Api(int(module.API_KEY), low, high, module.handle, extension, in_slices))
     return tuple(sorted(apis))

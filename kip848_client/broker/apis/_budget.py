@@ -7,14 +7,21 @@ from typing import Final
 from kip848_client.broker.topics import PARTITIONS_MAX
 from kip848_client.errors import BrokerError, ErrorCode
 
-RESOURCES_MAX: Final = 1_000
-"""Topics that one request creates, or resources whose configuration it describes."""
+CREATED_MAX: Final = 1_000
+"""Topics that one request creates or lets grow."""
+DESCRIBED_MAX: Final = 300
+"""Resources whose configuration one request describes; each has over thirty settings, which are sent at once."""
 
 
 class Budget:
-    """Counts what one request has asked for so far."""
+    """Counts what one request has asked for so far.
 
-    def __init__(self) -> None:
+    Args:
+        resources_max: how many topics or resources it may ask for.
+    """
+
+    def __init__(self, resources_max: int = CREATED_MAX) -> None:
+        self._resources_max: Final = resources_max
         self._resources = 0
         self._partitions = 0
 
@@ -24,9 +31,9 @@ class Budget:
         Raises:
             BrokerError: POLICY_VIOLATION; it is one too many.
         """
-        if self._resources >= RESOURCES_MAX:
+        if self._resources >= self._resources_max:
             raise BrokerError(
-                f"more than {RESOURCES_MAX} topics or resources in one request; send the rest in another",
+                f"more than {self._resources_max} topics or resources in one request; send the rest in another",
                 code=ErrorCode.POLICY_VIOLATION,
             )
         asked = self._partitions + max(partitions, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from kip848_client.broker.state import BrokerState
@@ -187,7 +187,7 @@ def change_configs(broker: BrokerState, resource: Resource, change: Change, *, v
 
 def alter_each(
     resources: tuple[ResourceT, ...], alter: Callable[[ResourceT], None]
-) -> tuple[AlterConfigsResourceResponse, ...]:
+) -> Generator[None, None, tuple[AlterConfigsResourceResponse, ...]]:
     """Call *alter* with each resource, and answer for each. A resource that is named twice is refused."""
     times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers = []
@@ -202,6 +202,7 @@ def alter_each(
                 resource_name=resource.resource_name,
             )
         )
+        yield
     return tuple(answers)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.broker.apis._configs import alter_each, change_configs, check_distinct_keys, value_of
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.alter_configs import (
@@ -25,7 +25,7 @@ API_KEY: Final = ApiKey.ALTER_CONFIGS
 VERSIONS: Final = (0, 2)
 
 
-def handle(broker: BrokerState, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+def handle(broker: BrokerState, request: AlterConfigsRequest, context: RequestContext) -> Slices:
     """Change each resource; one that cannot be changed carries its own error."""
     del context
 
@@ -34,7 +34,7 @@ def handle(broker: BrokerState, request: AlterConfigsRequest, context: RequestCo
             broker, resource, lambda _own, _defaults: _given(resource.configs), validate_only=request.validate_only
         )
 
-    return AlterConfigsResponse(responses=alter_each(request.resources, alter))
+    return AlterConfigsResponse(responses=(yield from alter_each(request.resources, alter)))
 
 
 def _given(configs: tuple[AlterableConfig, ...]) -> dict[str, str]:

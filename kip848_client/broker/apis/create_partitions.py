@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from kip848_client.broker.apis._budget import Budget
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
@@ -26,16 +26,16 @@ API_KEY: Final = ApiKey.CREATE_PARTITIONS
 VERSIONS: Final = (0, 3)
 
 
-def handle(broker: BrokerState, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+def handle(broker: BrokerState, request: CreatePartitionsRequest, context: RequestContext) -> Slices:
     """Grow what can be grown; what cannot carries its own error."""
     del context
     times_named = Counter(topic.name for topic in request.topics)
     budget = Budget()
-    results = [
-        _grow(broker, topic, budget, validate_only=request.validate_only)
-        for topic in request.topics
-        if times_named[topic.name] == 1
-    ]
+    results = []
+    for topic in request.topics:
+        if times_named[topic.name] == 1:
+            results.append(_grow(broker, topic, budget, validate_only=request.validate_only))
+            yield
     results += [
         CreatePartitionsTopicResult(
             name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."

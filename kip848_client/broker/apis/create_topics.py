@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Final
 
 from kip848_client.broker.apis._budget import Budget
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import effective_topic_configs
 from kip848_client.broker.topics import STORAGE_FAILED
@@ -33,16 +33,16 @@ _SOURCE_TOPIC: Final = 1
 _SOURCE_DEFAULT: Final = 5
 
 
-def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> Slices:
     """Create what can be created; what cannot carries its own error."""
     del context
     times_named = Counter(topic.name for topic in request.topics)
     budget = Budget()
-    results = [
-        _create(broker, topic, budget, validate_only=request.validate_only)
-        for topic in request.topics
-        if times_named[topic.name] == 1
-    ]
+    results = []
+    for topic in request.topics:
+        if times_named[topic.name] == 1:
+            results.append(_create(broker, topic, budget, validate_only=request.validate_only))
+            yield
     results += [
         _error(name, BrokerError("Duplicate topic name.", code=ErrorCode.INVALID_REQUEST))
         for name, count in times_named.items()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
@@ -29,7 +29,7 @@ VERSIONS: Final = (1, 6)
 _FIRST_VERSION_BY_ID: Final = 6
 
 
-def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestContext) -> Slices:
     """Delete what can be deleted; what cannot carries its own error."""
     asked: Iterable[DeleteTopicState] = request.topics
     if context.api_version < _FIRST_VERSION_BY_ID:
@@ -50,6 +50,7 @@ def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestCo
         if name is not None and isinstance(topic, Topic) and topic.topic_id in ids_given:
             topic = _invalid("The provided topic name maps to an ID that was already supplied.")
         answers.append(_delete(broker, item, topic, api_version=context.api_version))
+        yield
     return DeleteTopicsResponse(responses=tuple(answers))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kip848_client.broker.apis._budget import Budget
+from kip848_client.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.broker.apis._configs import (
     ConfigSource,
     ResourceType,
@@ -22,7 +22,7 @@ from kip848_client.broker.apis._configs import (
     unsupported,
 )
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, TOPIC_CONFIG_DEFAULTS, effective_topic_configs
 from kip848_client.errors import BrokerError, ErrorCode
@@ -49,19 +49,18 @@ class _Entry(NamedTuple):
     """Name under which the default is set, if it is another one."""
 
 
-def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> Slices:
     """Describe each resource; one that cannot be described carries its own error.
 
     A resource that is named twice is described once, with the keys that were named last.
     """
-    budget = Budget()
+    budget = Budget(DESCRIBED_MAX)
     wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    return DescribeConfigsResponse(
-        results=tuple(
-            _describe(broker, context.node_id, resource, budget, with_synonyms=request.include_synonyms)
-            for resource in wanted.values()
-        )
-    )
+    results = []
+    for resource in wanted.values():
+        results.append(_describe(broker, context.node_id, resource, budget, with_synonyms=request.include_synonyms))
+        yield
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(

@@ -21,7 +21,7 @@ from kip848_client.broker.apis._configs import (
     invalid_request,
     value_of,
 )
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
@@ -45,9 +45,7 @@ class Operation(enum.IntEnum):
     SUBTRACT = 3
 
 
-def handle(
-    broker: BrokerState, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
+def handle(broker: BrokerState, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Slices:
     """Change each resource; one that cannot be changed carries its own error."""
     del context
 
@@ -61,7 +59,7 @@ def handle(
             validate_only=request.validate_only,
         )
 
-    return IncrementalAlterConfigsResponse(responses=alter_each(request.resources, alter))
+    return IncrementalAlterConfigsResponse(responses=(yield from alter_each(request.resources, alter)))
 
 
 def _altered(

@@ -11,12 +11,13 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from kip848_client.broker.apis._partitions import current_leader, find_log, find_topic
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.placement import NO_LEADER
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import MIN_IN_SYNC, record_rules
@@ -61,53 +62,50 @@ _START_NOT_TOLD: Final = frozenset(
 _MACHINE_CLOCK: Final = SystemClock()
 
 
-def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext) -> Slices:
     """Append, partition by partition; one that fails does not stop the others.
 
     Raises:
         ProtocolError: acks=0 and something was not appended.
     """
     allowance = RecordAllowance()
-    responses = tuple(_topic(broker, request, topic, context, allowance) for topic in request.topic_data)
+    responses = []
+    for data in request.topic_data:
+        rules = _rules(broker, _find(broker, data, context))
+        partitions = []
+        for partition in data.partition_data:
+            topic = _find(broker, data, context)
+            partitions.append(_partition(broker, request, topic, partition, context, rules, allowance))
+            yield
+        responses.append(
+            TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(partitions))
+        )
     if request.acks != 0:
         return ProduceResponse(
-            responses=responses,
+            responses=tuple(responses),
             node_endpoints=_endpoints(broker, responses) if broker.placement.is_spread else (),
         )
-    for topic in responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
+    for response in responses:
+        for answer in response.partition_responses:
+            if answer.error_code:
                 raise ProtocolError(
-                    f"produce with acks=0 to {topic.name or topic.topic_id}-{partition.index} failed: "
-                    f"{error_name(partition.error_code)}: {partition.error_message}"
+                    f"produce with acks=0 to {response.name or response.topic_id}-{answer.index} failed: "
+                    f"{error_name(answer.error_code)}: {answer.error_message}"
                 )
     context.reply(None)
     return None
 
 
-def _topic(
-    broker: BrokerState,
-    request: ProduceRequest,
-    data: TopicProduceData,
-    context: RequestContext,
-    allowance: RecordAllowance,
-) -> TopicProduceResponse:
-    by_id = context.api_version >= _FIRST_VERSION_BY_ID
-    topic = find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=by_id)
+def _find(broker: BrokerState, data: TopicProduceData, context: RequestContext) -> Topic | ErrorCode:
     if data.name == GROUP_OFFSETS_TOPIC or data.topic_id == broker.offsets_topic.described.topic_id:
-        topic = ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes there
-    rules = NO_RULES if isinstance(topic, ErrorCode) else _rules(broker, topic)
-    return TopicProduceResponse(
-        name=data.name,
-        topic_id=data.topic_id,
-        partition_responses=tuple(
-            _partition(broker, request, topic, partition, context, rules, allowance)
-            for partition in data.partition_data
-        ),
-    )
+        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes there
+    by_id = context.api_version >= _FIRST_VERSION_BY_ID
+    return find_topic(broker.topics, name=data.name, topic_id=data.topic_id, by_id=by_id)
 
 
-def _rules(broker: BrokerState, topic: Topic) -> RecordRules:
+def _rules(broker: BrokerState, topic: Topic | ErrorCode) -> RecordRules:
+    if isinstance(topic, ErrorCode):
+        return NO_RULES
     # Producers run on the machine's clock, also where a test moves the broker's by hand: what is too old or too far
     # ahead has to be so by both.
     wall_ms, machine_ms = broker.clock.wall_ms(), _MACHINE_CLOCK.wall_ms()
@@ -183,7 +181,7 @@ def _led_elsewhere(
     return replace(refused, current_leader=LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch))
 
 
-def _endpoints(broker: BrokerState, responses: tuple[TopicProduceResponse, ...]) -> tuple[NodeEndpoint, ...]:
+def _endpoints(broker: BrokerState, responses: Sequence[TopicProduceResponse]) -> tuple[NodeEndpoint, ...]:
     """The addresses of all leaders that the answer names."""
     named = {partition.current_leader.leader_id for topic in responses for partition in topic.partition_responses} - {
         NO_LEADER

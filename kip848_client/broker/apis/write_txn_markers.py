@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.broker.apis._partitions import find_log, find_topic
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import BrokerError
 from kip848_client.model import ZERO_UUID
@@ -34,29 +33,24 @@ VERSIONS: Final = (1, 2)
 _MOVING_TRANSACTIONS: Final = 2
 
 
-def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: RequestContext) -> Slices:
     """Write marker by marker; one that is refused does not stop the others."""
     results = []
     for marker in request.markers:
         topics = []
         for asked in marker.topics:
-            topic = find_topic(broker.topics, name=asked.name, topic_id=ZERO_UUID, by_id=False)
-            topics.append(
-                WritableTxnMarkerTopicResult(
-                    name=asked.name,
-                    partitions=tuple(
-                        WritableTxnMarkerPartitionResult(
-                            partition_index=index, error_code=_write(broker, marker, topic, index, context.node_id)
-                        )
-                        for index in asked.partition_indexes
-                    ),
-                )
-            )
+            partitions = []
+            for index in asked.partition_indexes:
+                code = _write(broker, marker, asked.name, index, context.node_id)
+                partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+                yield
+            topics.append(WritableTxnMarkerTopicResult(name=asked.name, partitions=tuple(partitions)))
         results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(topics)))
     return WriteTxnMarkersResponse(markers=tuple(results))
 
 
-def _write(broker: BrokerState, marker: WritableTxnMarker, topic: Topic | ErrorCode, index: int, node_id: int) -> int:
+def _write(broker: BrokerState, marker: WritableTxnMarker, name: str, index: int, node_id: int) -> int:
+    topic = find_topic(broker.topics, name=name, topic_id=ZERO_UUID, by_id=False)
     log = find_log(broker, topic, index, node_id=node_id)
     if isinstance(log, ErrorCode):
         return log

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.group_log import MemoryGroupLog
 from kip848_client.broker.log import DataDir
 from kip848_client.broker.nodes import Nodes
@@ -126,10 +126,19 @@ def ask(broker: BrokerState, api: ModuleType, request: Request[Any], *, version:
         node_id=1,
     )
     asked = Asked(context)
-    response = api.handle(broker, request, context)
+    handled = api.handle(broker, request, context)
+    response = _at_once(handled) if isinstance(handled, Generator) else handled
     if response is not None:
         context.reply(response)
     return asked
+
+
+def _at_once(work: Slices) -> Response | None:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("Response | None", end.value)
 
 
 def answer_of(broker: BrokerState, api: ModuleType, request: Request[Any], *, version: int | None = None) -> Any:
