@@ -1,10 +1,10 @@
-"""Read, transform, write: the result of each record exactly once, whatever is killed or rebalanced.
+"""Read, transform, write: the result of each record exactly once, despite crashes and rebalances.
 
     python examples/exactly_once.py localhost:9092 orders invoices worker-1
 
-Start it as often as you like, each with a name of its own, against Apache Kafka or the embedded broker: the results and
-the offsets of what they were made from are written in one transaction, so both are there or neither. Whoever reads the
-results with ``isolation.level=read_committed`` sees each of them once.
+Start several, each with its own name, against Apache Kafka or the embedded broker. Results and the offsets of their
+source records are written in one transaction, so both are there or neither. A consumer with
+``isolation.level=read_committed`` sees each result once.
 
 Three things make it right. The offsets go into the transaction (`send_offsets_to_transaction`), never to `commit()`.
 `group_metadata()` is asked for then and not earlier, so that the coordinator can refuse a member that lost its
