@@ -51,6 +51,20 @@ class TopicIdPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Unit(msgspec.Struct, frozen=True, order=True):
+    """A unit of work that a group of workers shares; each unit runs on one worker. Sorts by name, then index.
+
+    Args:
+        index: -1 for a plain unit; 0 and up number the tasks of a name.
+    """
+
+    name: str
+    index: int = -1
+
+    def __str__(self) -> str:
+        return self.name if self.index == -1 else f"{self.name}/{self.index}"
+
+
 class OffsetAndMetadata(msgspec.Struct, frozen=True):
     """A position, as committed.
 

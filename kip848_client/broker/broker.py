@@ -117,6 +117,8 @@ class EmbeddedBroker:
         advertised_host: the address that clients are given; *host* if None.
         tls: if given, every connection uses TLS.
         sasl: if given, every connection must log in.
+        connect_groups: serve `kip848_client.Worker`, which Apache Kafka cannot; the same as ``connect`` in
+            ``group.coordinator.rebalance.protocols``.
 
     Attributes:
         faults: rules that inject faults into requests; see `Faults.on`.
@@ -149,8 +151,12 @@ class EmbeddedBroker:
         advertised_host: str | None = None,
         tls: BrokerTls | None = None,
         sasl: BrokerSasl | None = None,
+        connect_groups: bool = False,
     ) -> None:
-        self.config: Final = BrokerConfig.parse(config or {}, profile=profile)
+        config = dict(config or {})
+        if connect_groups:
+            config.setdefault("group.coordinator.rebalance.protocols", "classic,consumer,connect")
+        self.config: Final = BrokerConfig.parse(config, profile=profile)
         check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
         self.security_protocol: Final = protocol_name(tls, sasl)
         """The value of ``security.protocol`` for clients."""
@@ -194,7 +200,7 @@ class EmbeddedBroker:
         self.faults = Faults(
             clock=self._clock,
             topic_name=self._known_topics,
-            serves=ApiTable(extension=self.config.client_assignors).serves,
+            serves=ApiTable(extensions=self.config.extensions).serves,
             on_fault=self._fault_injected,
         )
 
@@ -730,7 +736,7 @@ class EmbeddedBroker:
             topics, clock=self._clock, node_racks={node.node_id: node.rack for node in nodes if node.rack}
         )
         groups, transactions = self._coordinators(storage, images, thread.loop)
-        apis = ApiTable(extension=self.config.client_assignors)
+        apis = ApiTable(extensions=self.config.extensions)
         state = BrokerState(
             nodes=nodes,
             cluster_id=cluster_id,

@@ -79,6 +79,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the client-side assignor extension is on (``kip848.client.assignors.enable``)."""
         return self.coordinator.client_assignors
 
+    @property
+    def extensions(self) -> frozenset[str]:
+        """The extensions that are on; each brings private APIs."""
+        on = {"client_assignors": self.coordinator.client_assignors, "connect": self.coordinator.connect_groups}
+        return frozenset(name for name, is_on in on.items() if is_on)
+
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, profile: Profile = "default") -> BrokerConfig:
         """Read Kafka's property names over the defaults of *profile*.

@@ -10,6 +10,14 @@ from typing import Final
 
 from kip848_client.coordinator.requests import GroupMessage
 from kip848_client.wire.messages import consumer_group_describe, describe_groups
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.connect_group_install_assignment import (
+    ConnectGroupInstallAssignmentRequest,
+    ConnectGroupInstallAssignmentResponse,
+)
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -74,6 +82,10 @@ def error_response(message: GroupMessage, *, code: int, reason: str) -> Response
             return SyncGroupResponse(error_code=code)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=code)
+        case ConnectGroupHeartbeatRequest():
+            return ConnectGroupHeartbeatResponse(error_code=code, error_message=reason)
+        case ConnectGroupInstallAssignmentRequest():
+            return ConnectGroupInstallAssignmentResponse(error_code=code, error_message=reason)
         case ConsumerGroupInstallAssignmentRequest():
             return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=reason)
         case OffsetCommitRequest(topics=topics):

@@ -11,20 +11,40 @@ from uuid import UUID
 import msgspec
 
 
-class PreparedGroup(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True):
     """The group as the chosen member was told it; what it hands in is checked against this and nothing else.
 
     Args:
         group_epoch: the epoch that the target will be of.
-        subscriptions: member id -> ids of the topics that it subscribes to and that exist.
         instance_ids: member id -> instance id, static members only.
-        topics: id of every subscribed topic -> number of its partitions.
     """
 
     group_epoch: int
-    subscriptions: Mapping[str, tuple[UUID, ...]]
     instance_ids: Mapping[str, str]
+
+
+class PreparedGroup(Prepared, frozen=True):
+    """A consumer group.
+
+    Args:
+        subscriptions: member id -> ids of the topics that it subscribes to and that exist.
+        topics: id of every subscribed topic -> number of its partitions.
+    """
+
+    subscriptions: Mapping[str, tuple[UUID, ...]]
     topics: Mapping[UUID, int]
+
+
+class PreparedConnectGroup(Prepared, frozen=True):
+    """A connect group.
+
+    Args:
+        readable: member id -> (least, greatest) version of assignment metadata that it reads.
+        units: the catalogue: name -> indexes.
+    """
+
+    readable: Mapping[str, tuple[int, int]]
+    units: Mapping[str, tuple[int, ...]]
 
 
 class AssignmentRound(msgspec.Struct, frozen=True):
@@ -40,4 +60,4 @@ class AssignmentRound(msgspec.Struct, frozen=True):
     member_id: str
     is_notified: bool = False
     tried: frozenset[str] = msgspec.field(default_factory=frozenset)
-    prepared: PreparedGroup | None = None
+    prepared: Prepared | None = None

@@ -15,7 +15,7 @@ from typing import Final, Generic
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
+from kip848_client.coordinator.assignment_round import AssignmentRound, Prepared
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignors import Choice, can_be_common, choose, offers_after, pick_member
 from kip848_client.coordinator.group import Group
@@ -143,7 +143,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             self._set(replace(flying, assignor_name=choice.assignor_name, prepared=None))
         return choice.assignor_name
 
-    def prepared(self, member: Member[KeyT, MetadataT], group: PreparedGroup, *, now_ms: int) -> None:
+    def prepared(self, member: Member[KeyT, MetadataT], group: Prepared, *, now_ms: int) -> None:
         """Remember what the chosen member was told; its time runs from now on if it does not yet."""
         self.notify(member, now_ms=now_ms)
         if self.round is not None:
@@ -184,7 +184,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         }
         if self._speaker is not None:
             away.discard(self._speaker.member_id)  # it is back
-        picked = pick_member(choice, first=first, tried=tried, away=away | left)
+        picked = pick_member(choice, first=first or self._group.last_installer or None, tried=tried, away=away | left)
         if picked is None:
             self._set(None)
             return

@@ -6,9 +6,9 @@ is in server mode. Because offers carry version ranges, no assignor has to ask o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_member import ClientAssignor, KeyT, MetadataT, SharedMetadata
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
 """Member id -> client-side assignors that it offers, the most preferred first."""
@@ -42,7 +41,41 @@ class Choice(msgspec.Struct, frozen=True):
         return member_id in self.spanning or member_id in self.able
 
 
-def read_offers(message: ConsumerGroupHeartbeatRequest, *, bytes_max: int) -> tuple[ClientAssignor, ...]:
+class WireOffer(Protocol):
+    """A client-side assignor as a heartbeat offers it, of whatever kind of group."""
+
+    @property
+    def name(self) -> str:
+        """As of `ClientAssignor`."""
+        ...
+
+    @property
+    def minimum_version(self) -> int:
+        """As of `ClientAssignor`."""
+        ...
+
+    @property
+    def maximum_version(self) -> int:
+        """As of `ClientAssignor`."""
+        ...
+
+    @property
+    def reason(self) -> int:
+        """As of `ClientAssignor`."""
+        ...
+
+    @property
+    def metadata_version(self) -> int:
+        """As of `ClientAssignor`."""
+        ...
+
+    @property
+    def metadata_bytes(self) -> bytes:
+        """As of `ClientAssignor`."""
+        ...
+
+
+def read_offers(offers: Sequence[WireOffer], *, bytes_max: int) -> tuple[ClientAssignor, ...]:
     """The assignors that a heartbeat offers.
 
     Args:
@@ -54,9 +87,6 @@ def read_offers(message: ConsumerGroupHeartbeatRequest, *, bytes_max: int) -> tu
     Source:
         KIP-848 "ConsumerGroupHeartbeat API", request validation. That names are unique, and the limit, are ours.
     """
-    offers = message.client_assignors or ()
-    if offers and message.server_assignor is not None:
-        raise invalid_request("ServerAssignor and ClientAssignors can't be used together.")
     size = sum(len(assignor.name.encode()) + len(assignor.metadata_bytes) for assignor in offers)
     if size > bytes_max:
         raise invalid_request(

@@ -65,6 +65,11 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
         int, Property("group.consumer.max.heartbeat.interval.ms", minimum=1)
     ] = 15_000
     consumer_max_size: Annotated[int, Property("group.consumer.max.size", minimum=1)] = _INT32_MAX
+    protocols: Annotated[tuple[str, ...], Property("group.coordinator.rebalance.protocols")] = ("classic", "consumer")
+    """Kinds of groups. ``classic`` and ``consumer`` are always served; ``connect``, which is ours, only if listed."""
+    connect_session_timeout_ms: Annotated[int, Property("group.connect.session.timeout.ms", minimum=1)] = 10_000
+    connect_heartbeat_interval_ms: Annotated[int, Property("group.connect.heartbeat.interval.ms", minimum=1)] = 100
+    connect_max_size: Annotated[int, Property("group.connect.max.size", minimum=1)] = _INT32_MAX
     classic_initial_rebalance_delay_ms: Annotated[int, Property("group.initial.rebalance.delay.ms")] = 0
     """How long an empty classic group waits for more members before its first generation."""
     classic_min_session_timeout_ms: Annotated[int, Property("group.min.session.timeout.ms", minimum=1)] = 100
@@ -127,6 +132,16 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
             minimum=self.consumer_min_heartbeat_interval_ms,
             maximum=self.consumer_max_heartbeat_interval_ms,
         )
+        if unknown := sorted({"classic", "consumer"} ^ ({*self.protocols} - {"connect"})):
+            raise ConfigError(
+                f"group.coordinator.rebalance.protocols must be classic,consumer or classic,consumer,connect; "
+                f"{', '.join(unknown)} can't be {'added' if unknown[0] in self.protocols else 'left out'} here"
+            )
+        if self.connect_heartbeat_interval_ms >= self.connect_session_timeout_ms:
+            raise ConfigError(
+                f"group.connect.heartbeat.interval.ms ({self.connect_heartbeat_interval_ms}) must be less than "
+                f"group.connect.session.timeout.ms ({self.connect_session_timeout_ms}); a ninth of it is usual"
+            )
         if self.classic_min_session_timeout_ms > self.classic_max_session_timeout_ms:
             raise ConfigError(
                 f"group.min.session.timeout.ms ({self.classic_min_session_timeout_ms}) must not be above "
@@ -158,7 +173,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
         for name, text in properties.items():
             if name not in by_name:
                 raise ConfigError(f"unknown coordinator property {name!r}; known are {', '.join(sorted(by_name))}")
-            if name == "group.consumer.assignors":
+            if name in ("group.consumer.assignors", "group.coordinator.rebalance.protocols"):
                 values[by_name[name]] = tuple(part.strip() for part in text.split(",") if part.strip())
             elif name == "group.consumer.migration.policy":
                 values[by_name[name]] = text.strip().lower()
@@ -172,6 +187,11 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     def property_names() -> frozenset[str]:
         """Every name that `from_properties` reads."""
         return frozenset(item.name for item in properties_of(CoordinatorConfig).values())
+
+    @property
+    def connect_groups(self) -> bool:
+        """Whether connect groups are served."""
+        return "connect" in self.protocols
 
     @property
     def may_upgrade(self) -> bool:
@@ -215,6 +235,8 @@ _KAFKA: Final = CoordinatorConfig(
     consumer_assignment_interval_ms=1_000,
     consumer_regex_refresh_min_interval_ms=10_000,
     client_assignors=False,
+    connect_session_timeout_ms=45_000,
+    connect_heartbeat_interval_ms=5_000,
     classic_initial_rebalance_delay_ms=3_000,
     classic_min_session_timeout_ms=6_000,
 )

@@ -42,8 +42,8 @@ version negotiation are the shell's.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import ClassVar, Final, assert_never
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar, assert_never
 from uuid import UUID
 
 from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
@@ -64,9 +64,16 @@ from kip848_client.coordinator.classic import heartbeat as classic_heartbeat
 from kip848_client.coordinator.classic import join, leave, rebalance, sync
 from kip848_client.coordinator.classic.group import ClassicGroup, from_value
 from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.connect import departure as connect_departure
+from kip848_client.coordinator.connect import describe as connect_describe
+from kip848_client.coordinator.connect import heartbeat as connect_heartbeat
+from kip848_client.coordinator.connect import rounds as connect_rounds
+from kip848_client.coordinator.connect.group import ConnectGroup
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.events import GroupEvent
+from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_configs import resolve_group_config
+from kip848_client.coordinator.group_member import KeyT, MetadataT
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import (
@@ -102,6 +109,14 @@ from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest
+from kip848_client.wire.messages.connect_group_prepare_assignment import ConnectGroupPrepareAssignmentRequest
+from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -128,8 +143,11 @@ from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kip848_client.wire.schema import Response
 
 _NOTHING: Final = CoordinatorResult()
+
+GroupT = TypeVar("GroupT", bound=Group[Any, Any])
 
 
 class GroupCoordinator:
@@ -154,6 +172,10 @@ class GroupCoordinator:
             ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
             ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
             ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ApiKey.CONNECT_GROUP_HEARTBEAT,
+            ApiKey.CONNECT_GROUP_PREPARE_ASSIGNMENT,
+            ApiKey.CONNECT_GROUP_INSTALL_ASSIGNMENT,
+            ApiKey.CONNECT_GROUP_DESCRIBE,
             ApiKey.OFFSET_COMMIT,
             ApiKey.TXN_OFFSET_COMMIT,
             ApiKey.OFFSET_FETCH,
@@ -221,6 +243,9 @@ class GroupCoordinator:
         key, timer = due
         if key.kind in rebalance.CLASSIC_TIMERS:
             return rebalance.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
+        connect_group = self._state.connect.get(key.group_id)
+        if connect_group is not None:
+            return connect_departure.time_is_up(self._state, connect_group, key, timer)
         return departure.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
 
     def deadline_ms(self) -> int | None:
@@ -261,17 +286,29 @@ class GroupCoordinator:
                 raise IllegalStateError(f"a record of the classic group {key.group!r}, which is a consumer group")
             state.put_classic_group(key.group, None if value is None else from_value(key.group, value))
             return
-        group = state.groups.get(key.group_id)
+        group: ConsumerGroup | ConnectGroup | None
+        if isinstance(key, ConnectGroupRecordKey):
+            group = self._group_of_record(key.group_id, value, groups=state.connect, make=ConnectGroup)
+        else:
+            group = self._group_of_record(key.group_id, value, groups=state.groups, make=ConsumerGroup)
         if group is None:
-            if value is None:
-                return
-            if key.group_id in state.classic:
-                raise IllegalStateError(f"a record of the consumer group {key.group_id!r}, which is a classic group")
-            group = state.groups[key.group_id] = ConsumerGroup(key.group_id)
+            return
         members_before = len(group.members)
         if not group.replay(key, value):
             state.forget_group(key.group_id)
         state.member_count += len(group.members) - members_before
+
+    def _group_of_record(
+        self, group_id: str, value: object, *, groups: dict[str, GroupT], make: Callable[[str], GroupT]
+    ) -> GroupT | None:
+        """The group that a record is about; a value makes it, a tombstone of a group that is gone needs none."""
+        group = groups.get(group_id)
+        if group is None and value is not None:
+            state = self._state
+            if any(group_id in others for others in (state.groups, state.classic, state.connect)):
+                raise IllegalStateError(f"the log has records of {group_id!r} as a group of two kinds")
+            group = groups[group_id] = make(group_id)
+        return group
 
     def apply(self, result: CoordinatorResult) -> None:
         """Install the soft changes of *result*, after its records were appended and replayed."""
@@ -290,9 +327,9 @@ class GroupCoordinator:
         state = self._state
         for classic in tuple(state.classic.values()):
             self.apply(rebalance.loaded(state, classic, now_ms=now_ms))
-        for group_id, group in state.groups.items():
-            state.metadata_check_due.add(group_id)
-            state.regex_check_due.add(group_id)
+        state.metadata_check_due.update(state.groups)
+        state.regex_check_due.update(state.groups)
+        for group_id, group in state.all_groups().items():
             for member in group.members.values():
                 epoch = member.current.member_epoch
                 state.timers.arm(
@@ -338,6 +375,14 @@ class GroupCoordinator:
         """The living group, for reading only: what a checker compares after every event without copying it."""
         return self._state.groups.get(group_id)
 
+    def connect_groups(self) -> tuple[str, ...]:
+        """Ids of the connect groups, ascending."""
+        return tuple(sorted(self._state.connect))
+
+    def connect_group(self, group_id: str) -> ConnectGroup | None:
+        """The living connect group, for reading only; None if there is none of this id."""
+        return self._state.connect.get(group_id)
+
     def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """Committed offsets of a group: topic name -> partition -> offset."""
         return {topic: dict(partitions) for topic, partitions in self._state.offsets.of_group(group_id).items()}
@@ -350,18 +395,19 @@ class GroupCoordinator:
     def check_invariants(self) -> None:
         """Assert what must hold between two events; for tests and simulation. See `ConsumerGroup.check_invariants`."""
         state = self._state
-        for group in state.groups.values():
+        for group in state.all_groups().values():
             group.check_invariants()
+        assert not state.groups.keys() & state.connect.keys(), "a group is of two kinds"
         for group_id, classic in state.classic.items():
             assert classic.group_id == group_id
             assert classic.exists, f"nothing is left of the classic group {group_id!r}"
             assert group_id not in state.groups, f"{group_id!r} is a classic and a consumer group"
             classic.check_invariants()
-        assert state.member_count == sum(len(group.members) for group in state.groups.values()) + sum(
+        assert state.member_count == sum(len(group.members) for group in state.all_groups().values()) + sum(
             classic.size for classic in state.classic.values()
         ), "members are miscounted"
         for group_id, flying in state.rounds.items():
-            group = state.groups[group_id]
+            group = state.all_groups()[group_id]
             assert flying.member_id in group.members, f"{flying.member_id!r} shall compute a target and is no member"
             assert group.group_epoch > group.target_epoch, f"a round is in flight and {group_id!r} has its target"
 
@@ -375,6 +421,17 @@ class GroupCoordinator:
                     return heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
                 except Refused as refused:
                     return _refuse_heartbeat(state, request, message, refused)
+            case ConnectGroupHeartbeatRequest():
+                try:
+                    return connect_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
+                except Refused as refused:
+                    return _refuse_connect_heartbeat(state, request, message, refused)
+            case ConnectGroupPrepareAssignmentRequest():
+                return connect_rounds.handle_prepare(state, request, message, now_ms=now_ms)
+            case ConnectGroupInstallAssignmentRequest():
+                return connect_rounds.handle_install(state, request, message, now_ms=now_ms)
+            case ConnectGroupDescribeRequest():
+                return connect_describe.handle_describe(state, request, message)
             case HeartbeatRequest():
                 return classic_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
             case ConsumerGroupPrepareAssignmentRequest():
@@ -463,6 +520,25 @@ def _refuse_heartbeat(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, refused: Refused
 ) -> CoordinatorResult:
     response = ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+    return _refusal(state, request, message, refused, response, group=state.groups.get(message.group_id))
+
+
+def _refuse_connect_heartbeat(
+    state: CoordinatorState, request: ApiRequest, message: ConnectGroupHeartbeatRequest, refused: Refused
+) -> CoordinatorResult:
+    response = ConnectGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+    return _refusal(state, request, message, refused, response, group=state.connect.get(message.group_id))
+
+
+def _refusal(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: ConsumerGroupHeartbeatRequest | ConnectGroupHeartbeatRequest,
+    refused: Refused,
+    response: Response,
+    *,
+    group: Group[KeyT, MetadataT] | None,
+) -> CoordinatorResult:
     event = GroupEvent(
         event="member_fenced",
         group_id=message.group_id,
@@ -472,7 +548,6 @@ def _refuse_heartbeat(
     )
     batch = Batch(message.group_id)
     batch.events.append(event)
-    group = state.groups.get(message.group_id)
     if group is not None and refused.code is ErrorCode.FENCED_MEMBER_EPOCH:
         client_assignment.member_failed(state, group, batch, member_id=message.member_id, reason="member_fenced")
     return batch.result(Reply(request.request_id, response))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from kip848_client.coordinator import records
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.coordinator.connect import records as connect_records
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.offset_store import CommittedOffset, offset_tombstone, pending_tombstone
 from kip848_client.coordinator.requests import ApiRequest
@@ -128,6 +129,12 @@ def _is_expired(state: CoordinatorState, committed: CommittedOffset, *, since_ms
 
 def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> ErrorCode:
     group, classic = state.groups.get(group_id), state.classic.get(group_id)
+    connect = state.connect.get(group_id)
+    if connect is not None:
+        if connect.members:
+            return ErrorCode.NON_EMPTY_GROUP
+        batch.records += connect_records.group_tombstones(connect)
+        return ErrorCode.NONE
     if group is None and not state.is_classic(group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
     if (group is not None and group.members) or (classic is not None and classic.state is not ClassicState.EMPTY):

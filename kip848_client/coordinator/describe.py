@@ -77,8 +77,15 @@ def handle_describe_groups(
 
 
 def _listed(state: CoordinatorState) -> Iterator[ListedGroup]:
-    for group_id in sorted({*state.offsets.group_ids(), *state.groups, *state.classic}):
-        if group_id not in state.groups:
+    for group_id in sorted({*state.offsets.group_ids(), *state.groups, *state.classic, *state.connect}):
+        if group_id in state.connect:
+            yield ListedGroup(
+                group_id=group_id,
+                protocol_type="connect",
+                group_state=str(state.connect[group_id].state),
+                group_type="connect",
+            )
+        elif group_id not in state.groups:
             group = state.classic.get(group_id, ClassicGroup(group_id))
             yield ListedGroup(
                 group_id=group_id,
@@ -100,7 +107,8 @@ def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe
         return consumer_group_describe.DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(group_id)
     if group is None:
-        what = "is not a consumer group" if state.is_classic(group_id) else "not found"
+        is_other = state.is_classic(group_id) or group_id in state.connect
+        what = "is not a consumer group" if is_other else "not found"
         return consumer_group_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -174,7 +182,7 @@ def _describe_classic(state: CoordinatorState, group_id: str, *, api_version: in
         return _classic_group(state.classic.get(group_id, ClassicGroup(group_id)))
     if api_version < _GROUP_ID_NOT_FOUND_VERSION:
         return describe_groups.DescribedGroup(group_id=group_id, group_state=str(GroupState.DEAD))
-    what = "is not a classic group" if group_id in state.groups else "not found"
+    what = "is not a classic group" if group_id in state.groups or group_id in state.connect else "not found"
     return describe_groups.DescribedGroup(
         group_id=group_id,
         group_state=str(GroupState.DEAD),

@@ -11,18 +11,20 @@ import msgspec
 from kip848_client.journal import JournalEvent, JsonValue, Source
 
 Partitions: TypeAlias = Mapping[UUID, Iterable[int]]
+Units: TypeAlias = Mapping[str, Sequence[int]]
 FactValue: TypeAlias = (
     str
     | int
     | Sequence[str]
     | Mapping[str, int]
-    | Mapping[str, Sequence[int]]
     | Partitions
     | Mapping[str, Partitions]
+    | Units
+    | Mapping[str, Units]
     | None
 )
-"""A scalar, names, numbers by name, partitions by topic name or id, or those by member id. Topic ids become names when
-the event is written."""
+"""A scalar, names, numbers by name, partitions by topic id or units by name, or those by member id. Topic ids become
+names when the event is written."""
 
 
 class GroupEvent(msgspec.Struct, frozen=True):

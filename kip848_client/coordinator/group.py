@@ -82,6 +82,9 @@ class Group(Generic[KeyT, MetadataT]):
         self.assignor_votes: dict[str, int] = {}
         self.client_assignors: dict[str, dict[AssignorVersions, int]] = {}
         """Name of a client-side assignor -> number of members that offer it, by versions."""
+        self.last_installer = ""
+        """The member that computed the last target, if it is to be asked first for the next; a consumer group does not
+        remember it."""
         self._no_metadata = metadata
         self._stable_at: dict[int, int] = {}
         """Epoch -> number of members that own their whole target of it."""

@@ -17,7 +17,16 @@ SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
-GROUP_CONFIG_NAMES: Final = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL)
+CONNECT_SESSION_TIMEOUT: Final = "connect.session.timeout.ms"
+CONNECT_HEARTBEAT_INTERVAL: Final = "connect.heartbeat.interval.ms"
+
+GROUP_CONFIG_NAMES: Final = (
+    SESSION_TIMEOUT,
+    HEARTBEAT_INTERVAL,
+    ASSIGNMENT_INTERVAL,
+    CONNECT_SESSION_TIMEOUT,
+    CONNECT_HEARTBEAT_INTERVAL,
+)
 """Every name that a group may override."""
 
 
@@ -27,6 +36,8 @@ class GroupConfig(msgspec.Struct, frozen=True):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     assignment_interval_ms: int
+    connect_session_timeout_ms: int = 45_000
+    connect_heartbeat_interval_ms: int = 5_000
 
     @classmethod
     def of(cls, config: CoordinatorConfig) -> GroupConfig:
@@ -35,6 +46,8 @@ class GroupConfig(msgspec.Struct, frozen=True):
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
             assignment_interval_ms=config.consumer_assignment_interval_ms,
+            connect_session_timeout_ms=config.connect_session_timeout_ms,
+            connect_heartbeat_interval_ms=config.connect_heartbeat_interval_ms,
         )
 
     def properties(self) -> Mapping[str, str]:
@@ -43,6 +56,8 @@ class GroupConfig(msgspec.Struct, frozen=True):
             SESSION_TIMEOUT: str(self.session_timeout_ms),
             HEARTBEAT_INTERVAL: str(self.heartbeat_interval_ms),
             ASSIGNMENT_INTERVAL: str(self.assignment_interval_ms),
+            CONNECT_SESSION_TIMEOUT: str(self.connect_session_timeout_ms),
+            CONNECT_HEARTBEAT_INTERVAL: str(self.connect_heartbeat_interval_ms),
         }
 
 
@@ -60,6 +75,8 @@ def resolve_group_config(overrides: Mapping[str, str], *, config: CoordinatorCon
         SESSION_TIMEOUT: (config.consumer_min_session_timeout_ms, config.consumer_max_session_timeout_ms),
         HEARTBEAT_INTERVAL: (config.consumer_min_heartbeat_interval_ms, config.consumer_max_heartbeat_interval_ms),
         ASSIGNMENT_INTERVAL: (0, 15_000),
+        CONNECT_SESSION_TIMEOUT: (1, 2**31 - 1),
+        CONNECT_HEARTBEAT_INTERVAL: (1, 2**31 - 1),
     }
     values = {name: int(value) for name, value in GroupConfig.of(config).properties().items()}
     for name, text in overrides.items():
@@ -73,13 +90,16 @@ def resolve_group_config(overrides: Mapping[str, str], *, config: CoordinatorCon
         if not minimum <= value <= maximum:
             raise ConfigError(f"{name} must be within [{minimum}, {maximum}], got {value}")
         values[name] = value
-    if values[HEARTBEAT_INTERVAL] >= values[SESSION_TIMEOUT]:
-        raise ConfigError(
-            f"{HEARTBEAT_INTERVAL} ({values[HEARTBEAT_INTERVAL]}) must be less than "
-            f"{SESSION_TIMEOUT} ({values[SESSION_TIMEOUT]})"
-        )
+    for interval, session in (
+        (HEARTBEAT_INTERVAL, SESSION_TIMEOUT),
+        (CONNECT_HEARTBEAT_INTERVAL, CONNECT_SESSION_TIMEOUT),
+    ):
+        if values[interval] >= values[session]:
+            raise ConfigError(f"{interval} ({values[interval]}) must be less than {session} ({values[session]})")
     return GroupConfig(
         session_timeout_ms=values[SESSION_TIMEOUT],
         heartbeat_interval_ms=values[HEARTBEAT_INTERVAL],
         assignment_interval_ms=values[ASSIGNMENT_INTERVAL],
+        connect_session_timeout_ms=values[CONNECT_SESSION_TIMEOUT],
+        connect_heartbeat_interval_ms=values[CONNECT_HEARTBEAT_INTERVAL],
     )

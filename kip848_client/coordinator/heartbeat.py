@@ -19,7 +19,7 @@ from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.member_steps import MemberSteps
 from kip848_client.coordinator.membership import find_member
 from kip848_client.coordinator.migration import upgrade
-from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
@@ -115,6 +115,7 @@ class _Heartbeat:
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 f"Group {group_id} is not a consumer group." if is_classic else f"Consumer group {group_id} not found.",
             )
+        self._state.check_not_connect(group_id)
         classic = self._state.classic.get(group_id)
         if classic is not None and classic.members:
             return upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
@@ -186,5 +187,7 @@ def _owned_partitions(message: ConsumerGroupHeartbeatRequest) -> OwnedPartitions
 def _offers(message: ConsumerGroupHeartbeatRequest, *, config: CoordinatorConfig) -> tuple[ClientAssignor, ...] | None:
     """The client-side assignors that the member offers; None: unchanged. A join without any clears them."""
     if message.client_assignors is not None and config.client_assignors:
-        return read_offers(message, bytes_max=config.client_assignors_bytes_max)
+        if message.client_assignors and message.server_assignor is not None:
+            raise invalid_request("ServerAssignor and ClientAssignors can't be used together.")
+        return read_offers(message.client_assignors, bytes_max=config.client_assignors_bytes_max)
     return () if message.member_epoch == JOIN_EPOCH else None

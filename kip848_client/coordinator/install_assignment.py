@@ -255,7 +255,7 @@ def _not_chosen(group: ConsumerGroup, *, member_id: str) -> Refused:
 
 def _prepared(flying: AssignmentRound, message: ConsumerGroupInstallAssignmentRequest) -> PreparedGroup:
     prepared = flying.prepared
-    if prepared is None:
+    if not isinstance(prepared, PreparedGroup):
         raise _invalid("it was not prepared; send ConsumerGroupPrepareAssignment first.")
     if message.group_epoch != prepared.group_epoch:
         raise _invalid(f"it was prepared for group epoch {prepared.group_epoch}, not {message.group_epoch}.")

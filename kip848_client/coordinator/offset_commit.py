@@ -206,6 +206,7 @@ def _check_member(
     partitions themselves, and from administrators.
     """
     epoch = message.generation_id_or_member_epoch
+    state.check_not_connect(message.group_id)
     group: ConsumerGroup | None = state.groups.get(message.group_id)
     classic = state.classic.get(message.group_id)
     if classic is not None:

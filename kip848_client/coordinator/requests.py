@@ -8,6 +8,10 @@ from typing import TypeAlias
 import msgspec
 
 from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
+from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
+from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest
+from kip848_client.wire.messages.connect_group_prepare_assignment import ConnectGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
@@ -33,6 +37,10 @@ GroupMessage: TypeAlias = (
     | ConsumerGroupPrepareAssignmentRequest
     | ConsumerGroupInstallAssignmentRequest
     | ConsumerGroupDescribeRequest
+    | ConnectGroupHeartbeatRequest
+    | ConnectGroupPrepareAssignmentRequest
+    | ConnectGroupInstallAssignmentRequest
+    | ConnectGroupDescribeRequest
     | OffsetCommitRequest
     | TxnOffsetCommitRequest
     | OffsetFetchRequest

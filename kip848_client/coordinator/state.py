@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -17,9 +17,10 @@ from kip848_client.assignors import ServerAssignor
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.classic.group import ClassicGroup
 from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.connect.group import ConnectGroup
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_configs import GroupConfig
-from kip848_client.coordinator.group_member import GroupMember, MemberMetadata
+from kip848_client.coordinator.group_member import Member, MemberMetadata
 from kip848_client.coordinator.offset_store import OffsetStore
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.timers import Timers
@@ -43,6 +44,8 @@ class CoordinatorState:
         self.groups: Final[dict[str, ConsumerGroup]] = {}
         self.classic: Final[dict[str, ClassicGroup]] = {}
         """Classic groups; none of them is in `groups`."""
+        self.connect: Final[dict[str, ConnectGroup]] = {}
+        """Connect groups; none of them is in `groups` or `classic`."""
         self.offsets: Final = OffsetStore()
         self.member_count = 0
         """Members of all groups, and ids that may become members of classic ones."""
@@ -86,8 +89,25 @@ class CoordinatorState:
         """The settings in force for a group."""
         return self.group_configs.get(group_id, self._default_group_config)
 
-    def session_timeout_ms(self, group_id: str, member: GroupMember) -> int:
+    def all_groups(self) -> dict[str, ConsumerGroup | ConnectGroup]:
+        """Every group of the new protocol by its id."""
+        return {**self.groups, **self.connect}
+
+    def check_not_connect(self, group_id: str) -> None:
+        """Refuse what concerns other groups than connect groups.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND.
+        """
+        if group_id in self.connect:
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is a connect group, whose members share units."
+            )
+
+    def session_timeout_ms(self, group_id: str, member: Member[Any, Any]) -> int:
         """How long a member may be silent; one on the classic protocol has said so itself."""
+        if not isinstance(member.metadata, MemberMetadata):
+            return self.group_config(group_id).connect_session_timeout_ms
         classic = member.metadata.classic
         return self.group_config(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
 
@@ -127,17 +147,19 @@ class CoordinatorState:
 
     def has_room_for_group(self, group_id: str) -> bool:
         """Whether a group of this id exists, or may be created."""
-        if group_id in self.groups or group_id in self.classic or self.offsets.has_group(group_id):
+        kinds: tuple[Mapping[str, object], ...] = (self.groups, self.classic, self.connect)
+        if any(group_id in groups for groups in kinds) or self.offsets.has_group(group_id):
             return True
         # One that has members and offsets counts twice; that is looked at only near the limit.
         groups_max = self.config.groups_max
-        if len(self.groups) + len(self.classic) + self.offsets.group_count < groups_max:
+        if sum(map(len, kinds)) + self.offsets.group_count < groups_max:
             return True
-        return len(self.groups.keys() | self.classic.keys() | set(self.offsets.group_ids())) < groups_max
+        return len(set(self.offsets.group_ids()).union(*kinds)) < groups_max
 
     def forget_group(self, group_id: str) -> None:
         """Drop the group and all soft state of it."""
         self.groups.pop(group_id, None)
+        self.connect.pop(group_id, None)
         self._subscriptions.pop(group_id, None)
         self.metadata_check_due.discard(group_id)
         self.regex_check_due.discard(group_id)

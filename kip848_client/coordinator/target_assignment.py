@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import GroupMember, MemberMetadata
+from kip848_client.coordinator.group import Group
+from kip848_client.coordinator.group_member import GroupMember, KeyT, MemberMetadata, MetadataT
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
@@ -34,10 +35,21 @@ def choose_assignor(
     old: MemberMetadata | None = None,
     new: MemberMetadata | None = None,
 ) -> ServerAssignor:
+    """The server-side assignor of a consumer group; arguments and choice as of `choose_name`."""
+    return assignors[choose_name(group, names=tuple(assignors), old=old, new=new)]
+
+
+def choose_name(
+    group: Group[KeyT, MetadataT],
+    *,
+    names: Sequence[str],
+    old: MetadataT | None = None,
+    new: MetadataT | None = None,
+) -> str:
     """The assignor that most members ask for; if votes are equal or there are none, the first one configured.
 
     Args:
-        assignors: the configured ones, in order.
+        names: the configured ones, in order.
         old: metadata of a member that changes, as counted in *group*; None if it is new.
         new: its metadata after the change.
 
@@ -51,7 +63,7 @@ def choose_assignor(
             votes[old.server_assignor] -= 1
         if new is not None and new.server_assignor is not None:
             votes[new.server_assignor] = votes.get(new.server_assignor, 0) + 1
-    return max(assignors.values(), key=lambda assignor: votes.get(assignor.name, 0))
+    return max(names, key=lambda name: votes.get(name, 0))
 
 
 def compute_target(

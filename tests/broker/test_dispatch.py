@@ -35,7 +35,7 @@ def journal() -> MemoryJournal:
 
 @pytest.fixture
 def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 1}, journal=journal) as running:
+    with EmbeddedBroker({"orders": 1}, journal=journal, connect_groups=True) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from tests.support.raw_connection import RawConnection
 from tests.wire.strategies import Case, messages
 
-_TABLE = ApiTable(extension=True)
+_TABLE = ApiTable(extensions={"client_assignors"})
 CASES = [
     Case(message_pair(api.api_key).request, version)
     for api in _TABLE

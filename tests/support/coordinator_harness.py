@@ -39,6 +39,7 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.heartbeat import move_on
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.steady_heartbeat import steady_member
+from kip848_client.wire.messages.connect_group_records import ConnectGroupMetadataKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     Assignor,
@@ -339,7 +340,7 @@ class Harness:
         live = self.state()
         assert _state(self._load(self.log), self._group_ids()) == live
         assert _state(self._load(compacted(self.log)), self._group_ids()) == live
-        deletions = (ConsumerGroupMetadataKey, GroupMetadataKey)
+        deletions = (ConsumerGroupMetadataKey, ConnectGroupMetadataKey, GroupMetadataKey)
         if not any(isinstance(record.key, deletions) and record.value is None for record in self.log):
             assert _state(self._load([*self.log, *self.log]), self._group_ids()) == live
 
@@ -388,6 +389,7 @@ class Harness:
 class CoordinatorStateImage(msgspec.Struct, frozen=True):
     """All hard state, comparable."""
 
+    connect: Mapping[str, object]
     groups: Mapping[str, GroupSnapshot | None]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
 
@@ -401,9 +403,20 @@ def _classic(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:
 def _state(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> CoordinatorStateImage:
     ids = sorted({*group_ids, *coordinator.groups()})
     return CoordinatorStateImage(
+        connect={group_id: _connect_group(coordinator, group_id) for group_id in coordinator.connect_groups()},
         groups={group_id: coordinator.snapshot(group_id) for group_id in ids},
         offsets={group_id: coordinator.committed(group_id) for group_id in ids},
     )
+
+
+def _connect_group(coordinator: GroupCoordinator, group_id: str) -> object:
+    group = coordinator.connect_group(group_id)
+    assert group is not None
+    members = {member_id: group.members[member_id] for member_id in group.sorted_member_ids}
+    targets = {member_id: dict(group.target_of(member_id)) for member_id in members}
+    told = {member_id: group.target_metadata_of(member_id) for member_id in members}
+    epochs = (group.group_epoch, group.target_epoch, group.last_installer, group.target_assignor, group.target_error)
+    return epochs, group.catalogue, dict(group.deferred), group.assignor_state, members, targets, told
 
 
 def compacted(log: Iterable[CoordinatorRecord]) -> list[CoordinatorRecord]:

@@ -621,7 +621,7 @@ REFUSED: Final[Mapping[int, set[int]]] = {
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(
     (api.api_key, version)
-    for api in ApiTable(extension=True)
+    for api in ApiTable(extensions={"client_assignors"})
     for version in range(api.version_min, api.version_max + 1)
 )
 """Every (API key, version) that the embedded broker advertises."""

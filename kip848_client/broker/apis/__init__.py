@@ -1,8 +1,8 @@
 """Which APIs the broker serves: one file per API in this folder, found by itself.
 
 Each file says ``API_KEY``, ``VERSIONS = (min, max)`` and ``handle(broker, request, context)``. A file with
-``EXTENSION = True`` is served only if the client-side assignor extension is on. Nothing else is registered anywhere:
-what has no file here is not advertised and not answered.
+``EXTENSION = "<name>"`` is served only if that extension is on. Nothing else is registered anywhere: what has no file
+here is not advertised and not answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
 blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
@@ -15,7 +15,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 from kip848_client.broker.context import RequestContext, Slices
@@ -34,7 +34,8 @@ class Api(NamedTuple):
     version_min: int
     version_max: int
     handle: Handler
-    extension: bool
+    extension: str
+    """What must be on for it; empty if it is always served."""
     in_slices: bool
     """Whether `handle` is a generator."""
 
@@ -43,11 +44,13 @@ class ApiTable:
     """The APIs of one broker, by key.
 
     Args:
-        extension: whether the APIs of the client-side assignor extension are served.
+        extensions: those that are on; see `BrokerConfig.extensions`.
     """
 
-    def __init__(self, *, extension: bool) -> None:
-        self._apis: Final = {api.api_key: api for api in load_apis() if extension or not api.extension}
+    def __init__(self, *, extensions: Collection[str]) -> None:
+        self._apis: Final = {
+            api.api_key: api for api in load_apis() if not api.extension or api.extension in extensions
+        }
 
     def get(self, api_key: int) -> Api | None:
         """The API, or None if it is not served."""
@@ -77,6 +80,6 @@ def load_apis() -> tuple[Api, ...]:
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         low, high = module.VERSIONS
         in_slices = inspect.isgeneratorfunction(module.handle)
-        extension = getattr(module, "EXTENSION", False)
+        extension = getattr(module, "EXTENSION", "")
         apis.append(Api(int(module.API_KEY), low, high, module.handle, extension, in_slices))
     return tuple(sorted(apis))

@@ -14,7 +14,7 @@ from kip848_client.wire.messages.consumer_group_install_assignment import Consum
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT
 VERSIONS: Final = (0, 0)
-EXTENSION: Final = True
+EXTENSION: Final = "client_assignors"
 
 
 def handle(broker: BrokerState, request: ConsumerGroupInstallAssignmentRequest, context: RequestContext) -> None:

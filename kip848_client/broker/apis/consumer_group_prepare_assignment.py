@@ -14,7 +14,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import Consum
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT
 VERSIONS: Final = (0, 0)
-EXTENSION: Final = True
+EXTENSION: Final = "client_assignors"
 
 
 def handle(broker: BrokerState, request: ConsumerGroupPrepareAssignmentRequest, context: RequestContext) -> None:

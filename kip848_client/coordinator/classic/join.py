@@ -47,6 +47,8 @@ def handle_join(
         return _refuse(request, ErrorCode.INVALID_GROUP_ID, member_id=member_id)
     if not shortest <= message.session_timeout_ms <= longest:
         return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
+    if group_id in state.connect:
+        return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
     consumer_group = state.groups.get(group_id)
     if consumer_group is not None and consumer_group.members:
         return join_mixed_group(

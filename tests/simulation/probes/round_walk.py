@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.assignment_round import AssignmentRound
+from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import ClientAssignor, GroupMember
 from kip848_client.coordinator.timers import TimerKind
@@ -316,7 +316,8 @@ class _Walk(RoundBench):
 
     def _installs(self, group: ConsumerGroup, member: GroupMember) -> None:
         was = self._coordinator.round_in_flight(self._group_id)
-        prepared = was.prepared if was is not None and was.member_id == member.member_id else None
+        told = was.prepared if was is not None and was.member_id == member.member_id else None
+        prepared = told if isinstance(told, PreparedGroup) else None
         error = self._rng.choice((0, 0, 7))
         given: dict[str, list[TopicPartition]] = {}
         for topic_id, count in () if prepared is None else prepared.topics.items():
@@ -341,9 +342,9 @@ class _Walk(RoundBench):
             chosen = was is not None and was.member_id == member.member_id
             code = ErrorCode.INVALID_ASSIGNMENT if chosen else ErrorCode.UNKNOWN_MEMBER_ID
             self._refused(response.error_code, code, request)
-            told = [fact.member_id for fact in self._result.events if fact.event == "assignment_refused"]
-            if told != [member.member_id] * chosen:
-                fail("T1", f"{member.member_id} hands in {request}, which is refused, and told is {told}")
+            heard = [fact.member_id for fact in self._result.events if fact.event == "assignment_refused"]
+            if heard != [member.member_id] * chosen:
+                fail("T1", f"{member.member_id} hands in {request}, which is refused, and told is {heard}")
             return
         self._expect_code(response.error_code, 0, request)
         group = self._group()

@@ -1,0 +1,156 @@
+"""Hard state of one connect group, changed by `ConnectGroup.replay` alone. No decision is taken here."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from kip848_client.coordinator.connect.units import Catalogue, Units, stored_held, stored_units
+from kip848_client.coordinator.group import Group, read_state
+from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    AssignmentMetadata,
+    ClientAssignor,
+    Current,
+    Member,
+    SharedMetadata,
+)
+from kip848_client.wire.messages import connect_group_records as wire
+from kip848_client.wire.messages.group_records import RecordKey, RecordValue
+
+
+class WorkerMetadata(SharedMetadata, frozen=True):
+    """What a worker told about itself.
+
+    Args:
+        worker_id: its name for people, which two workers may share; None if it has none.
+        worker_url: where it can be reached, or None.
+    """
+
+    worker_id: str | None = None
+    worker_url: str | None = None
+
+
+GroupWorker: TypeAlias = Member[str, WorkerMetadata]
+"""One worker of a connect group."""
+
+
+class AssignorState(msgspec.Struct, frozen=True):
+    """What a client-side assignor wants to be given at its next run. `data` is None if it left nothing."""
+
+    version: int = 0
+    data: bytes | None = None
+
+
+_NO_METADATA: Final = WorkerMetadata()
+_NO_STATE: Final = AssignorState()
+
+
+class ConnectGroup(Group[str, WorkerMetadata]):
+    """One group. Read anything; change nothing except by `replay`."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id, metadata=_NO_METADATA)
+        self.catalogue = Catalogue()
+        self.deferred: Units = {}
+        """Units that the assignor left without a worker on purpose."""
+        self.assignor_state = _NO_STATE
+        self.target_error = 0
+        """What the client-side assignor reported in place of the last target; 0 if it computed one."""
+
+    @property
+    def is_client_side(self) -> bool:
+        """Whether workers compute the target."""
+        return bool(self.client_assignors)
+
+    def replay(self, key: RecordKey, value: RecordValue | None) -> bool:
+        """Bring the group to what one of its records says; see `ConsumerGroup.replay`.
+
+        Returns:
+            False if the record was the tombstone of the group itself.
+
+        Raises:
+            IllegalStateError: tombstones come in an order that no coordinator writes; the log is damaged.
+        """
+        match key, value:
+            case wire.ConnectGroupMetadataKey(), wire.ConnectGroupMetadataValue():
+                self.group_epoch = value.epoch
+                self.last_installer = value.last_installer
+            case wire.ConnectGroupMetadataKey(), _:
+                self._check_gone()
+                return False
+            case wire.ConnectGroupCatalogKey(), wire.ConnectGroupCatalogValue():
+                self.catalogue = Catalogue(value.offset, stored_units(value.units))
+            case wire.ConnectGroupCatalogKey(), _:
+                self.catalogue = Catalogue()
+            case wire.ConnectGroupMemberKey(), wire.ConnectGroupMemberValue():
+                current = (self.members.get(key.member_id) or self.new_member(key.member_id)).current
+                self._set_member(Member(key.member_id, _read_metadata(value), current))
+            case wire.ConnectGroupMemberKey(), _:
+                self._remove_member(key.member_id)
+            case wire.ConnectGroupTargetMetadataKey(), wire.ConnectGroupTargetMetadataValue():
+                self.target_epoch = value.assignment_epoch
+                self.target_assignor = value.assignor_name
+                self.target_error = value.error
+                self.deferred = stored_units(value.deferred)
+                self.assignor_state = AssignorState(value.state_version, value.state_bytes)
+            case wire.ConnectGroupTargetMetadataKey(), _:
+                self._forget_target_epoch()
+                self.target_error, self.deferred, self.assignor_state = 0, {}, _NO_STATE
+            case wire.ConnectGroupTargetMemberKey(), wire.ConnectGroupTargetMemberValue():
+                self.target[key.member_id] = stored_units(value.units)
+                self._set_target_metadata(key.member_id, _read_told(value))
+            case wire.ConnectGroupTargetMemberKey(), _:
+                self.target.pop(key.member_id, None)
+                self.target_metadata.pop(key.member_id, None)
+            case wire.ConnectGroupCurrentMemberKey(), wire.ConnectGroupCurrentMemberValue():
+                self._set_current(
+                    key.member_id,
+                    Current(
+                        member_epoch=value.member_epoch,
+                        previous_member_epoch=value.previous_member_epoch,
+                        state=read_state(value.state),
+                        assigned=stored_held(value.assigned),
+                        pending_revocation=stored_held(value.pending_revocation),
+                        metadata=_read_told(value),
+                    ),
+                )
+            case wire.ConnectGroupCurrentMemberKey(), _:
+                self._forget_current(key.member_id)
+            case _:
+                raise AssertionError(f"{type(key).__name__} is no record of a connect group")
+        return True
+
+
+def _read_metadata(value: wire.ConnectGroupMemberValue) -> WorkerMetadata:
+    return WorkerMetadata(
+        instance_id=value.instance_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+        client_assignors=tuple(
+            [
+                ClientAssignor(
+                    name=assignor.name,
+                    minimum_version=assignor.minimum_version,
+                    maximum_version=assignor.maximum_version,
+                    reason=assignor.reason,
+                    metadata_version=assignor.metadata_version,
+                    metadata_bytes=assignor.metadata_bytes,
+                )
+                for assignor in value.client_assignors
+            ]
+        ),
+        worker_id=value.worker_id,
+        worker_url=value.worker_url,
+    )
+
+
+def _read_told(
+    value: wire.ConnectGroupTargetMemberValue | wire.ConnectGroupCurrentMemberValue,
+) -> AssignmentMetadata:
+    if not value.error and not value.metadata_version and not value.metadata_bytes:
+        return NO_METADATA
+    return AssignmentMetadata(error=value.error, version=value.metadata_version, data=value.metadata_bytes)
