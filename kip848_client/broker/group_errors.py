@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.coordinator.requests import GroupMessage
-from kip848_client.wire.messages import consumer_group_describe, describe_groups
+from kip848_client.wire.messages import connect_group_describe, consumer_group_describe, describe_groups
+from kip848_client.wire.messages.connect_group_describe import (
+    ConnectGroupDescribeRequest,
+    ConnectGroupDescribeResponse,
+)
 from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
@@ -17,6 +21,10 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
 from kip848_client.wire.messages.connect_group_install_assignment import (
     ConnectGroupInstallAssignmentRequest,
     ConnectGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.connect_group_prepare_assignment import (
+    ConnectGroupPrepareAssignmentRequest,
+    ConnectGroupPrepareAssignmentResponse,
 )
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -127,6 +135,14 @@ def refusal(message: GroupMessage, *, code: int, api_version: int) -> Response:
             return ConsumerGroupInstallAssignmentResponse(error_code=code)
         case ConsumerGroupPrepareAssignmentRequest():
             return ConsumerGroupPrepareAssignmentResponse(error_code=code)
+        case ConnectGroupPrepareAssignmentRequest():
+            return ConnectGroupPrepareAssignmentResponse(error_code=code)
+        case ConnectGroupDescribeRequest(group_ids=group_ids):
+            return ConnectGroupDescribeResponse(
+                groups=tuple(
+                    connect_group_describe.DescribedGroup(error_code=code, group_id=each) for each in group_ids
+                )
+            )
         case HeartbeatRequest():
             return HeartbeatResponse(error_code=code)
         case OffsetFetchRequest(groups=groups) if api_version >= FIRST_BATCHED_OFFSET_FETCH:

@@ -38,6 +38,10 @@ from kip848_client.coordinator.requests import GroupMessage
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.journal import Journal
+from kip848_client.wire.messages.connect_group_describe import (
+    ConnectGroupDescribeRequest,
+    ConnectGroupDescribeResponse,
+)
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -353,6 +357,8 @@ def _parts_of(message: GroupMessage, api_version: int) -> Sequence[tuple[str, Gr
     match message:
         case ConsumerGroupDescribeRequest(group_ids=group_ids):
             return [(group_id, replace(message, group_ids=(group_id,))) for group_id in group_ids]
+        case ConnectGroupDescribeRequest(group_ids=group_ids):
+            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in group_ids]
         case DescribeGroupsRequest(groups=group_ids):
             return [(group_id, replace(message, groups=(group_id,))) for group_id in group_ids]
         case DeleteGroupsRequest(groups_names=group_ids):
@@ -371,6 +377,9 @@ def _joined(message: GroupMessage, answers: Sequence[Response]) -> Response:
         case ConsumerGroupDescribeRequest():
             described = [each for each in answers if isinstance(each, ConsumerGroupDescribeResponse)]
             return ConsumerGroupDescribeResponse(groups=tuple(group for each in described for group in each.groups))
+        case ConnectGroupDescribeRequest():
+            workers = [each for each in answers if isinstance(each, ConnectGroupDescribeResponse)]
+            return ConnectGroupDescribeResponse(groups=tuple(group for each in workers for group in each.groups))
         case DescribeGroupsRequest():
             classic = [each for each in answers if isinstance(each, DescribeGroupsResponse)]
             return DescribeGroupsResponse(groups=tuple(group for each in classic for group in each.groups))

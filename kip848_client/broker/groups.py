@@ -55,6 +55,7 @@ from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
+from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -395,7 +396,7 @@ class GroupHost:
 
     def _publish(self, records: Iterable[tuple[CoordinatorRecord, KeyAndValue]], *, wall_ms: int) -> None:
         """Add records to the topic that others read, by group."""
-        readable = (pair for pair in records if not isinstance(pair[0].key, PendingOffsetKey))
+        readable = (pair for pair in records if not isinstance(pair[0].key, PendingOffsetKey | ConnectGroupRecordKey))
         for group_id, of_group in itertools.groupby(readable, key=lambda pair: group_of(pair[0].key)):
             self._offsets_topic.append(group_id, [written for _, written in of_group], timestamp_ms=wall_ms)
 
