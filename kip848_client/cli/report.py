@@ -90,6 +90,7 @@ def _sentences(figures: Figures) -> list[str]:
         f"group {figures.group_id}: {figures.members} members, {figures.partitions} partitions, "
         f"{figures.log_ms / 1000:.1f} s of log",
         f"  rebalances             {spread_sentence(figures.rebalance)}",
+        f"  until all had their part {spread_sentence(figures.change)}",
         f"  without a reader       {spread_sentence(figures.without_reader)}",
         f"  partitions moved       {figures.moves}, and {figures.bounces} taken away for nothing"
         + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
@@ -104,6 +105,7 @@ def _sentences(figures: Figures) -> list[str]:
     lines.append("  commits                " + (", ".join(f"{n:,} {end}" for end, n in ends.items() if n) or "none"))
     lines += [f"    {error}: {count:,}" for error, count in commits.errors.items()]
     lines.append("  " + (", ".join(f"{kind} marks: {count}" for kind, count in figures.marks.items()) or "no marks"))
+    lines += [f"  note: {note}" for note in figures.notes]
     if figures.two_readers:
         lines.append(f"  READ BY TWO AT ONCE    {', '.join(figures.two_readers)}")
     return lines

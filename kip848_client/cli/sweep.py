@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--scenario", metavar="NAME", default="mixed", help="as of kip848 simulate (mixed)")
     parser.add_argument("--seeds", metavar="A:B", required=True, help="seeds A to B, B exclusive")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="where the runs are kept, as Parquet")
+    parser.add_argument(
+        "--out", metavar="FOLDER", required=True, help="for the runs, as Parquet: a path, s3a://, hdfs://"
+    )
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="change a number of the scenario"
     )

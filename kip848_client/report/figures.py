@@ -5,9 +5,12 @@ Definitions (`kip848_client.spark.analytics` counts the same):
 
 * A **rebalance** begins when the group epoch is bumped and ends when the group is Stable or Empty again; bumps in
   between belong to it. One that the log does not see the end of is counted as open and has no duration.
+* A **change** begins with its group epoch and ends when every member that was in the group then has its part of it, or
+  of a later epoch, or has left. In a group that never rests a rebalance has many.
 * A partition is **without a reader** from the end of one owner's span to the beginning of the next one's. Before its
-  first owner and after its last one it is not counted. Where clients wrote logs, owning means reading; else it means
-  being counted as the owner by the coordinator.
+  first owner and after its last one it is not counted. Owning means reading, of members that wrote logs; of others,
+  being counted as the owner by the coordinator. If only members wrote logs, and all of them were stable while none had
+  the partition, a member without a log had it: that time is not counted.
 * A **move** is a partition whose next owner is another member. A partition that comes back to the member it left is a
   **bounce**: it was taken away for nothing.
 * What **stayed**: of the ownerships that there were when rebalances began, the share that outlasted them. Rebalances
@@ -24,15 +27,12 @@ import bisect
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from kip848_client.report.lanes import AT_REST
 from kip848_client.report.timeline import CommitKey, PartitionLane, Span, Timeline
-
-AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
-"""States of a group in which nothing is left to be done."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -87,7 +87,11 @@ class MemberFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Everything that is counted of one group."""
+    """Everything that is counted of one group.
+
+    Args:
+        notes: what the log does not tell, as sentences.
+    """
 
     group_id: str
     log_ms: float
@@ -95,6 +99,7 @@ class Figures(msgspec.Struct, frozen=True):
     partitions: int
     rebalances: Sequence[Rebalance]
     rebalance: Percentiles
+    change: Percentiles
     without_reader: Percentiles
     without_reader_by_partition_ms: Mapping[str, float]
     moves: int
@@ -107,6 +112,7 @@ class Figures(msgspec.Struct, frozen=True):
     commits: Commits
     marks: Mapping[str, int]
     by_member: Sequence[MemberFigures]
+    notes: Sequence[str] = ()
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values."""
@@ -117,11 +123,16 @@ class Figures(msgspec.Struct, frozen=True):
 def figures_of(timeline: Timeline) -> Figures:
     """Count."""
     rebalances = _rebalances(timeline)
-    owned = {lane.partition: _owners(lane) for lane in timeline.partitions}
+    owned = {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
     changes = [pair for owners in owned.values() for pair in itertools.pairwise(owners)]
     moves = sum(before.text != after.text for before, after in changes)
+    elsewhere = _with_others(timeline, owned)
     gaps = {
-        partition: [max(0.0, after.start_ms - before.end_ms) for before, after in itertools.pairwise(owners)]
+        partition: [
+            max(0.0, after.start_ms - before.end_ms)
+            for before, after in itertools.pairwise(owners)
+            if (partition, before.end_ms) not in elsewhere
+        ]
         for partition, owners in owned.items()
     }
     calls: dict[str, list[float]] = {}
@@ -136,6 +147,7 @@ def figures_of(timeline: Timeline) -> Figures:
         partitions=len(timeline.partitions),
         rebalances=rebalances,
         rebalance=percentiles(r.end_ms - r.start_ms for r in rebalances if r.end_ms is not None),
+        change=percentiles(c.end_ms - c.start_ms for c in timeline.changes if c.end_ms is not None),
         without_reader=percentiles(gap for times in gaps.values() for gap in times if gap > 0),
         without_reader_by_partition_ms={partition: sum(times) for partition, times in gaps.items()},
         moves=moves,
@@ -148,7 +160,34 @@ def figures_of(timeline: Timeline) -> Figures:
         commits=_commits(timeline.commits),
         marks=dict(sorted(Counter(mark.kind for mark in timeline.marks).items())),
         by_member=_by_member(timeline, owned.values(), changes),
+        notes=_notes(timeline, elsewhere),
     )
+
+
+def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set[tuple[str, float]]:
+    """Gaps that are none, as (partition, begin): all members with logs were stable, so somebody without one had it."""
+    if timeline.coordinated:
+        return set()
+    rests = [span for span in timeline.states if span.text == "Stable"]
+    return {
+        (partition, before.end_ms)
+        for partition, owners in owned.items()
+        for before, after in itertools.pairwise(owners)
+        if any(before.end_ms < rest.end_ms and rest.start_ms < after.start_ms for rest in rests)
+    }
+
+
+def _notes(timeline: Timeline, elsewhere: Iterable[tuple[str, float]]) -> list[str]:
+    if timeline.coordinated:
+        return []
+    notes = [
+        "there is no coordinator's log (kip848 groups record writes one): epochs and rebalances are those that members "
+        "saw, with the delay of their heartbeats"
+    ]
+    count = len({partition for partition, _ in elsewhere})
+    if count:
+        notes.append(f"{count} partitions were for some time owned by members without logs, or by nobody")
+    return notes
 
 
 def _by_member(
@@ -246,8 +285,12 @@ def _rebalances(timeline: Timeline) -> list[Rebalance]:
     return found
 
 
-def _owners(lane: PartitionLane) -> Sequence[Span]:
-    return lane.read or lane.held
+def _owners(lane: PartitionLane, writers: Collection[str]) -> Sequence[Span]:
+    """Reading of the members that wrote logs, owning of the others."""
+    if not lane.read:
+        return lane.held
+    held = [span for span in lane.held if span.text not in writers]
+    return sorted([*lane.read, *held], key=lambda span: (span.start_ms, span.end_ms, span.text)) if held else lane.read
 
 
 def _overlap(spans: Sequence[Span]) -> bool:

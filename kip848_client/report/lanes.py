@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.report.changes import ChangeTracker
 from kip848_client.report.names import MemberNames
 from kip848_client.report.timeline import (
+    Change,
     CommitEnd,
     CommitKey,
     Heartbeat,
@@ -25,7 +27,13 @@ from kip848_client.report.timeline import (
     Timeline,
 )
 
-PieceKind: TypeAlias = Literal["held", "read", "group_state", "epoch", "call", "mark", "partition"]
+AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
+"""States of a group in which nothing is left to be done."""
+_CLASSIC_REBALANCE_BEGINS: Final = "PreparingRebalance"
+_NOT_A_MEMBER: Final = frozenset({"UNJOINED", "FATAL"})
+"""Public states of a consumer that has no place in the group."""
+
+PieceKind: TypeAlias = Literal["held", "read", "group_state", "epoch", "change", "call", "mark", "partition"]
 
 
 class Piece(NamedTuple):
@@ -33,7 +41,8 @@ class Piece(NamedTuple):
 
     Args:
         lane: a partition (held, read, partition), a member (call, mark), or the group.
-        text: an owner, a state, a listener call, the reason of an epoch, or what a mark says.
+        text: an owner, a state, a listener call, the reason of an epoch or change, or what a mark says.
+        end_ms: of a change None if the log ends first.
         number: a group epoch.
         mark: kind of a mark.
     """
@@ -42,7 +51,7 @@ class Piece(NamedTuple):
     lane: str
     text: str = ""
     start_ms: float = 0.0
-    end_ms: float = 0.0
+    end_ms: float | None = 0.0
     number: int | None = None
     mark: MarkKind | None = None
 
@@ -56,6 +65,10 @@ class Names(Protocol):
 
     def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
         """Whether that member's own log goes on after *ts_ms*."""
+        ...
+
+    def is_coordinated(self, group_id: str) -> bool:
+        """Whether the log has the coordinator's side of a group."""
         ...
 
 
@@ -136,6 +149,10 @@ class LaneBuilder:
         self._epochs: dict[str, list[tuple[float, int]]] = {}
         self._calls: dict[str, list[Span]] = {}
         self._group_epochs: list[tuple[float, int, str]] = []
+        self._changes = ChangeTracker()
+        self._is_classic_rebalance = False
+        self._inferred = None if names.is_coordinated(group_id) else _Inference()
+        self._writers: set[str] = set()
         self._marks: list[Mark] = []
         self._partitions: set[str] = set()
         self._members: dict[str, None] = {}
@@ -148,6 +165,8 @@ class LaneBuilder:
         if event.group_id is not None and (event.member_id or event.client_id):
             self._members.setdefault(who)
             self._note_epoch(event, who)
+            if event.source == "client":
+                self._writers.add(who)
         handler = HANDLERS.get(event.event)
         if handler is not None:
             handler(self, event, who, float(event.ts_ms))
@@ -165,6 +184,8 @@ class LaneBuilder:
                     yield Piece(kind, lane, span.text, span.start_ms, span.end_ms)
         for at_ms, epoch, reason in self._group_epochs:
             yield Piece("epoch", "group", reason, at_ms, at_ms, number=epoch)
+        for change in self._changes.drain():
+            yield _piece_of(change)
         for who, calls in self._calls.items():
             for call in calls:
                 yield Piece("call", who, call.text, call.start_ms, call.end_ms)
@@ -185,6 +206,8 @@ class LaneBuilder:
         """The log ends: what is left, and every partition that was named."""
         self._end_all(end_ms)
         yield from self.drain()
+        for change in self._changes.finish():
+            yield _piece_of(change)
         for partition in self._partitions:
             yield Piece("partition", partition)
 
@@ -212,6 +235,9 @@ class LaneBuilder:
             states=self._group_states.spans("group"),
             marks=self._marks,
             commits=self._commits,
+            changes=list(self._changes.finish()),
+            writers=frozenset(self._writers),
+            coordinated=self._inferred is None,
         )
 
     def _member_lane(self, member: str) -> MemberLane:
@@ -239,7 +265,14 @@ class LaneBuilder:
                 self._held.end(lane, who, at_ms)
         for lane in wanted:
             self._held.begin(lane, who, at_ms)
-        self._coordinator_states.change(who, str(event.fields.get("state")), at_ms)
+        state = str(event.fields.get("state"))
+        self._coordinator_states.change(who, state, at_ms)
+        if state == "STABLE":
+            self._changes.stable(who, _epoch_of(event), at_ms)
+
+    def _member_joined(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        del at_ms
+        self._changes.joined(who, event.group_epoch or 0)
 
     def _member_left(self, event: JournalEvent, who: str, at_ms: float) -> None:
         reason = str(event.fields.get("reason"))
@@ -247,6 +280,7 @@ class LaneBuilder:
             for lane in self._held.lanes_with(who):
                 self._held.end(lane, who, at_ms)
         self._coordinator_states.clear(who, at_ms)
+        self._changes.left(who, at_ms)
         if not self._names.speaks_after(self._group_id, who, event.ts_ms):
             self._stop_reading(who, at_ms)
             self._own_states.clear(who, at_ms)
@@ -256,16 +290,40 @@ class LaneBuilder:
     def _epoch_bumped(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del who
         if event.group_epoch is not None:
-            self._group_epochs.append((at_ms, event.group_epoch, str(event.fields.get("reason") or "")))
+            self._bump(at_ms, event.group_epoch, str(event.fields.get("reason") or ""))
+
+    def _bump(self, at_ms: float, epoch: int, reason: str) -> None:
+        self._group_epochs.append((at_ms, epoch, reason))
+        self._changes.bumped(at_ms, epoch, reason)
 
     def _group_state_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del who
-        self._group_states.change("group", str(event.fields.get("new")), at_ms)
+        state = str(event.fields.get("new"))
+        if state == _CLASSIC_REBALANCE_BEGINS:
+            self._classic_rebalance((event.group_epoch or 0) + 1, at_ms)
+        self._become(state, at_ms)
+
+    def _become(self, state: str, at_ms: float) -> None:
+        self._group_states.change("group", state, at_ms)
+        if state in AT_REST:
+            self._is_classic_rebalance = False
+            self._changes.at_rest(at_ms)
+
+    def _generation_began(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        """The join phase is complete. In a recorded log this is the first that is seen of a classic rebalance."""
+        del who
+        self._classic_rebalance(event.group_epoch or 0, at_ms)
+
+    def _classic_rebalance(self, generation: int, at_ms: float) -> None:
+        if not self._is_classic_rebalance:
+            self._is_classic_rebalance = True
+            self._bump(at_ms, generation, "classic_rebalance")
 
     # What clients say.
 
     def _state_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         self._own_states.change(who, str(event.fields.get("new")), at_ms)
+        self._infer(who, str(event.fields.get("new")), _epoch_of(event), at_ms)
         if event.fields.get("new") == "FATAL":
             self._stop_reading(who, at_ms)
 
@@ -291,8 +349,30 @@ class LaneBuilder:
         text = f"on_partitions_{call}({', '.join(partitions) or 'nothing'})"
         self._calls.setdefault(who, []).append(Span(start_ms, end_ms, text))
 
+    def _infer(self, who: str, state: str, epoch: int, at_ms: float) -> None:
+        """Without the coordinator's side: the group is as far as its members with logs say."""
+        if self._inferred is None:
+            return
+        if epoch > self._inferred.epoch:
+            self._inferred.epoch = epoch
+            self._bump(at_ms, epoch, "seen_by_members")
+            self._become("Reconciling", at_ms)
+        if state in _NOT_A_MEMBER:
+            self._inferred.states.pop(who, None)
+            self._changes.left(who, at_ms)
+        else:
+            self._inferred.states[who] = state
+            self._changes.joined(who, epoch)
+            if state == "STABLE":
+                self._changes.stable(who, epoch, at_ms)
+        if all(each == "STABLE" for each in self._inferred.states.values()):
+            self._become("Stable" if self._inferred.states else "Empty", at_ms)
+        else:
+            self._become("Reconciling", at_ms)
+
     def _process_ended(self, event: JournalEvent, who: str, at_ms: float) -> None:
         self._stop_reading(who, at_ms)
+        self._infer(who, "UNJOINED", 0, at_ms)
         self._own_states.clear(who, at_ms)
         self._mark(event, who, at_ms)
 
@@ -323,6 +403,14 @@ class LaneBuilder:
     def _mark(self, event: JournalEvent, who: str, at_ms: float) -> None:
         kind, text = MARKS[event.event]
         self._marks.append(Mark(at_ms, who, kind, text.format_map(_Fields(event.fields))))
+
+
+class _Inference:
+    """What is known of a group whose coordinator wrote no log: its members' states, and the highest epoch."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+        self.epoch = 0
 
 
 class _Fields(dict[str, JsonValue]):
@@ -375,6 +463,8 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "member_left": LaneBuilder._member_left,
     "group_epoch_bumped": LaneBuilder._epoch_bumped,
     "group_state_changed": LaneBuilder._group_state_changed,
+    "classic_generation_began": LaneBuilder._generation_began,
+    "member_joined": LaneBuilder._member_joined,
     "state_changed": LaneBuilder._state_changed,
     "partitions_assigned": LaneBuilder._listener_returned,
     "partitions_revoked": LaneBuilder._listener_returned,
@@ -390,6 +480,15 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "commit_refused": LaneBuilder._commit_failed,
 }
 """Event -> what it does to the lanes. Others say only that their member is there."""
+
+
+def _piece_of(change: Change) -> Piece:
+    return Piece("change", "group", change.reason, change.start_ms, change.end_ms, number=change.epoch)
+
+
+def _epoch_of(event: JournalEvent) -> int:
+    """The member's epoch; -1 if it has none."""
+    return -1 if event.member_epoch is None else event.member_epoch
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

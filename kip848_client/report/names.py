@@ -9,8 +9,11 @@ from kip848_client.journal import JournalEvent
 
 
 def member_name(client_id: str, member_id: str, *, shared: bool) -> str:
-    """The client id; with the beginning of the member id if several members of the group have it."""
-    return f"{client_id} {member_id[:8]}" if shared else client_id
+    """The client id; with the beginning of the member id if several members of the group have it.
+
+    Classic member ids begin with the client id, which tells nobody apart.
+    """
+    return f"{client_id} {member_id.removeprefix(f'{client_id}-')[:8]}" if shared else client_id
 
 
 class MemberNames:
@@ -23,6 +26,7 @@ class MemberNames:
     def __init__(self, events: Iterable[JournalEvent]) -> None:
         clients: dict[tuple[str | None, str], str] = {}
         members_of: defaultdict[tuple[str | None, str], set[str]] = defaultdict(set)
+        self._coordinated: set[str | None] = set()
         self._last_spoken: dict[tuple[str | None, str], int] = {}
         kept = list(events)
         for event in kept:
@@ -35,7 +39,9 @@ class MemberNames:
             shared = len(members_of[group_id, client_id]) > 1
             self._names[key] = member_name(client_id, member_id, shared=shared)
         for event in kept:
-            if event.source == "client":
+            if event.source != "client":
+                self._coordinated.add(event.group_id)
+            else:
                 key = event.group_id, self.of(event)
                 self._last_spoken[key] = max(event.ts_ms, self._last_spoken.get(key, event.ts_ms))
 
@@ -44,6 +50,10 @@ class MemberNames:
         if event.member_id:
             return self._names.get((event.group_id, event.member_id), event.member_id)
         return event.client_id or ("coordinator" if event.source == "coordinator" else event.source)
+
+    def is_coordinated(self, group_id: str) -> bool:
+        """Whether the log has the coordinator's side of a group."""
+        return group_id in self._coordinated
 
     def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
         """Whether that member's own log goes on after *ts_ms*: it lives, whatever the coordinator thinks."""

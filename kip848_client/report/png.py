@@ -6,7 +6,7 @@ Needs matplotlib (``pip install "kip848_client[plots]"``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.errors import Kip848Error
 from kip848_client.report.timeline import Span, Timeline
@@ -17,24 +17,35 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_OWNERS: Final = (
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7b61c9", "#8c564b", "#2aa198",
-)  # fmt: skip
+_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#6e6e6e")
+"""Okabe and Ito's colours, which colour-blind people tell apart."""
+_HATCHES: Final = ("", "///", "...", "xxx", "---", "ooo", "\\\\\\", "+++")
+"""After eight members the colours come again, with a pattern."""
 _STATES: Final = {
-    "UNJOINED": "#9aa0a8",
-    "STABLE": "#2f9e44",
-    "RECONCILING": "#f08c00",
-    "RELEASING_ASSIGNMENT": "#e8590c",
-    "FATAL": "#c92a2a",
-    "UNREVOKED_PARTITIONS": "#f08c00",
-    "UNRELEASED_PARTITIONS": "#fab005",
-    "Empty": "#9aa0a8",
-    "Stable": "#2f9e44",
-    "Reconciling": "#f08c00",
-    "Assigning": "#1c7ed6",
-    "Dead": "#495057",
+    "UNJOINED": "#bbbbbb",
+    "STABLE": "#009e73",
+    "RECONCILING": "#e69f00",
+    "RELEASING_ASSIGNMENT": "#d55e00",
+    "FATAL": "#000000",
+    "UNREVOKED_PARTITIONS": "#e69f00",
+    "UNRELEASED_PARTITIONS": "#f0e442",
+    "EMPTY": "#bbbbbb",
+    "ASSIGNING": "#56b4e9",
+    "PREPARINGREBALANCE": "#e69f00",
+    "COMPLETINGREBALANCE": "#f0e442",
+    "DEAD": "#000000",
 }
+"""State of a member or a group, in capitals -> its colour."""
 _OTHER: Final = "#868e96"
+_LABEL_WIDTH: Final = 0.008
+"""Of one digit of an epoch, as a share of the picture's width."""
+
+
+class _Look(NamedTuple):
+    """How a bar is filled."""
+
+    colour: str
+    hatch: str = ""
 
 
 def draw_timeline(timeline: Timeline, path: Path) -> None:
@@ -49,13 +60,18 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     rows = 2 + len(timeline.partitions) + len(timeline.members)
     figure = figure_type(figsize=(13, 1.2 + 0.28 * rows), layout="constrained")
     axes = figure.add_subplot()
-    colours = {lane.member: _OWNERS[index % len(_OWNERS)] for index, lane in enumerate(timeline.members)}
+    colours = {lane.member: member_look(index) for index, lane in enumerate(timeline.members)}
+    states = {
+        span.text: _Look(_STATES.get(span.text.upper(), _OTHER))
+        for spans in (timeline.states, *(member.states for member in timeline.members))
+        for span in spans
+    }
     labels = ["group", "events"]
-    _bars(axes, 0, timeline.states, timeline, height=0.6, colours=_STATES)
-    for at_ms, epoch, _ in timeline.epochs:
-        axes.annotate(str(epoch), (_seconds(timeline, at_ms), -0.35), fontsize=6, ha="left", va="bottom")
+    _bars(axes, 0, timeline.states, timeline, height=0.6, looks=states)
+    for label_s, text in epoch_labels(timeline):
+        axes.annotate(text, (label_s, -0.35), fontsize=6, ha="left", va="bottom")
     faults = [mark for mark in timeline.marks if mark.kind != "life"]
-    markers = {"fault": ("v", "#c92a2a"), "refusal": (".", "#e67700"), "failure": ("x", "#9c36b5")}
+    markers = {"fault": ("v", "#d55e00"), "refusal": (".", "#e69f00"), "failure": ("x", "#000000")}
     for kind, (marker, colour) in markers.items():
         at_s = [_seconds(timeline, mark.ts_ms) for mark in faults if mark.kind == kind]
         axes.scatter(at_s, [1] * len(at_s), marker=marker, s=18, c=colour, label=kind if at_s else None)
@@ -63,18 +79,19 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     for lane in timeline.partitions:
         row = len(labels)
         if read_anywhere:
-            _bars(axes, row - 0.08, lane.read, timeline, height=0.55, colours=colours)
-            _bars(axes, row + 0.32, lane.held, timeline, height=0.12, colours=colours)
+            _bars(axes, row - 0.08, lane.read, timeline, height=0.55, looks=colours)
+            _bars(axes, row + 0.32, lane.held, timeline, height=0.12, looks=colours)
         else:
-            _bars(axes, row, lane.held, timeline, height=0.6, colours=colours)
+            _bars(axes, row, lane.held, timeline, height=0.6, looks=colours)
         labels.append(lane.partition)
     for member in timeline.members:
-        _bars(axes, len(labels), member.states, timeline, height=0.5, colours=_STATES)
+        _bars(axes, len(labels), member.states, timeline, height=0.5, looks=states)
         labels.append(member.member)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     for tick in axes.get_yticklabels():
         if tick.get_text() in colours:
-            tick.set_color(colours[tick.get_text()])
+            look = colours[tick.get_text()]
+            tick.set_bbox({"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "white", "alpha": 0.5, "pad": 1})
     axes.set_ylim(len(labels) - 0.5, -0.8)
     axes.set_xlim(0, _seconds(timeline, timeline.end_ms))
     axes.set_xlabel("seconds")
@@ -85,27 +102,63 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
         fontsize=10,
     )
     axes.grid(axis="x", linewidth=0.4, alpha=0.6)
-    seen = {span.text for spans in (timeline.states, *(m.states for m in timeline.members)) for span in spans}
-    patches = [Patch(color=colour, label=state) for state, colour in _STATES.items() if state in seen]
+    seen = dict.fromkeys(state.upper() for state in states)
+    patches = [Patch(color=_STATES.get(state, _OTHER), label=state.lower().replace("_", " ")) for state in sorted(seen)]
     handles, _ = axes.get_legend_handles_labels()
     axes.legend(handles=[*handles, *patches], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)
     figure.savefig(path, dpi=120)
 
 
+def member_look(index: int) -> _Look:
+    """How the member of that number is drawn; no two of the first 64 look the same."""
+    return _Look(_COLOURS[index % len(_COLOURS)], _HATCHES[index // len(_COLOURS) % len(_HATCHES)])
+
+
+def epoch_labels(timeline: Timeline) -> list[tuple[float, str]]:
+    """Seconds and text of the epochs that are written; one that would cover the one before is left out."""
+    length_s = _seconds(timeline, timeline.end_ms)
+    shown: list[tuple[float, str]] = []
+    free_from_s = 0.0
+    for at_ms, epoch, _ in timeline.epochs:
+        at_s = _seconds(timeline, at_ms)
+        if at_s >= free_from_s:
+            shown.append((at_s, str(epoch)))
+            free_from_s = at_s + (len(str(epoch)) + 0.5) * _LABEL_WIDTH * length_s
+    return shown
+
+
 def plot_lines(
-    path: Path, *, title: str, x_label: str, y_label: str, x: Sequence[float], lines: Mapping[str, Sequence[float]]
+    path: Path,
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    x: Sequence[float],
+    lines: Mapping[str, Sequence[float]],
+    counts: Sequence[int] = (),
 ) -> None:
     """Draw *lines*, name -> one value for each of *x*, into the file *path*.
+
+    Args:
+        counts: how many samples are behind each of *x*, drawn as bars below.
 
     Raises:
         Kip848Error: matplotlib is not installed.
     """
-    figure = _figure_type()(figsize=(9, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for colour, (name, values) in zip(_OWNERS, lines.items(), strict=False):
+    figure = _figure_type()(figsize=(9, 6 if counts else 5), layout="constrained")
+    if counts:
+        axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+        bars = below.bar(x, counts, color=_OTHER)
+        below.bar_label(bars, labels=[f"{count:,}" for count in counts], fontsize=6)
+        below.set_ylabel("samples")
+        below.set_ylim(0, max(counts) * 1.25)
+        below.set_xlabel(x_label)
+    else:
+        axes = figure.add_subplot()
+        axes.set_xlabel(x_label)
+    for colour, (name, values) in zip(_COLOURS, lines.items(), strict=False):
         axes.plot(x, values, marker="o", markersize=4, color=colour, label=name)
     axes.set_title(title, fontsize=11)
-    axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.set_ylim(bottom=0)
     axes.grid(linewidth=0.4, alpha=0.6)
@@ -122,13 +175,20 @@ def _figure_type() -> type[Figure]:
 
 
 def _bars(
-    axes: Axes, row: float, spans: Sequence[Span], timeline: Timeline, *, height: float, colours: dict[str, str]
+    axes: Axes, row: float, spans: Sequence[Span], timeline: Timeline, *, height: float, looks: Mapping[str, _Look]
 ) -> None:
-    axes.broken_barh(
-        [(_seconds(timeline, span.start_ms), max(0.001, (span.end_ms - span.start_ms) / 1000)) for span in spans],
-        (row - height / 2, height),
-        facecolors=[colours.get(span.text, _OTHER) for span in spans],
-    )
+    by_look: dict[_Look, list[Span]] = {}
+    for span in spans:
+        by_look.setdefault(looks.get(span.text, _Look(_OTHER)), []).append(span)
+    for look, alike in by_look.items():
+        axes.broken_barh(
+            [(_seconds(timeline, span.start_ms), max(0.001, (span.end_ms - span.start_ms) / 1000)) for span in alike],
+            (row - height / 2, height),
+            facecolors=look.colour,
+            hatch=look.hatch or None,
+            edgecolor="white" if look.hatch else "none",
+            linewidth=0,
+        )
 
 
 def _seconds(timeline: Timeline, at_ms: float) -> float:

@@ -17,7 +17,8 @@ from kip848_client.report.figures import Percentiles
 
 _WIDTH: Final = 640
 _BAR: Final = 20
-_LABEL: Final = 110
+_CHARACTER: Final = 6.6
+"""Width of a character, rounded up."""
 _COUNT: Final = 80
 
 
@@ -139,16 +140,17 @@ def _chart(title: str, bars: Sequence[Bar]) -> str:
         return '<p class="soft">nothing to show</p>'
     most = max(bar.count for bar in bars)
     height = _BAR * len(bars)
+    begin = 12 + _CHARACTER * max(len(bar.label) for bar in bars)
     drawn = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{html.escape(title)}">']
     for index, bar in enumerate(bars):
         top = index * _BAR
-        width = (_WIDTH - _LABEL - _COUNT) * bar.count / most
+        width = (_WIDTH - begin - _COUNT) * bar.count / most
         label = html.escape(bar.label)
         drawn.append(
-            f'<text x="{_LABEL - 8}" y="{top + 14}" text-anchor="end">{label}</text>'
-            f'<rect x="{_LABEL}" y="{top + 3}" width="{width:.1f}" height="{_BAR - 6}" rx="2">'
+            f'<text x="{begin - 8:.1f}" y="{top + 14}" text-anchor="end">{label}</text>'
+            f'<rect x="{begin:.1f}" y="{top + 3}" width="{width:.1f}" height="{_BAR - 6}" rx="2">'
             f"<title>{label}: {bar.count:,}</title></rect>"
-            f'<text class="soft" x="{_LABEL + width + 6:.1f}" y="{top + 14}">{bar.count:,}</text>'
+            f'<text class="soft" x="{begin + width + 6:.1f}" y="{top + 14}">{bar.count:,}</text>'
         )
     return "".join(drawn) + "</svg>"
 

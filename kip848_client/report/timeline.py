@@ -80,8 +80,23 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A group epoch, from its beginning until every member had its part of it; `end_ms` None if the log ends first."""
+
+    start_ms: float
+    end_ms: float | None
+    epoch: int
+    reason: str
+
+
 class Timeline(msgspec.Struct, frozen=True):
-    """All that is known of one group."""
+    """All that is known of one group.
+
+    Args:
+        changes: in the order in which they ended.
+        writers: members that wrote logs themselves.
+        coordinated: the log has the coordinator's side; without it epochs and states are inferred from clients.
+    """
 
     group_id: str
     start_ms: float
@@ -92,3 +107,6 @@ class Timeline(msgspec.Struct, frozen=True):
     states: Sequence[Span]
     marks: Sequence[Mark]
     commits: Mapping[CommitKey, int]
+    changes: Sequence[Change] = ()
+    writers: frozenset[str] = frozenset()
+    coordinated: bool = True

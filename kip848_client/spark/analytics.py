@@ -42,6 +42,7 @@ TABLES: Final[Mapping[str, str]] = {
     "members": "member: heartbeats, commits, what it gained, gave up and owned",
     "partitions": "partition of a group: changes of owner, time without a reader",
     "rebalances": "rebalance: start, end, group epochs, reasons",
+    "changes": "group epoch: start, when every member had its part, reason",
     "ownership": "period in which a member owned a partition: the next owner and the gap between",
     "listener_calls": "callback of a group: durations",
     "commit_errors": "member and reason: commits that were not accepted",
@@ -95,6 +96,7 @@ class Analysis:
             figures.groups(
                 named=self.named,
                 rebalances=self.rebalances,
+                changes=self.changes,
                 ownership=self.ownership,
                 partitions=self.partitions,
                 marks=self.marks,
@@ -115,8 +117,12 @@ class Analysis:
         return kept(figures.rebalances(self._pieces))
 
     @cached_property
+    def changes(self) -> DataFrame:  # noqa: D102
+        return kept(figures.changes(self._pieces))
+
+    @cached_property
     def ownership(self) -> DataFrame:  # noqa: D102
-        return kept(figures.ownership(self._pieces))
+        return kept(figures.ownership(self._pieces, self.named))
 
     @cached_property
     def listener_calls(self) -> DataFrame:  # noqa: D102

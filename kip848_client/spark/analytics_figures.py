@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
-from kip848_client.report.figures import AT_REST
-from kip848_client.report.lanes import COMMIT_ENDS, MARKS
+from kip848_client.report.lanes import AT_REST, COMMIT_ENDS, MARKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,24 +68,36 @@ def rebalances(pieces: DataFrame) -> DataFrame:
     )
 
 
-def ownership(pieces: DataFrame) -> DataFrame:
+def changes(pieces: DataFrame) -> DataFrame:
+    """group_id, start_ms, end_ms (null if the log does not see the end), ms, epoch, reason."""
+    return pieces.where("kind = 'change'").selectExpr(
+        "group_id", "start_ms", "end_ms", "end_ms - start_ms as ms", "number as epoch", "text as reason"
+    )
+
+
+def ownership(pieces: DataFrame, named: DataFrame) -> DataFrame:
     """group_id, partition, owner, start_ms, end_ms, next_owner, gap_ms, overlaps.
 
-    Reading, where the partition's readers wrote logs, else what the coordinator counts. `overlaps`: another member
-    read the partition at the same time, since before.
+    Reading, of members that wrote logs, else what the coordinator counts. `overlaps`: another member read the
+    partition at the same time, since before.
     """
+    writers = named.where("source = 'client'").selectExpr("group_id", "who as text", "true as writes").distinct()
     lane = Window.partitionBy("group_id", "lane")
     in_order = lane.orderBy("start_ms", "end_ms", "text")
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     return (
         pieces.where("kind in ('held', 'read')")
         .withColumn("any_read", sf.max(sf.col("kind") == "read").over(lane))
-        .where("any_read = (kind = 'read')")
+        .join(sf.broadcast(writers), ["group_id", "text"], "left")
+        .where("kind = 'read' or not any_read or writes is null")
         .withColumn("place", sf.row_number().over(in_order))
         .withColumn("next_start_ms", sf.lead("start_ms").over(in_order))
         .withColumn("next_owner", sf.lead("text").over(in_order))
         # Of the spans before, the one that lasts longest; of several the first.
-        .withColumn("longest", sf.max(sf.struct("end_ms", -sf.col("place"), "text")).over(before))
+        .withColumn(
+            "longest",
+            sf.max(sf.when(sf.col("kind") == "read", sf.struct("end_ms", -sf.col("place"), "text"))).over(before),
+        )
         .selectExpr(
             "group_id",
             "lane as partition",
@@ -95,7 +106,7 @@ def ownership(pieces: DataFrame) -> DataFrame:
             "end_ms",
             "next_owner",
             "if(next_owner is null, null, greatest(next_start_ms - end_ms, 0d)) as gap_ms",
-            "coalesce(any_read and start_ms < longest.end_ms and text <> longest.text, false) as overlaps",
+            "coalesce(kind = 'read' and start_ms < longest.end_ms and text <> longest.text, false) as overlaps",
         )
     )
 
@@ -236,6 +247,7 @@ def groups(
     *,
     named: DataFrame,
     rebalances: DataFrame,
+    changes: DataFrame,
     ownership: DataFrame,
     partitions: DataFrame,
     marks: DataFrame,
@@ -250,6 +262,7 @@ def groups(
         percentiles_of("ms").alias("rebalance"),
         sf.count_if(sf.col("end_ms").isNull()).alias("rebalances_open"),
     )
+    changed = changes.groupBy("group_id").agg(percentiles_of("ms").alias("change"))
     gaps = ownership.groupBy("group_id").agg(percentiles_of("gap_ms", "gap_ms > 0").alias("without_reader"))
     moved = partitions.groupBy("group_id").agg(
         sf.count("*").alias("partitions"),
@@ -272,7 +285,7 @@ def groups(
         *(each.alias(f"all_{k}") for each, k in zip(counted, kinds, strict=True))
     )
     joined = there
-    for table in (rebalanced, gaps, moved, stayed(rebalances, ownership), beats, commits, marked):
+    for table in (rebalanced, changed, gaps, moved, stayed(rebalances, ownership), beats, commits, marked):
         joined = joined.join(table, "group_id", "left")
     zero = [
         "partitions",
@@ -288,7 +301,16 @@ def groups(
         joined.na.fill(0, zero)
         .crossJoin(sf.broadcast(of_all))
         .select(
-            *("group_id", "log_ms", "members", "partitions", "rebalance", "rebalances_open", "without_reader"),
+            *(
+                "group_id",
+                "log_ms",
+                "members",
+                "partitions",
+                "rebalance",
+                "rebalances_open",
+                "change",
+                "without_reader",
+            ),
             *("moves", "bounces", "stayed", "two_readers", "heartbeats", "late", *_COMMITS),
             *((sf.col(f"{kind}_marks") + sf.col(f"all_{kind}")).alias(f"{kind}_marks") for kind in kinds),
         )

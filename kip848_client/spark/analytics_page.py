@@ -150,9 +150,21 @@ def _tables(analysis: Analysis, late: DataFrame, when: Callable[[float], str]) -
 def _worst(
     table: DataFrame, by: str | Column, title: str, header: Sequence[str], cells: Callable[[Row], Sequence[str]]
 ) -> Table:
+    """The worst rows. Of those of one group with the same value one is shown, with their number: a rebalance of
+    thirty partitions would fill the list.
+    """
     column = sf.col(by) if isinstance(by, str) else by
-    ordered = table.orderBy(column.desc_nulls_last(), *(name for name in table.columns[:2]))
-    return Table(title, header, [cells(row) for row in ordered.limit(_WORST).collect()])
+    alike = (
+        table.withColumn("_by", column)
+        .groupBy("group_id", "_by")
+        .agg(sf.min_by(sf.struct(*table.columns), sf.struct(*table.columns[:2])).alias("one"), sf.count("*").alias("n"))
+        .orderBy(sf.desc_nulls_last("_by"), "group_id")
+        .limit(_WORST)
+        .collect()
+    )
+    if all(row["n"] == 1 for row in alike):
+        return Table(title, header, [cells(row["one"]) for row in alike])
+    return Table(title, (*header, "such"), [(*cells(row["one"]), f"{row['n']:,}") for row in alike])
 
 
 def _first(table: DataFrame) -> Row:

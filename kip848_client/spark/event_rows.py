@@ -25,7 +25,8 @@ __all__ = ["EVENTS_DDL", "ArrowRows", "event_rows", "malformed_lines", "read_lin
 
 EVENTS_DDL: Final = (
     "file string, block long, line long, ts_ms long, source string, event string, group_id string, member_id string, "
-    "client_id string, group_epoch long, fields string, due_ms double, sent_ms double, error string, problem string"
+    "client_id string, group_epoch long, member_epoch long, fields string, due_ms double, sent_ms double, "
+    "error string, problem string"
 )
 """`line` counts from 1 within a block, the part of a file that one task reads. `fields` is JSON, of events that lanes
 are made of. `problem` is set, and all that the line says is null, if the line is no event."""
@@ -42,6 +43,7 @@ _SCHEMA: Final = pa.schema(
         ("member_id", pa.string()),
         ("client_id", pa.string()),
         ("group_epoch", pa.int64()),
+        ("member_epoch", pa.int64()),
         ("fields", pa.string()),
         ("due_ms", pa.float64()),
         ("sent_ms", pa.float64()),
@@ -49,7 +51,7 @@ _SCHEMA: Final = pa.schema(
         ("problem", pa.string()),
     ]
 )
-_NOTHING: Final = (None,) * 11
+_NOTHING: Final = (None,) * 12
 _ROWS_PER_BATCH: Final = 5_000
 _HUGE: Final = 2**53
 
@@ -116,14 +118,15 @@ def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def _columns(event: JournalEvent) -> tuple[object, ...]:
     fields = event.fields
-    if not (-_HUGE < event.ts_ms < _HUGE and -_HUGE < (event.group_epoch or 0) < _HUGE):
-        raise ProtocolError(f"event log line has a number that no clock shows: {event.ts_ms}, {event.group_epoch}")
+    numbers = event.ts_ms, event.group_epoch or 0, event.member_epoch or 0
+    if not all(-_HUGE < number < _HUGE for number in numbers):
+        raise ProtocolError(f"event log line has a number that no clock shows: {numbers}")
     told = to_json(fields) if event.event in HANDLERS else None
     due_ms, sent_ms = (_number(fields.get(name)) for name in ("due_ms", "sent_ms"))
     error = fields.get("error")
     return (
-        *(event.ts_ms, event.source, event.event, event.group_id, event.member_id, event.client_id, event.group_epoch),
-        *(told, due_ms, sent_ms, str(error or "")),
+        *(event.ts_ms, event.source, event.event, event.group_id, event.member_id, event.client_id),
+        *(event.group_epoch, event.member_epoch, told, due_ms, sent_ms, str(error or "")),
     )
 
 

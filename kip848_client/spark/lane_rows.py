@@ -43,7 +43,8 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 _READ: Final = (
-    "group_id", "ts_ms", "source", "event", "member_id", "client_id", "group_epoch", "fields", "who", "spoken_ms",
+    "group_id", "ts_ms", "source", "event", "member_id", "client_id", "group_epoch", "member_epoch", "fields", "who",
+    "spoken_ms", "coordinated",
 )  # fmt: skip
 _ORDER: Final = ("ts_ms", "file", "block", "line")
 _EVENTS_BETWEEN_DRAINS: Final = 1_000
@@ -67,7 +68,10 @@ def with_names(events: DataFrame) -> DataFrame:
         .select(
             "group_id",
             "member_id",
-            sf.expr("if(shared, concat(client_id, ' ', substring(member_id, 1, 8)), client_id)").alias("name"),
+            sf.expr(
+                "if(shared, concat(client_id, ' ', substring(if(startswith(member_id, concat(client_id, '-')), "
+                "substring(member_id, length(client_id) + 2), member_id), 1, 8)), client_id)"
+            ).alias("name"),
         )
     )
     who = (
@@ -92,11 +96,13 @@ def lane_rows(named: DataFrame, *, start_ms: int, end_ms: int) -> DataFrame:
     # Only a removal asks whether its member speaks on.
     removals = named.where("event = 'member_left'").join(spoken, ["group_id", "who"], "left")
     others = named.where("event <> 'member_left'").withColumn("spoken_ms", sf.lit(None).cast("long"))
-    columns = [*_READ, *(name for name in _ORDER if name not in _READ)]
+    columns = [*(name for name in _READ if name != "coordinated"), *(name for name in _ORDER if name not in _READ)]
+    sides = named.groupBy("group_id").agg(sf.max(sf.col("source") != "client").alias("coordinated"))
     ordered = (
         others.where("fields is not null")
         .select(*columns)
         .unionByName(removals.select(*columns))
+        .join(sides, "group_id")
         .repartition("group_id")
         .sortWithinPartitions("group_id", *_ORDER)
     )
@@ -112,7 +118,7 @@ def _maker(*, start_ms: int, end_ms: int) -> Callable[[Iterator[pa.RecordBatch]]
                 if group is None or group.group_id != row[0]:
                     if group is not None:
                         group.end(rows, end_ms=max(float(end_ms), start_ms + 1))
-                    group = _Group(row[0], start_ms=start_ms)
+                    group = _Group(row[0], start_ms=start_ms, is_coordinated=row[-1])
                 group.add(row, rows)
                 yield from rows.full(_ROWS_PER_BATCH)
         if group is not None:
@@ -125,8 +131,9 @@ def _maker(*, start_ms: int, end_ms: int) -> Callable[[Iterator[pa.RecordBatch]]
 class _Group:
     """The builder of one group. It also provides the names, because each row carries its member's name."""
 
-    def __init__(self, group_id: str, *, start_ms: int) -> None:
+    def __init__(self, group_id: str, *, start_ms: int, is_coordinated: bool) -> None:
         self.group_id = group_id
+        self._is_coordinated = is_coordinated
         self._builder = LaneBuilder(group_id, self, start_ms=float(start_ms))
         self._who = ""
         self._spoken_ms: int | None = None
@@ -139,8 +146,11 @@ class _Group:
     def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
         return self._spoken_ms is not None and self._spoken_ms > ts_ms
 
+    def is_coordinated(self, group_id: str) -> bool:
+        return self._is_coordinated
+
     def add(self, row: tuple[object, ...], rows: ArrowRows) -> None:
-        _, ts_ms, source, event, member_id, client_id, group_epoch, fields, who, spoken_ms = row
+        _, ts_ms, source, event, member_id, client_id, group_epoch, member_epoch, fields, who, spoken_ms, _ = row
         self._who, self._spoken_ms = who, spoken_ms  # type: ignore[assignment]
         self._builder.add(
             JournalEvent(
@@ -151,6 +161,7 @@ class _Group:
                 member_id=member_id,  # type: ignore[arg-type]
                 client_id=client_id,  # type: ignore[arg-type]
                 group_epoch=group_epoch,  # type: ignore[arg-type]
+                member_epoch=member_epoch,  # type: ignore[arg-type]
                 fields=msgspec.json.decode(fields),  # type: ignore[call-overload]
             )
         )

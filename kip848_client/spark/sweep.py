@@ -1,7 +1,7 @@
 """The simulation over many seeds, on Spark: a row a run, in Parquet. Resumable; one machine or a cluster.
 
 Seeds are played in parts. A part that is written is never played again: a sweep that was stopped goes on where it was,
-and one with more seeds plays only the new ones.
+and one with more seeds plays only the new ones, whatever parts were played before.
 
 Source: KIP-848 "Test Plan", which names simulation as its primary method; `kip848_client.simulation` is what is run.
 """
@@ -9,8 +9,9 @@ Source: KIP-848 "Test Plan", which names simulation as its primary method; `kip8
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -26,6 +27,7 @@ from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.scenario import SCENARIOS
 from kip848_client.simulation.variety import scenario_of
 from kip848_client.spark.arrow_map import map_in_arrow
+from kip848_client.spark.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +60,7 @@ _DDL: Final = (
     "counts map<string, long>, log array<string>"
 )
 _ROWS_PER_BATCH: Final = 50
+_PART: Final = re.compile(r"seeds-(\d+)-(\d+)")
 _AT_REST: Final = {"Stable", "Empty", "Dead"}
 
 
@@ -88,42 +91,57 @@ class Sweep(msgspec.Struct, frozen=True):
             raise ConfigError("a sweep needs at least one seed, and parts of at least one")
         scenario_of(self.scenario, seed=self.seeds.start, changes=self.changes)  # refuses what it does not know
 
-    @property
-    def parts(self) -> list[range]:
-        """The seeds, cut at multiples of `part`, so that a longer sweep has the same parts."""
-        cuts = range(self.seeds.start - self.seeds.start % self.part, self.seeds.stop, self.part)
-        return [range(max(cut, self.seeds.start), min(cut + self.part, self.seeds.stop)) for cut in cuts]
+    def parts(self, played: Iterable[range] = ()) -> list[range]:
+        """What is to be played: the seeds without those that were *played*, cut at multiples of `part`."""
+        left: list[range] = []
+        first = self.seeds.start
+        for done in sorted(played, key=lambda seeds: seeds.start):
+            if done.start > first:
+                left.append(range(first, min(done.start, self.seeds.stop)))
+            first = max(first, done.stop)
+        left.append(range(first, self.seeds.stop))
+        return [
+            range(max(cut, seeds.start), min(cut + self.part, seeds.stop))
+            for seeds in left
+            for cut in range(seeds.start - seeds.start % self.part, seeds.stop, self.part)
+        ]
 
 
 def play_sweep(
     spark: SparkSession,
     sweep: Sweep,
-    out: Path,
+    out: str | Path,
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> DataFrame:
     """Play what is not there yet, and return all runs of the sweep.
 
     Args:
-        out: a folder that the driver and all workers see; made if it is not there.
+        out: a folder that all workers see, on any file system that Spark writes to; made if it is not there.
         on_progress: told (runs done, runs in all) now and then, on a thread of its own.
 
     Raises:
         ConfigError: the folder holds another sweep.
     """
-    _claim(out, sweep)
-    done = 0
-    for seeds in sweep.parts:
-        path = _path_of(out, seeds)
-        if not (path / "_SUCCESS").exists():
-            slices = min(len(seeds), 8 * spark.sparkContext.defaultParallelism)
-            frame = map_in_arrow(spark.range(seeds.start, seeds.stop, 1, slices).toDF("seed"), _player(sweep), _DDL)
-            with _watched(spark, slices, _share(on_progress, done, seeds, sweep)):
-                frame.write.mode("overwrite").parquet(str(path))
+    folder = Folder(spark, str(out))
+    _claim(folder, sweep)
+    played = _played(folder)
+    parts = sweep.parts(played)
+    done = len(sweep.seeds) - sum(map(len, parts))
+    for seeds in parts:
+        slices = min(len(seeds), 8 * spark.sparkContext.defaultParallelism)
+        frame = map_in_arrow(spark.range(seeds.start, seeds.stop, 1, slices).toDF("seed"), _player(sweep), _DDL)
+        with _watched(spark, slices, _share(on_progress, done, seeds, sweep)):
+            frame.write.mode("overwrite").parquet(folder.of(_name_of(seeds)))
         done += len(seeds)
         if on_progress is not None:
             on_progress(done, len(sweep.seeds))
-    return spark.read.schema(_DDL).parquet(*(str(_path_of(out, seeds)) for seeds in sweep.parts))
+    if on_progress is not None and not parts:
+        on_progress(done, done)
+    first, stop = sweep.seeds.start, sweep.seeds.stop
+    names = [_name_of(seeds) for seeds in (*played, *parts) if seeds.start < stop and seeds.stop > first]
+    runs = spark.read.schema(_DDL).parquet(*(folder.of(name) for name in names))
+    return runs.where(f"seed >= {first} and seed < {stop}")
 
 
 def _share(
@@ -136,21 +154,31 @@ def _share(
     return tell
 
 
-def _claim(out: Path, sweep: Sweep) -> None:
+def _claim(folder: Folder, sweep: Sweep) -> None:
     """Write down what the folder holds; parts of different sweeps must not be mixed."""
-    mine = {"scenario": sweep.scenario, "changes": list(sweep.changes), "traces": sweep.traces, "part": sweep.part}
-    note = out / "sweep.json"
-    if note.exists():
-        there = json.loads(note.read_text(encoding="utf-8"))
-        if there != mine:
-            raise ConfigError(f"{out} holds another sweep ({there}); choose another folder, or the same options")
+    mine = {"scenario": sweep.scenario, "changes": list(sweep.changes), "traces": sweep.traces}
+    note = folder.read("sweep.json")
+    if note is None:
+        folder.write("sweep.json", json.dumps(mine))
         return
-    out.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(mine), encoding="utf-8")
+    there = json.loads(note)
+    if {name: value for name, value in there.items() if name != "part"} != mine:
+        raise ConfigError(f"{folder} holds another sweep ({there}); choose another folder, or the same options")
 
 
-def _path_of(out: Path, seeds: range) -> Path:
-    return out / f"seeds-{seeds.start:09}-{seeds.stop:09}"
+def _played(folder: Folder) -> list[range]:
+    """The parts that are complete, without those that others cover."""
+    found: list[range] = []
+    named = (_PART.fullmatch(name) for name in folder.names())
+    seeds_found = [range(int(match[1]), int(match[2])) for match in named if match is not None]
+    for seeds in sorted(seeds_found, key=lambda each: (each.start, -each.stop)):
+        if (not found or seeds.start >= found[-1].stop) and folder.has(f"{_name_of(seeds)}/_SUCCESS"):
+            found.append(seeds)
+    return found
+
+
+def _name_of(seeds: range) -> str:
+    return f"seeds-{seeds.start:09}-{seeds.stop:09}"
 
 
 @contextmanager

@@ -108,6 +108,7 @@ def plot_rebalances(summary: SweepSummary, path: Path) -> None:
         x_label="members when it ended",
         y_label="virtual seconds",
         x=[times.members for times in shown],
+        counts=[times.count for times in shown],
         lines={
             "median": [times.p50_ms / 1000 for times in shown],
             "90 %": [times.p90_ms / 1000 for times in shown],

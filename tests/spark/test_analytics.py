@@ -101,6 +101,7 @@ def assert_equal(analysis: Analysis | Written, expected: Mapping[str, Figures]) 
             figures.log_ms, figures.members, figures.partitions,
         )  # fmt: skip
         assert spread(row["rebalance"]) == figures.rebalance
+        assert spread(row["change"]) == figures.change
         assert spread(row["without_reader"]) == figures.without_reader
         assert (row["moves"], row["bounces"]) == (figures.moves, figures.bounces)
         assert row["stayed"] == (None if figures.stayed is None else pytest.approx(figures.stayed))

@@ -36,7 +36,7 @@ def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark
     written = {path: path.stat().st_mtime_ns for path in out.glob("seeds-*/part-*.parquet")}
     told: list[tuple[int, int]] = []
     longer = play_sweep(
-        spark, Sweep("quiet", range(3), traces="all", part=2), out, on_progress=lambda *done: told.append(done)
+        spark, Sweep("quiet", range(3), traces="all", part=3), out.as_uri(), on_progress=lambda *done: told.append(done)
     )
     assert [row["seed"] for row in longer.select("seed").orderBy("seed").collect()] == list(range(3))
     assert {path: path.stat().st_mtime_ns for path in written} == written, "parts that were there were played again"
@@ -74,7 +74,15 @@ def test_what_cannot_be_played_is_refused_before_spark_starts(arguments: tuple[s
 
 def test_parts_begin_at_the_same_seeds_whatever_is_asked_for() -> None:
     """So that a longer sweep finds what a shorter one has played."""
-    assert Sweep("quiet", range(3, 12), part=5).parts == [range(3, 5), range(5, 10), range(10, 12)]
+    assert Sweep("quiet", range(3, 12), part=5).parts() == [range(3, 5), range(5, 10), range(10, 12)]
+
+
+def test_a_longer_sweep_plays_only_the_seeds_that_were_not_played() -> None:
+    """The last part of the shorter one ended in the middle; its seeds would be played again, and counted twice."""
+    longer = Sweep("quiet", range(12), part=5)
+    assert longer.parts([range(5), range(5, 7)]) == [range(7, 10), range(10, 12)]
+    assert longer.parts([range(2, 4)]) == [range(2), range(4, 5), range(5, 10), range(10, 12)]
+    assert longer.parts([range(20)]) == []
 
 
 def test_rebalances_are_those_of_the_report() -> None:
