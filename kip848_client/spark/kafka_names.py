@@ -8,7 +8,7 @@ from typing import Final
 
 from kip848_client.errors import ConfigError
 
-_JAVA_NAMES: Final[Mapping[str, str]] = {
+JAVA_NAMES: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.partition.fetch.bytes": "fetch.message.max.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -19,6 +19,7 @@ _JAVA_NAMES: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
 }
 """Java's name -> librdkafka's, where the values mean the same."""
+
 
 _CA_AS_PEM: Final = (
     "is a store of Java, which librdkafka does not read: write its certificates to a PEM file (keytool -list -rfc "
@@ -75,10 +76,10 @@ def client_config(
         ConfigError: a key is refused, or given twice with different values.
     """
     config: dict[str, str] = {}
-    for name, text in _translated(kafka).items():
+    for name, text in translated(kafka).items():
         if name in _SOURCE_OWNS:
             raise ConfigError(f"kafka.{name} {_SOURCE_OWNS[name]}")
-        config[_JAVA_NAMES.get(name, name)] = text
+        config[JAVA_NAMES.get(name, name)] = text
     for name, given in (("bootstrap.servers", bootstrap_servers), ("group.id", group_id)):
         if given is not None and config.setdefault(name, given) != given:
             raise ConfigError(f"{name} and kafka.{name} differ; give one of them")
@@ -91,7 +92,7 @@ def client_config(
     return config
 
 
-def _translated(kafka: Mapping[str, str]) -> dict[str, str]:
+def translated(kafka: Mapping[str, str]) -> dict[str, str]:
     """Java's login and stores as librdkafka's keys.
 
     Raises:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -35,17 +35,14 @@ from kip848_client.spark.schema import record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import Filter
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
 
+    from kip848_client.spark.sink_options import SinkOptions
     from kip848_client.spark.stream import Stream
 
 __all__ = ["FORMAT", "KafkaGroupSource", "register"]
 
 FORMAT: Final = "kip848"
-
-_NO_SINK: Final = (
-    'format("kip848") only reads: write with Spark\'s own format("kafka"), or with a producer in foreachBatch'
-)
 
 _RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 """Main module of the process that lives as long as a query."""
@@ -100,13 +97,29 @@ class KafkaGroupSource(DataSource):
         self._check_schema(schema)
         return KafkaStreamReader(parse_options(dict(self.options), streaming=True, cores=self.cores))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refused: there is no sink."""
-        raise ConfigError(_NO_SINK)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``frame.write``."""
+        if overwrite:
+            raise ConfigError('a topic cannot be overwritten: write with mode("append")')
+        from kip848_client.spark.sink import KafkaBatchWriter  # with librdkafka's producer, for those who write
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """Refused: there is no sink."""
-        raise ConfigError(_NO_SINK)
+        return KafkaBatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """For ``frame.writeStream``."""
+        if overwrite:
+            raise ConfigError('a topic cannot be overwritten: write with outputMode("append") or "update"')
+        from kip848_client.spark.sink import KafkaStreamWriter
+
+        return KafkaStreamWriter(self._sink_options(schema))
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        from kip848_client.spark.sink import check_columns
+        from kip848_client.spark.sink_options import parse_sink_options
+
+        options = parse_sink_options(dict(self.options))
+        check_columns(schema, options)
+        return options
 
     def _check_schema(self, wanted: StructType) -> None:
         if wanted.simpleString() != self.schema().simpleString():

@@ -10,12 +10,15 @@ import os
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from pyarrow import RecordBatch
+from pyspark.errors import StreamingQueryException
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.cli import main
@@ -23,9 +26,11 @@ from kip848_client.journal import MemoryJournal
 from kip848_client.spark import stop_gracefully
 from tests.spark.arrange import GROUP, committed, consumer, everything, options, produce, take
 from tests.spark.queries import DEADLINE_S, Sink, begin, start, stop, until
+from tests.spark.sinks import seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -48,8 +53,6 @@ def test_restarts_with_other_limits_continue_exactly(
 
     The batch that failed is committed to nobody, and read again as it was planned.
     """
-    from pyspark.errors import StreamingQueryException
-
     sink = Sink()
     first = start(spark, address, tmp_path, sink, {"maxOffsetsPerTrigger": 30})
     until(lambda: len(sink.batches) >= 2, first)
@@ -162,8 +165,6 @@ def test_a_query_that_began_at_the_end_goes_on_there_until_its_topic_is_deleted(
     spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
 ) -> None:
     """Restarted before it read anything it misses nothing. With failOnDataLoss a query says why it fails."""
-    from pyspark.errors import StreamingQueryException
-
     sink = Sink()
     chosen: dict[str, object] = {"startingOffsets": "latest", "commit": "off"}
     stop(start(spark, address, tmp_path, sink, chosen))
@@ -176,6 +177,41 @@ def test_a_query_that_began_at_the_end_goes_on_there_until_its_topic_is_deleted(
     with pytest.raises(StreamingQueryException, match=r"do not exist any more: orders.*failOnDataLoss to false"):
         query.awaitTermination(int(DEADLINE_S))
     assert all_left(broker, journal)
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+def test_records_pass_through_spark_once_although_batches_fail(
+    spark: SparkSession, broker: EmbeddedBroker, address: str, tmp_path: Path
+) -> None:
+    """Topic to Spark to topic: a task that fails leaves nothing that readers of committed records see."""
+    broker.create_topic("out", 3)
+    failed = tmp_path / "failed"
+
+    def fail_once(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        for batch in batches:
+            yield batch
+            if not failed.exists():
+                failed.touch()
+                raise OSError("the disk is full")
+
+    frame = spark.readStream.format("kip848").options(**options(address, {"maxOffsetsPerTrigger": 150})).load()
+    frame = frame.selectExpr("key", "concat(partition, ':', offset) as value")
+    frame = frame.mapInArrow(fail_once, "key binary, value string")
+
+    def run() -> StreamingQuery:
+        writer = frame.writeStream.format("kip848").option("kafka.bootstrap.servers", address).option("topic", "out")
+        writer = writer.option("kafka.transactional.id", "copy").trigger(availableNow=True)
+        query = begin(
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint")), lambda: failed.exists() or seen(address)
+        )
+        query.awaitTermination(int(DEADLINE_S))
+        return query
+
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        run()
+    run()
+
+    assert seen(address) == Counter(f"{number}:{offset}" for number in range(4) for offset in range(100))
 
 
 def test_a_graceful_stop_finishes_the_batch_and_commits_it(

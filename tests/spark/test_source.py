@@ -1,24 +1,26 @@
-"""What the source refuses as a whole: to write, and other columns. No Spark session; queries are in `test_queries`."""
+"""What source and sink refuse as a whole: to overwrite, and other columns. No Spark session."""
 
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kip848_client.errors import ConfigError
-from kip848_client.spark.schema import record_schema
 from kip848_client.spark.source import KafkaGroupSource
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
 
 
-def test_there_is_no_sink_and_the_message_names_those_that_there_are() -> None:
-    """PySpark would say that a writer is not implemented, as if it were to come."""
-    source = KafkaGroupSource(dict(OPTIONS))
-    with pytest.raises(ConfigError, match=r"only reads: write with Spark's own format"):
-        source.writer(record_schema(include_headers=False), overwrite=False)
-    with pytest.raises(ConfigError, match="only reads"):
-        source.streamWriter(record_schema(include_headers=False), overwrite=False)
+def test_a_topic_is_not_overwritten() -> None:
+    """``mode("overwrite")`` and ``outputMode("complete")`` want what Kafka cannot do."""
+    source = KafkaGroupSource({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "out"})
+    schema = StructType([StructField("value", StringType())])
+    assert source.writer(schema, overwrite=False) is not None
+    assert source.streamWriter(schema, overwrite=False) is not None
+    with pytest.raises(ConfigError, match="cannot be overwritten"):
+        source.writer(schema, overwrite=True)
+    with pytest.raises(ConfigError, match="cannot be overwritten"):
+        source.streamWriter(schema, overwrite=True)
 
 
 def test_columns_cannot_be_chosen() -> None:
