@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from kip848_client import ErrorDetails, MemberState, TopicPartition
+from kip848_client import ErrorDetails, TopicPartition
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     BrokerError,
     CommitFailedError,
-    FencedInstanceIdError,
     Kip848Error,
     RequestTimeoutError,
     RetriableCommitFailedError,
-    TopicAuthorizationError,
 )
 from kip848_client.model import TopicPartition as Name
 from tests.interop.client.conftest import Watch
@@ -27,12 +25,10 @@ from tests.interop.client.scripted import (
     COMMIT,
     FIND,
     HEARTBEAT,
-    HOLD,
     ScriptedCoordinator,
-    without_heartbeats,
 )
 from tests.interop.client.watched import Watched
-from tests.support.waiting import SOON_S, wait_until
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.interop
 
@@ -76,21 +72,6 @@ def test_a_commit_names_member_and_epoch(scripted: ScriptedCoordinator, member: 
     assert (request.generation_id_or_member_epoch, request.member_id) == (5, member.consumer.member_id)
 
 
-def test_a_commit_that_waited_carries_the_epoch_of_its_sending(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.script(COMMIT, LOADING, LOADING, LOADING)
-    threading.Timer(0.05, lambda: setattr(scripted, "epoch", 6)).start()
-    commit(member)
-    assert epochs(scripted)[0] == 5
-    assert epochs(scripted)[-1] == 6
-
-
-def test_after_unsubscribe_a_commit_has_no_epoch(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.consumer.unsubscribe()
-    commit(member)
-    (request,) = scripted.commits
-    assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")
-
-
 def test_a_manual_assignment_commits_without_an_epoch(
     scripted: ScriptedCoordinator, watch: Watch, produce: Produce
 ) -> None:
@@ -127,34 +108,6 @@ def test_a_synchronous_commit_gives_up_at_its_deadline_and_says_why(
     assert len(scripted.commits) >= 3
 
 
-def test_unknown_member_fails_a_commit_at_once_and_asks_the_coordinator(
-    scripted: ScriptedCoordinator, watch: Watch
-) -> None:
-    scripted.start_with({"orders": [0]})
-    member = watch().subscribe()
-    scripted.interval_ms = 5_000
-    member.drive_to("report 1 orders-0")
-    wait_until(lambda: member.consumer._manager._member.snapshot().heartbeat_in_flight is False)  # type: ignore[attr-defined]
-    seen = len(scripted.heartbeats)
-    scripted.script(COMMIT, UNKNOWN_MEMBER)
-    with pytest.raises(CommitFailedError):
-        commit(member)
-    wait_until(lambda: len(scripted.heartbeats) == seen + 1)
-    assert member.consumer.state is MemberState.STABLE
-
-
-def test_a_stale_commit_is_sent_again_with_the_next_epoch(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.interval_ms = 5_000
-
-    def stale_once(_: Any) -> Any:
-        scripted.epoch = 6
-        return STALE
-
-    scripted.script(COMMIT, stale_once)
-    commit(member)
-    assert epochs(scripted) == [5, 6]
-
-
 def test_a_stale_commit_without_a_newer_epoch_fails(scripted: ScriptedCoordinator, member: Watched) -> None:
     scripted.always(COMMIT, STALE)
     began_s = time.monotonic()
@@ -189,17 +142,6 @@ def test_an_asynchronous_commit_is_one_attempt(scripted: ScriptedCoordinator, me
     assert member.told == ["assigned orders-0"]
 
 
-def test_missing_permission_names_all_topics(scripted: ScriptedCoordinator, member: Watched) -> None:
-    for topic in ("secret1", "secret2"):
-        scripted.broker.create_topic(topic, 1)
-    scripted.script(COMMIT, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(TopicAuthorizationError) as raised:
-        commit(member, at=[TopicPartition("secret1", 0, 1), TopicPartition("secret2", 0, 1)])
-    assert "secret1" in str(raised.value)
-    assert "secret2" in str(raised.value)
-    assert len(scripted.commits) == 1
-
-
 @pytest.mark.parametrize("code", [30, 82, 9999])
 def test_an_error_that_does_not_pass_is_raised_once(scripted: ScriptedCoordinator, member: Watched, code: int) -> None:
     scripted.always(COMMIT, code)
@@ -210,130 +152,7 @@ def test_an_error_that_does_not_pass_is_raised_once(scripted: ScriptedCoordinato
     assert member.told == ["assigned orders-0"]
 
 
-def test_fenced_instance_on_an_asynchronous_commit_comes_out_of_poll(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    scripted.script(COMMIT, int(ErrorCode.FENCED_INSTANCE_ID))
-    asynchronous(member)
-    member.drive(lambda: any(isinstance(error, FencedInstanceIdError) for error in member.errors))
-
-
 # --------------------------------------------------------------------------------------------------------- auto-commit
-
-
-def test_one_interval_commit_at_a_time(scripted: ScriptedCoordinator, reader: Watched, produce: Produce) -> None:
-    scripted.script(COMMIT, HOLD)
-    reader.drive(lambda: scripted.commits)
-    produce("orders", 5, partitions=[0])
-    reader.drive(lambda: len(reader.records) == 10).drive_for(0.6)
-    assert len(scripted.commits) == 1
-    held = scripted.held(COMMIT)
-    held.answer(scripted.model(held.request))
-    reader.drive(lambda: len(scripted.commits) == 2)
-    assert offsets(scripted.commits[1]) == {0: 10}
-
-
-def test_nothing_consumed_is_nothing_committed(scripted: ScriptedCoordinator, watch: Watch, produce: Produce) -> None:
-    scripted.start_with({"orders": [0]})
-    member = watch(enable_auto_commit=True, auto_commit_interval_ms=50).subscribe().drive_to("report 1 orders-0")
-    member.drive_for(0.3)
-    assert [offsets(request) for request in scripted.commits] in ([], [{0: 0}])
-    produce("orders", 2, partitions=[0])
-    member.drive(lambda: any(offsets(request) == {0: 2} for request in scripted.commits))
-
-
-@pytest.mark.parametrize("code", [LOADING, STALE])
-def test_an_interval_commit_that_fails_is_made_good(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, code: int
-) -> None:
-    """After the backoff if that may help, else with the next interval: which it is, the member's own tests prove."""
-    produce("orders", 5, partitions=[0])
-    scripted.start_with({"orders": [0]})
-    scripted.script(COMMIT, code)
-    member = watch(enable_auto_commit=True, auto_commit_interval_ms=500).subscribe()
-    member.drive(lambda: len(scripted.commits) == 2)
-    assert offsets(scripted.commits[1]) == {0: 5}
-    assert member.errors == []
-
-
-def test_the_commit_before_a_revocation_waits_for_no_other(
-    scripted: ScriptedCoordinator, reader: Watched, produce: Produce
-) -> None:
-    scripted.script(COMMIT, HOLD)
-    reader.drive(lambda: scripted.commits)
-    produce("orders", 5, partitions=[0])
-    reader.drive(lambda: len(reader.records) == 10)
-    scripted.script(COMMIT, HOLD)
-    scripted.give({"orders": [1]})
-    reader.drive(lambda: len(scripted.commits) == 2).drive_for(0.15)
-    assert "revoked orders-0" not in scripted.story
-    first, second = (one for one in scripted.of(COMMIT) if not one.answered)
-    first.answer(scripted.model(first.request))
-    reader.drive_for(0.1)
-    assert "revoked orders-0" not in scripted.story
-    second.answer(scripted.model(second.request))
-    reader.drive_to("revoked orders-0", "assigned orders-1", "report 6 orders-1")
-
-
-def test_the_commit_before_a_revocation_is_retried_with_the_newest(
-    scripted: ScriptedCoordinator, reader: Watched
-) -> None:
-    def stale(_: Any) -> Any:
-        scripted.epoch = 9
-        return STALE
-
-    reader.drive(lambda: scripted.commits)
-    scripted.committed.clear()
-    count = len(scripted.commits)
-    scripted.always(COMMIT, None)
-    scripted.script(COMMIT, stale, LOADING)
-    scripted.give({"orders": [1]})
-    wait_until(lambda: reader.consumer._group.view.poll_wanted)
-    reader.consumer.seek(TopicPartition("orders", 0, 2))  # and the next poll begins the run, before it is read again
-    reader.drive_to("report 9 orders-1")
-    assert epochs(scripted)[count:][0] == 6
-    assert epochs(scripted)[-1] == 9
-    story = without_heartbeats(scripted.story)
-    assert story.index("revoked orders-0") > max(index for index, words in enumerate(story) if words[:6] == "commit")
-
-
-@pytest.mark.parametrize("code", [3, UNKNOWN_MEMBER])
-def test_a_commit_that_is_pointless_does_not_hold_up_the_revocation(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, code: int
-) -> None:
-    produce("orders", 5, partitions=[0])
-    scripted.start_with({"orders": [0]})
-    member = watch(enable_auto_commit=True, auto_commit_interval_ms=600_000).subscribe()
-    member.drive(lambda: len(member.records) == 5)
-    scripted.always(COMMIT, code)
-    scripted.give({"orders": [1]})
-    member.drive_to("commit 2", "revoked orders-0", "assigned orders-1", "report 2 orders-1")
-    assert len(scripted.commits) == 1
-
-
-def test_a_revocation_waits_for_its_commit_no_longer_than_the_rebalance_timeout(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
-) -> None:
-    produce("orders", 5, partitions=[0])
-    scripted.start_with({"orders": [0]})
-    member = watch(enable_auto_commit=True, max_poll_interval_ms=1_500).subscribe()
-    member.drive(lambda: len(member.records) == 5)
-    scripted.always(COMMIT, LOADING)
-    began_s = time.monotonic()
-    scripted.give({"orders": [1]})
-    member.drive_to("revoked orders-0", "report 2 orders-1")
-    assert 1.2 < time.monotonic() - began_s < SOON_S
-
-
-def test_without_auto_commit_nothing_is_committed(
-    scripted: ScriptedCoordinator, member: Watched, produce: Produce
-) -> None:
-    produce("orders", 5, partitions=[0])
-    member.drive(lambda: len(member.records) == 5)
-    scripted.give({"orders": [1]})
-    member.drive_to("report 6 orders-1")
-    member.consumer.close()
-    assert scripted.commits == []
 
 
 def test_committing_inside_callbacks(scripted: ScriptedCoordinator, member: Watched) -> None:

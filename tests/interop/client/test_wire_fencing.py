@@ -19,9 +19,9 @@ from kip848_client.errors import (
 )
 from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce, keys_of
-from tests.interop.client.scripted import HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
+from tests.interop.client.scripted import HEARTBEAT, ScriptedCoordinator, without_heartbeats
 from tests.interop.client.watched import Watched
-from tests.support.waiting import assert_stays, outlast, wait_until
+from tests.support.waiting import assert_stays, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -48,41 +48,6 @@ def refused_meanwhile(scripted: ScriptedCoordinator, member: Watched, code: int)
 
 
 # ------------------------------------------------------------------------------------------------------------- fenced
-
-
-def test_an_unknown_member_joins_again_without_a_callback_if_it_had_nothing(
-    scripted: ScriptedCoordinator, watch: Watch
-) -> None:
-    scripted.script(HEARTBEAT, UNKNOWN)
-    watch(retry_backoff_ms=150_000, retry_backoff_max_ms=300_000).subscribe().drive_to("join", "join")
-    first, second = scripted.of(HEARTBEAT)[:2]
-    assert scripted.story[:2] == ["join", "join"]
-    assert first.request.member_id == second.request.member_id
-
-
-def test_fenced_by_the_answer_to_its_acknowledgement(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.start_with({"orders": [0]})
-    scripted.script_reports(FENCED)
-    member = watch().subscribe().drive_to("report 1 orders-0", "lost orders-0", "join", "report 1 orders-0")
-    member.consumer.close()
-    assert without_heartbeats(scripted.story) == [
-        *("join", "assigned orders-0", "report 1 orders-0", "lost orders-0"),
-        *("join", "assigned orders-0", "report 1 orders-0", "revoked orders-0", "leave -1"),
-    ]
-
-
-def test_nothing_is_sent_while_the_lost_callback_runs(scripted: ScriptedCoordinator, member: Watched) -> None:
-    said: list[int] = []
-
-    def slow(_: Any) -> None:
-        seen = len(scripted.heartbeats)
-        outlast(0.25)
-        said.append(len(scripted.heartbeats) - seen)
-
-    member.hooks["lost"] = slow
-    scripted.script(HEARTBEAT, FENCED)
-    member.drive_to("lost orders-0 orders-1", "join")
-    assert said == [0]
 
 
 def test_fenced_while_its_leave_calls_revoked(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -128,27 +93,6 @@ def test_fenced_inside_a_callback_of_a_reconciliation(
     assert story[begin : begin + len(middle) + 3] == [*middle, lost, "join", "assigned orders-1 orders-2"]
 
 
-def test_the_same_assignment_after_a_fence_is_a_new_one(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.script(HEARTBEAT, FENCED)
-    member.drive_to("lost orders-0 orders-1", "join", "assigned orders-0 orders-1", "report 1 orders-0 orders-1")
-
-
-def test_unsubscribe_inside_a_slow_lost_callback_stays_out(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.hooks["lost"] = lambda _: member.consumer.unsubscribe()
-    scripted.script(HEARTBEAT, FENCED)
-    member.drive(lambda: "lost orders-0 orders-1" in scripted.story)
-    assert member.consumer.state is MemberState.UNJOINED
-    seen = len(scripted.story)
-    assert_stays(lambda: scripted.story[seen:] == [], 0.2)
-
-
-def test_lost_that_raises_does_not_keep_the_member_out(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.hooks["lost"] = raising
-    scripted.script(HEARTBEAT, FENCED)
-    member.drive_to("lost orders-0 orders-1", "join", "assigned orders-0 orders-1")
-    assert [type(error) for error in member.errors] == [ListenerError]
-
-
 def raising(_: Any) -> None:
     raise ValueError("the listener is broken")
 
@@ -160,13 +104,6 @@ def test_records_are_read_again_after_a_fence(scripted: ScriptedCoordinator, mem
     scripted.script(HEARTBEAT, UNKNOWN)
     member.drive(lambda: len(member.records) == 20)
     assert set(member.records) == keys_of("orders", 5, partitions=[0, 1])
-
-
-def test_the_second_fence_in_a_row_waits(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    """A coordinator that forgets every join is not asked at the speed of the network."""
-    scripted.always(HEARTBEAT, UNKNOWN)
-    watch(retry_backoff_ms=50, retry_backoff_max_ms=200).subscribe().drive_to("join").drive_for(1.0)
-    assert 4 <= len(scripted.heartbeats) <= 16
 
 
 # ------------------------------------------------------------------------------------------------- callbacks that raise
@@ -185,14 +122,6 @@ def test_revoked_that_raises_is_called_again_and_not_acknowledged(
     member.drive_to("report 2 orders-0").drive(lambda: len(member.records) >= 3).drive_for(0.1)
     assert {partition for _, partition, _ in member.records} == {0}
     assert member.told == ["assigned orders-0 orders-1", *["revoked orders-1"] * 3, "assigned nothing"]
-
-
-def test_revoked_that_never_succeeds_ends_in_a_fence(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.hooks["revoked"] = raising
-    scripted.give({"orders": [0]})
-    member.drive_to("revoked orders-1", "revoked orders-1")
-    scripted.script(HEARTBEAT, UNKNOWN)
-    member.drive_to("lost orders-0 orders-1", "join", "assigned orders-0")
 
 
 def test_assigned_that_raises_is_called_again_and_nothing_is_read_meanwhile(
@@ -249,18 +178,6 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(
     assert [type(error) for error in member.errors] == [MaxPollExceededError]
 
 
-def test_a_member_that_does_not_poll_while_it_joins_leaves_too(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.script(HEARTBEAT, HOLD)
-    member = watch(max_poll_interval_ms=1_000).subscribe().drive_to("join")
-    wait_until(lambda: scripted.story[-1] == "leave -1")
-    late = scripted.of(HEARTBEAT)[0]
-    scripted.start_with({"orders": [0]})
-    late.answer(scripted.heartbeat(late.request))
-    assert_stays(lambda: member.assigned == [], 0.1)
-    member.drive_to("leave -1", "join", "assigned orders-0")
-    assert member.told == ["assigned orders-0"]
-
-
 def test_a_callback_slower_than_the_poll_interval_is_evicted_and_comes_back(
     scripted: ScriptedCoordinator, watch: Watch
 ) -> None:
@@ -271,23 +188,6 @@ def test_a_callback_slower_than_the_poll_interval_is_evicted_and_comes_back(
     member.hooks.clear()
     member.drive_to("lost orders-0", "join", "assigned orders-0", "report 1 orders-0")
     assert "report 1 orders-0" not in scripted.story[: scripted.story.index("lost orders-0")]
-
-
-def test_the_poll_interval_does_not_end_a_leave(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.start_with({"orders": [0]})
-    member = watch(max_poll_interval_ms=1_000).subscribe().drive_to("report 1 orders-0")
-
-    def slow(_: Any) -> None:
-        outlast(1.2)
-        wait_until(lambda: scripted.story.count("heartbeat 1") >= 3)
-
-    member.hooks["revoked"] = slow
-    member.consumer.close(timeout_s=60)
-    story = scripted.story
-    assert story[-1] == "leave -1"
-    assert story.count("heartbeat 1") >= 3
-    assert story.count("leave -1") == 1
-    assert member.told == ["assigned orders-0", "revoked orders-0"]
 
 
 def test_waiting_inside_poll_is_polling(scripted: ScriptedCoordinator, watch: Watch) -> None:
@@ -324,24 +224,6 @@ def test_a_fatal_code_ends_everything(scripted: ScriptedCoordinator, watch: Watc
 
 def member_failed(scripted: ScriptedCoordinator) -> bool:
     return any(words.startswith("raised") for words in scripted.story)
-
-
-def test_a_fatal_code_during_the_leave_ends_it(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.hooks["revoked"] = refused_meanwhile(scripted, member, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    with pytest.raises(FatalGroupError):
-        member.consumer.close(timeout_s=60)
-    assert member.told[-1] == "revoked orders-0 orders-1"
-    assert not any(words.startswith(("leave", "lost")) for words in scripted.story)
-
-
-def test_lost_that_raises_in_fatal_still_ends_the_assignment(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.hooks["lost"] = raising
-    scripted.script(HEARTBEAT, int(ErrorCode.INVALID_REQUEST))
-    member.drive(lambda: member_failed(scripted))
-    with pytest.raises(FatalGroupError):
-        member.consumer.poll(0)
-    assert member.assigned == []
-    assert member.consumer.state is MemberState.FATAL
 
 
 def test_a_closed_consumer_says_that_it_is(member: Watched) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +11,9 @@ import pytest
 from kip848_client import KafkaError, LeaveMode, MemberState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import IllegalStateError
-from kip848_client.wire.api_keys import ApiKey
 from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
-from tests.interop.client.scripted import CLOSE, COMMIT, FIND, HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
+from tests.interop.client.scripted import COMMIT, FIND, HEARTBEAT, HOLD, ScriptedCoordinator, without_heartbeats
 from tests.interop.client.watched import Watched
 from tests.support.waiting import SOON_S, assert_stays, outlast, wait_until
 
@@ -37,18 +35,6 @@ def test_unsubscribe_revokes_leaves_and_returns(scripted: ScriptedCoordinator, m
     assert_stays(lambda: scripted.story[seen:] == [], 0.15)
 
 
-def test_unsubscribe_of_nothing_calls_nobody(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    member = watch().subscribe().drive_to("report 1 nothing")
-    member.consumer.unsubscribe()
-    assert without_heartbeats(scripted.story)[-2:] == ["report 1 nothing", "leave -1"]
-
-
-def test_unsubscribe_twice_leaves_once(scripted: ScriptedCoordinator, member: Watched) -> None:
-    member.consumer.unsubscribe()
-    member.consumer.unsubscribe()
-    assert scripted.story.count("leave -1") == 1
-
-
 def test_unsubscribe_without_a_coordinator_returns(scripted: ScriptedCoordinator, member: Watched) -> None:
     scripted.always(FIND, HOLD)
     scripted.disconnect()
@@ -58,58 +44,12 @@ def test_unsubscribe_without_a_coordinator_returns(scripted: ScriptedCoordinator
     assert "leave -1" not in scripted.story
 
 
-@pytest.mark.parametrize("answer", [int(ErrorCode.NOT_COORDINATOR), 9999, CLOSE], ids=repr)
-@pytest.mark.parametrize("how", ["unsubscribe", "close"])
-def test_any_answer_ends_a_leave(scripted: ScriptedCoordinator, member: Watched, how: str, answer: Any) -> None:
-    scripted.always(HEARTBEAT, lambda request: answer if request.member_epoch < 0 else None)
-    assert seconds(getattr(member.consumer, how)) < SOON_S
-    assert scripted.story.count("leave -1") == 1
-    assert member.errors == []
-
-
 def test_a_leave_that_is_never_answered_ends_at_the_deadline(scripted: ScriptedCoordinator, watch: Watch) -> None:
     scripted.start_with({"orders": [0]})
     member = watch(default_api_timeout_ms=500).subscribe().drive_to("report 1 orders-0")
     scripted.always(HEARTBEAT, lambda request: HOLD if request.member_epoch < 0 else None)
     assert 0.4 < seconds(member.consumer.unsubscribe) < SOON_S
     assert member.consumer.state is MemberState.UNJOINED
-
-
-def test_the_answer_to_an_older_heartbeat_does_not_complete_the_leave(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    scripted.always(HEARTBEAT, HOLD)
-    seen = len(scripted.heartbeats)
-    member.drive(lambda: len(scripted.heartbeats) > seen)
-    done = threading.Event()
-
-    def answer_the_older() -> None:
-        wait_until(lambda: "leave -1" in scripted.story)
-        older = scripted.held(HEARTBEAT)
-        older.answer(scripted.heartbeat(older.request))
-        done.set()
-
-    helper = threading.Thread(target=answer_the_older)
-    helper.start()
-    took_s = seconds(lambda: member.consumer.close(timeout_s=1.0))
-    helper.join()
-    assert done.is_set()
-    assert took_s > 0.8
-
-
-def test_an_assignment_that_comes_while_leaving_is_ignored_and_its_epoch_is_used(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    from kip848_client import TopicPartition
-
-    def revoked(_: Any) -> None:
-        scripted.give({"orders": [0, 1, 2]}, epoch=9)
-        wait_until(lambda: scripted.story.count("heartbeat 9") >= 1)
-        member.consumer.commit(offsets=[TopicPartition("orders", 0, 3)], asynchronous=False)
-
-    member.hooks["revoked"] = revoked
-    member.consumer.unsubscribe()
-    assert without_heartbeats(scripted.story)[-3:] == ["revoked orders-0", "commit 9", "leave -1"]
 
 
 def test_subscribe_and_unsubscribe_in_quick_succession(scripted: ScriptedCoordinator, watch: Watch) -> None:
@@ -131,17 +71,6 @@ def test_the_same_without_a_cluster(watch: Watch, scripted: ScriptedCoordinator)
         member.subscribe().poll(0)
         assert seconds(member.consumer.unsubscribe) < SOON_S
     assert seconds(member.consumer.close) < SOON_S
-
-
-def test_subscribing_again_leaves_first_and_joins_with_the_next_poll(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    member.consumer.unsubscribe()
-    member.subscribe()
-    assert_stays(lambda: scripted.story[-1] == "leave -1", 0.1)
-    member.drive_to("leave -1", "join", "assigned orders-0")
-    ids = {request.member_id for request in scripted.heartbeats}
-    assert len(ids) == 1
 
 
 def test_close_commits_revokes_leaves_in_that_order(
@@ -229,63 +158,6 @@ def test_how_a_member_leaves(
     member.consumer.close(mode=mode)
     assert [words for words in scripted.story if words.startswith("leave")] == ([] if said is None else [said])
     assert member.told[-1] == "revoked orders-0"
-
-
-def test_a_heartbeat_answered_with_group_not_found_after_the_leave_is_ignored(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    scripted.always(HEARTBEAT, lambda request: HOLD if request.member_epoch > 0 else None)
-    seen = len(scripted.heartbeats)
-    member.drive(lambda: len(scripted.heartbeats) > seen)
-
-    def refuse(request: Any) -> Any:
-        if request.member_epoch < 0:
-            scripted.held(HEARTBEAT).answer(int(ErrorCode.GROUP_ID_NOT_FOUND))
-        return None
-
-    scripted.always(HEARTBEAT, refuse)
-    member.consumer.unsubscribe()
-    assert member.errors == []
-    assert member.consumer.state is MemberState.UNJOINED
-    scripted.always(HEARTBEAT, None)
-    member.subscribe().drive_to("leave -1", "join", "assigned orders-0")
-
-
-def test_leaving_while_joining_sends_the_leave(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    """The join may have been applied: without the leave a ghost would own partitions for a session."""
-    scripted.script(HEARTBEAT, HOLD)
-    member = watch().subscribe().drive_to("join")
-    member.consumer.close(timeout_s=2)
-    assert scripted.story == ["join", "leave -1"]
-
-
-def test_leaving_before_a_version_0_coordinator_named_the_member(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    """It can be named only after its first answer: a short wait, and then the leave with that name."""
-    scripted.versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, 0)
-    scripted.member_id = "m1"
-    scripted.script(HEARTBEAT, HOLD)
-    member = watch().subscribe().drive_to("join")
-
-    def answer() -> None:
-        outlast(0.2)
-        held = scripted.held(HEARTBEAT)
-        held.answer(scripted.heartbeat(held.request))
-
-    helper = threading.Thread(target=answer)
-    helper.start()
-    member.consumer.close(timeout_s=60)
-    helper.join()
-    assert [(one.member_epoch, one.member_id) for one in scripted.heartbeats] == [(0, ""), (-1, "m1")]
-
-
-def test_a_version_0_coordinator_that_never_names_the_member_does_not_keep_it(
-    scripted: ScriptedCoordinator, watch: Watch
-) -> None:
-    scripted.versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, 0)
-    scripted.script(HEARTBEAT, HOLD)
-    member = watch().subscribe().drive_to("join")
-    assert seconds(lambda: member.consumer.close(timeout_s=1)) < SOON_S
-    assert scripted.story == ["join"]
 
 
 @pytest.mark.parametrize("callback", ["assigned", "revoked", "lost"])

@@ -33,11 +33,9 @@ from tests.interop.client.scripted import (
     without_heartbeats,
 )
 from tests.interop.client.watched import Watched, in_order
-from tests.support.waiting import SOON_S, assert_stays, wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.interop
-
-FENCED = int(ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 def hold_one(scripted: ScriptedCoordinator, member: Watched) -> Heard:
@@ -52,37 +50,6 @@ def hold_one(scripted: ScriptedCoordinator, member: Watched) -> Heard:
 # ------------------------------------------------------------------------------------------------------ late answers
 
 
-@pytest.mark.parametrize("late", [FENCED, 42], ids=str)
-def test_a_refusal_that_comes_after_unsubscribe_changes_nothing(
-    scripted: ScriptedCoordinator, member: Watched, late: int
-) -> None:
-    held = hold_one(scripted, member)
-    member.consumer.unsubscribe()
-    held.answer(late)
-    assert_stays(lambda: member.consumer.state is MemberState.UNJOINED, 0.05)
-    member.subscribe().drive_to("leave -1", "join", "assigned orders-0")
-    assert member.errors == []
-
-
-def test_an_assignment_that_comes_after_unsubscribe_and_subscribe_is_not_taken(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    """It answers a heartbeat of the former life, on the same connection, after the new join was written."""
-    held = hold_one(scripted, member)
-    member.consumer.unsubscribe()
-    scripted.script(HEARTBEAT, HOLD)
-    member.subscribe().drive_to("leave -1", "join")
-    held.answer(
-        scripted.heartbeat(held.request, assignment=Assignment(topic_partitions=scripted.wire({"orders": [3]})))
-    )
-    member.drive_for(0.1)
-    assert member.assigned == []
-    join = scripted.of(HEARTBEAT)[-1]
-    join.answer(scripted.heartbeat(join.request))
-    member.drive_to("join", "assigned orders-0", "report 1 orders-0")
-    assert not any("orders-3" in words for words in scripted.story)
-
-
 def test_a_fence_that_comes_while_a_version_0_leave_waits_for_its_name(
     scripted: ScriptedCoordinator, watch: Watch
 ) -> None:
@@ -94,22 +61,6 @@ def test_a_fence_that_comes_while_a_version_0_leave_waits_for_its_name(
     member.consumer.close(timeout_s=60)
     assert time.monotonic() - began_s < SOON_S
     assert scripted.story == ["join"]
-
-
-def test_the_answer_to_the_leave_of_a_late_poller_does_not_disturb_its_return(
-    scripted: ScriptedCoordinator, watch: Watch
-) -> None:
-    scripted.start_with({"orders": [0]})
-    scripted.always(HEARTBEAT, lambda request: HOLD if request.member_epoch < 0 else None)
-    member = watch(max_poll_interval_ms=1_000).subscribe().drive_to("report 1 orders-0")
-    wait_until(lambda: "leave -1" in scripted.story)
-    member.drive_to("lost orders-0", "join")
-    leave = next(one for one in scripted.of(HEARTBEAT) if one.request.member_epoch < 0)
-    leave.answer(scripted.heartbeat(leave.request))
-    member.drive_to("join", "assigned orders-0", "report 1 orders-0").drive_for(0.1)
-    full = [one for one in scripted.heartbeats if one.member_epoch == 0]
-    assert all(one.topic_partitions == () and one.rebalance_timeout_ms == 1_000 for one in full)
-    assert member.consumer.state is MemberState.STABLE
 
 
 # ------------------------------------------------------------------------------------------------- answers that are odd
@@ -173,15 +124,6 @@ def test_a_partition_that_the_topic_does_not_have_hurts_no_other(
     member = watch().subscribe()
     member.drive(lambda: len(member.records) == 3)
     assert member.consumer.state is MemberState.STABLE
-
-
-def test_a_different_member_id_in_an_answer_is_used_from_then_on(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    scripted.member_id = "renamed"
-    member.drive(lambda: scripted.heartbeats[-1].member_id == "renamed")
-    member.consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-    assert scripted.commits[-1].member_id == "renamed"
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"\xff" * 40], ids=["empty", "short", "noise"])
@@ -370,15 +312,6 @@ def test_a_broker_without_a_fitting_commit_says_so(scripted: ScriptedCoordinator
 
 
 # ------------------------------------------------------------------------------------------------------ static members
-
-
-def test_a_static_member_that_was_fenced_frees_its_own_slot(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    """The coordinator refuses the join with the instance id of a living member, even to that member."""
-    scripted.start_with({"orders": [0]})
-    member = watch(group_instance_id="i").subscribe().drive_to("report 1 orders-0")
-    scripted.script(HEARTBEAT, FENCED, int(ErrorCode.UNRELEASED_INSTANCE_ID))
-    member.drive_to("lost orders-0", "join", "leave -2", "join", "assigned orders-0")
-    assert member.errors == []
 
 
 def test_a_static_member_whose_slot_is_taken_is_told(scripted: ScriptedCoordinator, watch: Watch) -> None:

@@ -13,9 +13,8 @@ from kip848_client.model import TopicPartition as Name
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
-from tests.interop.client.scripted import FETCH, HOLD, ScriptedCoordinator
+from tests.interop.client.scripted import FETCH, ScriptedCoordinator
 from tests.interop.client.watched import Watched
-from tests.support.offset_answers import fetch_answer
 
 pytestmark = pytest.mark.interop
 
@@ -32,38 +31,8 @@ def starts(scripted: ScriptedCoordinator, watch: Watch, produce: Produce, *scrip
     return watch().subscribe()
 
 
-@pytest.mark.parametrize("code", [STALE, 14, 15, 16, 7])
-def test_a_committed_offset_that_cannot_be_read_yet_is_waited_for(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce, code: int
-) -> None:
-    """Never the reset policy: that would deliver everything again, or skip everything."""
-    member = starts(scripted, watch, produce, *[code] * 5)
-    member.drive(lambda: len(member.records) >= 2)
-    assert [offset for _, _, offset in member.records] == [3, 4]
-    assert len(scripted.of(FETCH)) == 6
-    assert member.errors == []
-
-
-def test_an_unstable_offset_is_waited_for(scripted: ScriptedCoordinator, watch: Watch, produce: Produce) -> None:
-    member = starts(scripted, watch, produce, unstable, unstable)
-    member.drive(lambda: len(member.records) >= 2)
-    assert [offset for _, _, offset in member.records] == [3, 4]
-
-
-def unstable(request: OffsetFetchRequest) -> OffsetFetchResponse:
-    return fetch_answer(request, code_of=lambda _topic, _index: int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
-
-
 def nothing(request: OffsetFetchRequest) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(request.groups[0].group_id, ()),))
-
-
-def test_an_answer_that_leaves_the_partition_out_is_no_answer(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
-) -> None:
-    member = starts(scripted, watch, produce, nothing)
-    member.drive(lambda: len(member.records) >= 2)
-    assert [offset for _, _, offset in member.records] == [3, 4]
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER, 30, 9999])
@@ -87,19 +56,3 @@ def test_committed_of_a_consumer_that_left(scripted: ScriptedCoordinator, watch:
     scripted.always(FETCH, STALE)
     with pytest.raises(Kip848Error, match="STALE_MEMBER_EPOCH"):
         member.consumer.committed([TopicPartition("orders", 0)], timeout=3.0)
-
-
-def test_partitions_that_come_while_offsets_are_looked_up_get_a_lookup_of_their_own(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
-) -> None:
-    produce("orders", 5, partitions=[0, 1])
-    scripted.committed = {Name("orders", 0): 3, Name("orders", 1): 4}
-    scripted.start_with({"orders": [0]})
-    scripted.script(FETCH, HOLD)
-    member = watch().subscribe().drive(lambda: scripted.of(FETCH))
-    scripted.give({"orders": [0, 1]})
-    member.drive(lambda: len(member.records) == 1)
-    assert member.records == [("orders", 1, 4)]
-    held = scripted.held(FETCH)
-    held.answer(scripted.model(held.request))
-    member.drive(lambda: len(member.records) == 3)

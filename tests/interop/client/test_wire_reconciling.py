@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.support.waiting import outlast, wait_until
 
 pytestmark = pytest.mark.interop
 
-NOBODY = str(uuid.UUID(int=404))
 """A topic id that the cluster does not know."""
 
 
@@ -54,13 +52,6 @@ def test_from_one_assignment_to_another(
     assert member.assigned == sorted(gets)
 
 
-def test_the_same_assignment_again_changes_nothing(scripted: ScriptedCoordinator, member: Watched) -> None:
-    begin = len(scripted.story)
-    scripted.give({"orders": [0]}, epoch=1)
-    member.drive_for(0.2)
-    assert chapter(scripted, begin) == []
-
-
 def test_a_kept_partition_keeps_its_place_and_its_pause(
     scripted: ScriptedCoordinator, member: Watched, produce: Produce
 ) -> None:
@@ -88,14 +79,6 @@ def test_a_paused_partition_comes_back_unpaused(
     assert member.consumer.paused() == []
 
 
-def test_an_unknown_topic_does_not_hold_up_the_known_one(scripted: ScriptedCoordinator, member: Watched) -> None:
-    begin = len(scripted.story)
-    scripted.give({"orders": [0, 1]}, ids={NOBODY: [0]})
-    member.drive_to("assigned orders-1", "report 2 orders-0 orders-1").drive_for(0.4)
-    assert chapter(scripted, begin) == ["assigned orders-1", "report 2 orders-0 orders-1"]
-    assert member.consumer.state is MemberState.RECONCILING
-
-
 def test_a_topic_that_becomes_known_follows(
     scripted: ScriptedCoordinator, member: Watched, broker: EmbeddedBroker
 ) -> None:
@@ -112,39 +95,6 @@ def test_a_topic_that_becomes_known_follows(
     assert member.consumer.state is MemberState.STABLE
 
 
-def test_an_unknown_topic_that_is_withdrawn_leaves_no_trace(scripted: ScriptedCoordinator, member: Watched) -> None:
-    begin = len(scripted.story)
-    scripted.give({"orders": [0]}, ids={NOBODY: [0]})
-    member.drive_to("report 2 orders-0")
-    scripted.give({"orders": [0]})
-    member.drive(lambda: member.consumer.state is MemberState.STABLE).drive_for(0.1)
-    assert {words.split()[0] for words in chapter(scripted, begin)} == {"report"}
-
-
-def test_what_is_owned_goes_though_what_comes_is_unknown(scripted: ScriptedCoordinator, member: Watched) -> None:
-    begin = len(scripted.story)
-    scripted.give({}, ids={NOBODY: [0]})
-    member.drive_to("revoked orders-0", "report 2 nothing").drive_for(0.3)
-    assert chapter(scripted, begin) == ["revoked orders-0", "assigned nothing", "report 2 nothing"]
-
-
-def test_all_unknown_at_the_join(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.give({}, ids={NOBODY: [0, 1]}, epoch=1)
-    member = watch().subscribe().drive_to("assigned nothing", "report 1 nothing").drive_for(0.5)
-    assert without_heartbeats(scripted.story) == ["join", "assigned nothing", "report 1 nothing"]
-    asked = scripted.broker.requests.of("Metadata", when=lambda one: one.client_id == "kip848-client")
-    assert 3 <= len(asked) <= 20, "one request per backoff of 100 ms"
-    assert member.consumer.state is MemberState.RECONCILING
-
-
-def test_revoking_a_deleted_topic_needs_no_metadata(
-    scripted: ScriptedCoordinator, member: Watched, broker: EmbeddedBroker
-) -> None:
-    broker.delete_topic("orders")
-    scripted.give({})
-    member.drive_to("revoked orders-0", "report 2 nothing")
-
-
 def test_a_topic_that_was_created_again_is_another_one(
     scripted: ScriptedCoordinator, member: Watched, broker: EmbeddedBroker, produce: Produce
 ) -> None:
@@ -159,44 +109,6 @@ def test_a_topic_that_was_created_again_is_another_one(
     produce("orders", 3, partitions=[0])
     member.drive(lambda: len(member.records) == 8)
     assert [offset for _, _, offset in member.records[5:]] == [0, 1, 2]
-
-
-def test_heartbeats_go_on_quietly_during_a_run(scripted: ScriptedCoordinator, member: Watched) -> None:
-    begin = len(scripted.story)
-    member.hooks["revoked"] = lambda _: wait_until(lambda: scripted.story[begin:].count("heartbeat 2") >= 3)
-    scripted.give({"orders": [1]})
-    member.drive_to("report 2 orders-1")
-    during = scripted.story[begin : scripted.story.index("report 2 orders-1")]
-    assert during.count("heartbeat 2") >= 3
-    assert not any(words.startswith("report") for words in during)
-
-
-def test_the_acknowledgement_carries_the_newest_epoch(scripted: ScriptedCoordinator, member: Watched) -> None:
-    def bump(_: Any) -> None:
-        scripted.epoch = 7
-        seen = len(scripted.heartbeats)
-        wait_until(lambda: len(scripted.heartbeats) >= seen + 2)
-
-    member.hooks["assigned"] = bump
-    scripted.give({"orders": [0, 1]})
-    member.drive_to("report 7 orders-0 orders-1")
-
-
-@pytest.mark.parametrize("then", [[0, 1, 2], [], [0]], ids=str)
-def test_a_target_that_moves_during_a_run_is_a_run_of_its_own(
-    scripted: ScriptedCoordinator, member: Watched, then: list[int]
-) -> None:
-    def move(_: Any) -> None:
-        del member.hooks["assigned"]
-        scripted.give({"orders": then})
-        seen = len(scripted.heartbeats)
-        wait_until(lambda: len(scripted.heartbeats) >= seen + 2)
-
-    member.hooks["assigned"] = move
-    scripted.give({"orders": [0, 1]})
-    names = " ".join(f"orders-{number}" for number in then) or "nothing"
-    member.drive_to("assigned orders-1", "report 3 orders-0 orders-1", f"report 3 {names}")
-    assert member.assigned == then
 
 
 def test_order_of_a_run_with_automatic_commits(scripted: ScriptedCoordinator, watch: Watch, produce: Produce) -> None:
@@ -336,42 +248,6 @@ def test_without_a_listener_one_poll_is_a_whole_run(scripted: ScriptedCoordinato
         member.consumer.poll(0)
         wait_until(lambda report=report: report in scripted.story)  # type: ignore[misc]
     assert member.told == []
-
-
-def test_only_what_is_in_the_newest_target_is_ever_assigned(
-    scripted: ScriptedCoordinator, watch: Watch, broker: EmbeddedBroker
-) -> None:
-    """Its name comes late, when it was withdrawn already."""
-    scripted.hide_topics = True
-    later = broker.create_topic("later", 1)
-    scripted.topic_id("later")
-    scripted.give({}, ids={str(later): [0]}, epoch=1)
-    member = watch().subscribe().drive_to("report 1 nothing")
-    scripted.give({"orders": [0]})
-    member.drive_for(0.1)
-    scripted.hide_topics = False
-    member.drive_to("assigned orders-0", "report 2 orders-0").drive_for(0.2)
-    assert member.told == ["assigned nothing", "assigned orders-0"]
-
-
-def test_a_target_that_moves_while_a_run_waits_for_its_commit(
-    scripted: ScriptedCoordinator, watch: Watch, produce: Produce
-) -> None:
-    """The run is completed and reported as it began; the rest is a run of its own."""
-    produce("orders", 5, partitions=[0])
-    scripted.start_with({"orders": [0]})
-    member = watch(enable_auto_commit=True).subscribe()
-    member.drive(lambda: len(member.records) == 5)
-    scripted.script(COMMIT, HOLD)
-    scripted.give({"orders": [1]})
-    member.drive_to("commit 2")
-    scripted.give({"orders": [2]})
-    member.drive_to("heartbeat 3")
-    held = scripted.held(COMMIT)
-    held.answer(scripted.model(held.request))
-    member.drive_to(
-        "revoked orders-0", "assigned orders-1", "report 3 orders-1", "revoked orders-1", "report 3 orders-2"
-    )
 
 
 def test_fencing_takes_the_epoch_away_exactly_once(scripted: ScriptedCoordinator, member: Watched) -> None:

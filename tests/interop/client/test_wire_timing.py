@@ -35,15 +35,6 @@ def after(scripted: ScriptedCoordinator, member: Watched, count: int) -> list[An
     return scripted.heartbeats[seen:]
 
 
-def test_the_leave_goes_out_beside_a_heartbeat_under_way(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.script(HEARTBEAT, HOLD)
-    after(scripted, member, 1)
-    member.consumer.close(timeout_s=60)
-    seen = len(scripted.heartbeats)
-    assert scripted.story[-2:] == ["revoked orders-0", "leave -1"]
-    assert_stays(lambda: len(scripted.heartbeats) == seen, 0.15)
-
-
 def test_after_a_time_out_the_next_heartbeat_is_full_and_late_answers_count_nothing(
     scripted: ScriptedCoordinator, watch: Watch
 ) -> None:
@@ -74,13 +65,6 @@ def test_after_a_disconnect_the_coordinator_is_looked_up_and_told_everything(
     assert any(is_full(request) for request in scripted.heartbeats[seen:])
     assert len(scripted.of(FIND)) == lookups + 1
     assert member.told == ["assigned orders-0"]
-
-
-def test_a_lost_acknowledgement_is_repeated(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.give({"orders": [0, 1]})
-    scripted.script_reports(CLOSE)
-    member.drive_to("report 2 orders-0 orders-1", "report 2 orders-0 orders-1")
-    assert member.told == ["assigned orders-0", "assigned orders-1"]
 
 
 def test_an_answer_that_comes_twice_counts_once(scripted: ScriptedCoordinator, member: Watched) -> None:
