@@ -203,6 +203,7 @@ def test_the_log_is_written_as_json_lines(broker: EmbeddedBroker, connection: Ra
         "version": 1,
         "client_id": "tester",
         "connection_id": 1,
+        "node_id": 1,
         "groups": ["g"],
         "members": ["m"],
         "topics": [],
