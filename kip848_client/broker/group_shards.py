@@ -356,11 +356,11 @@ def _parts_of(message: GroupMessage, api_version: int) -> Sequence[tuple[str, Gr
     """One request for each group of a request that may name several; None for a request about one group."""
     match message:
         case ConsumerGroupDescribeRequest(group_ids=group_ids):
-            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in group_ids]
+            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in dict.fromkeys(group_ids)]
         case ConnectGroupDescribeRequest(group_ids=group_ids):
-            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in group_ids]
+            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in dict.fromkeys(group_ids)]
         case DescribeGroupsRequest(groups=group_ids):
-            return [(group_id, replace(message, groups=(group_id,))) for group_id in group_ids]
+            return [(group_id, replace(message, groups=(group_id,))) for group_id in dict.fromkeys(group_ids)]
         case DeleteGroupsRequest(groups_names=group_ids):
             return [(group_id, replace(message, groups_names=(group_id,))) for group_id in group_ids]
         case OffsetFetchRequest(groups=groups) if api_version >= FIRST_BATCHED_OFFSET_FETCH:

@@ -91,6 +91,11 @@ def current_leader(broker: BrokerState, topic: Topic | ErrorCode, partition: int
     return None if leader == NO_LEADER else Leader(leader, topic.partitions[partition].leader_epoch)
 
 
+def is_replica(broker: BrokerState, topic: Topic, partition: int, *, node_id: int) -> bool:
+    """Whether a node has a replica of a partition."""
+    return not broker.placement.is_spread or node_id in broker.placement.get(placement_key(topic), partition).replicas
+
+
 class PartitionState(NamedTuple):
     """What Metadata and its like tell of a partition."""
 

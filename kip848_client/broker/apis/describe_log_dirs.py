@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): the one folder of this broker, and how many bytes each partition takes up.
+"""DescribeLogDirs (35): the one folder of a node, and how many bytes each of its partitions takes up.
 
 A broker without a data folder names its memory as the folder. Bytes are those of the batches that are kept; the files
 hold a few more.
@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
+from kip848_client.broker.apis._partitions import is_replica
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
@@ -33,7 +34,6 @@ _UNKNOWN_BYTES: Final = -1
 
 def handle(broker: BrokerState, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """Describe the partitions that are asked for, or all; what is not there is left out, as in Kafka."""
-    del context
     total, usable = _volume(broker)
     topics = []
     for name, wanted in _wanted(broker, request).items():
@@ -41,7 +41,8 @@ def handle(broker: BrokerState, request: DescribeLogDirsRequest, context: Reques
         partitions = tuple(
             DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes)
             for index, log in enumerate(() if topic is None else topic.partitions)
-            if wanted is None or index in wanted
+            if (wanted is None or index in wanted)
+            and (topic is None or is_replica(broker, topic, index, node_id=context.node_id))
         )
         if partitions:
             topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
