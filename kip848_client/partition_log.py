@@ -468,9 +468,9 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int, *, allowance: RecordAllowance | None = None) -> TimestampAndOffset:
         """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
 
-        Exact, but for a batch that is compressed with snappy, lz4 or zstd, unpacks to more than 8 MiB or has more
-        records than *allowance* has left (by default `RECORDS_OPENED_MAX`): there the batch's first record is named, so
-        a reader may see some older records first and misses none.
+        Exact, but for a batch that unpacks to more than 8 MiB or has more records than *allowance* has left (by default
+        `RECORDS_OPENED_MAX`): there the batch's first record is named, so a reader may see some older records first and
+        misses none.
         """
         allowance = allowance or RecordAllowance()
         index = bisect_left(self._running_max_timestamps, timestamp)
@@ -567,7 +567,7 @@ class PartitionLog:
             opened = allowance.take(header.record_count)
             positions = record_positions(batch, unpacked_max=RECORDS_UNPACKED_MAX) if opened else None
         except ProtocolError:
-            positions = None  # a compression that is not opened here, too much of it, or records that are damaged
+            positions = None  # too much of it, or records that are damaged
         if positions is None:
             offset = max(header.base_offset, self._log_start_offset)
             return TimestampAndOffset(header.max_timestamp, offset, header.leader_epoch)

@@ -17,7 +17,6 @@ import msgspec
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError
 from kip848_client.wire.record_batch import (
-    COMPRESSION_GZIP,
     HEADER_SIZE,
     BatchHeader,
     parse_batch_header,
@@ -148,9 +147,8 @@ def check_records(
 ) -> None:
     """Check the single records of a batch that `check_batch` has let through, by the rules of its topic.
 
-    Records that are compressed with anything but gzip, unpack to more than 8 MiB, or are more than *allowance* has left
-    (by default `RECORDS_OPENED_MAX`), are not opened: of these only the latest timestamp is checked, which the header
-    has.
+    Records that unpack to more than 8 MiB, or are more than *allowance* has left (by default `RECORDS_OPENED_MAX`), are
+    not opened: of these only the latest timestamp is checked, which the header has.
 
     Raises:
         RefusedRecordsError: INVALID_RECORD: records have no key; INVALID_TIMESTAMP: some are too old or too far ahead.
@@ -158,7 +156,7 @@ def check_records(
     too_late = rules.timestamp_max is not None and header.max_timestamp > rules.timestamp_max
     if not (too_late or rules.keys_required or rules.timestamp_min is not None):
         return
-    if header.compression > COMPRESSION_GZIP or not (allowance or RecordAllowance()).take(header.record_count):
+    if not (allowance or RecordAllowance()).take(header.record_count):
         if too_late:
             raise RefusedRecordsError(
                 f"{_BAD_TIMES}: the latest is {header.max_timestamp}, at most {rules.timestamp_max} is allowed "

@@ -16,6 +16,21 @@ Its arguments for one test, class or module come from a marker::
         @pytest.mark.kip848_broker(nodes=3)
         def test_the_death_of_a_broker_is_survived(kip848_broker): ...
 
+`kip848_consumer`
+    makes consumers of that broker, and closes them when the test ends::
+
+        def test_the_work_is_shared(kip848_broker, kip848_consumer):
+            first, second = kip848_consumer(group_id="billing"), kip848_consumer(group_id="billing")
+
+`kip848_session_broker`, `kip848_topic`
+    one broker for all tests of a session, and a topic of its own for each test::
+
+        def test_an_order_is_stored(kip848_session_broker, kip848_topic):
+            kip848_session_broker.produce(kip848_topic, "tea")
+
+``pytest --kip848-keep DIR`` keeps what the broker of each test wrote in a folder there: ``kip848 broker --data-dir``
+serves it again.
+
 When a test fails that has an embedded broker as a fixture, of this name or any other, its report shows the broker's
 fault rules and the last requests that it got. A fault rule that went wrong itself (a predicate that raises, an action
 that does not fit) fails the test at its end.
@@ -33,20 +48,42 @@ Nothing of Kafka is imported before a fixture is used: pytest starts as fast as 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import re
 import sys
+import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
+    from kip848_client.consumer import Consumer
     from kip848_client.faults import Rule
     from kip848_client.simulation import Report
 
-__all__ = ["kip848_broker", "kip848_simulation", "pytest_configure", "pytest_runtest_makereport"]
+__all__ = [
+    "kip848_broker",
+    "kip848_consumer",
+    "kip848_session_broker",
+    "kip848_simulation",
+    "kip848_topic",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_runtest_makereport",
+]
 
 _REQUESTS_SHOWN = 40
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare ``--kip848-keep``."""
+    parser.getgroup("kip848").addoption(
+        "--kip848-keep", metavar="DIR", type=Path, help="keep the data folder of each test's embedded broker in DIR"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,9 +100,63 @@ def kip848_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     from kip848_client.broker import EmbeddedBroker  # here, so that a run without the fixture does not pay for it
 
     marker = request.node.get_closest_marker("kip848_broker")
-    with EmbeddedBroker(**(marker.kwargs if marker else {})) as broker:
+    settings: dict[str, Any] = dict(marker.kwargs) if marker else {}
+    kept: Path | None = request.config.getoption("--kip848-keep")
+    if kept is not None and "data_dir" not in settings:
+        settings["data_dir"] = _empty_folder(kept, request.node.name)
+    with EmbeddedBroker(**settings) as broker:
         yield broker
         broker.faults.check()
+
+
+def _empty_folder(parent: Path, test: str) -> Path:
+    """A folder for a test that does not exist yet: a second run of it gets another one."""
+    name = re.sub(r"[^\w.-]+", "-", test).strip("-")
+    numbered = (parent / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+    return next(folder for folder in numbered if not folder.exists())
+
+
+@pytest.fixture
+def kip848_consumer(kip848_broker: EmbeddedBroker) -> Iterator[Callable[..., Consumer]]:
+    """A function (*, group_id=None, **settings) that makes a `Consumer` of this test's broker.
+
+    Without *group_id* each has a group of its own. Settings are configuration keys with underscores for dots. Unless
+    told otherwise they begin at the earliest record. The consumers are closed when the test ends.
+    """
+    from kip848_client.consumer import Consumer
+
+    with contextlib.ExitStack() as opened:
+
+        def make(*, group_id: str | None = None, **settings: object) -> Consumer:
+            conf: dict[str, object] = {
+                "bootstrap.servers": kip848_broker.bootstrap_servers,
+                "security.protocol": kip848_broker.security_protocol,
+                "group.id": group_id or f"test-{uuid.uuid4().hex[:8]}",
+                "auto.offset.reset": "earliest",
+            }
+            conf |= {key.replace("_", "."): value for key, value in settings.items()}
+            return opened.enter_context(Consumer(conf))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def kip848_session_broker() -> Iterator[EmbeddedBroker]:
+    """One embedded broker for all tests of this session; each takes a `kip848_topic` and group ids of its own."""
+    from kip848_client.broker import EmbeddedBroker
+
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kip848_topic(kip848_session_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic with three partitions on `kip848_session_broker`; it is deleted when the test ends."""
+    name = re.sub(r"[^\w.-]+", "-", request.node.name)[:200]
+    topic = f"{name}-{uuid.uuid4().hex[:8]}"
+    kip848_session_broker.create_topic(topic, partitions=3)
+    yield topic
+    kip848_session_broker.delete_topic(topic)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -355,7 +355,7 @@ def test_timestamps_agree_with_a_walk_over_all_records(
 
 @pytest.mark.parametrize("codec", [2, 3, 4])
 def test_a_batch_that_cannot_be_opened_is_named_by_its_first_readable_offset(codec: int) -> None:
-    """Broken: with snappy, lz4 or zstd a replay by time misses records or fails."""
+    """Broken: with damaged records a replay by time misses others or fails."""
     log = a_log([10, 20])
     log.append(_with(22, bytes([codec]), batch=a_batch(30, 40, 50)))
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kip848_client.broker.logged_request import LoggedRequest as LoggedRequest
     from kip848_client.broker.nodes import NodeSnapshot as NodeSnapshot
     from kip848_client.broker.proxy import FaultProxy as FaultProxy
+    from kip848_client.broker.records import BrokerRecord as BrokerRecord
+    from kip848_client.broker.records import NewRecord as NewRecord
     from kip848_client.broker.request_log import RequestLog as RequestLog
     from kip848_client.broker.security import BrokerSasl as BrokerSasl
     from kip848_client.broker.security import BrokerTls as BrokerTls
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.transactions import TransactionSnapshot as TransactionSnapshot
 
 __all__ = [
+    "BrokerRecord",
     "BrokerSasl",
     "BrokerTls",
     "EmbeddedBroker",
@@ -32,12 +35,15 @@ __all__ = [
     "GroupSnapshot",
     "LoggedRequest",
     "MemberSnapshot",
+    "NewRecord",
     "NodeSnapshot",
     "RequestLog",
     "TransactionSnapshot",
 ]
 
 _HOMES: Final = {
+    "BrokerRecord": "kip848_client.broker.records",
+    "NewRecord": "kip848_client.broker.records",
     "BrokerSasl": "kip848_client.broker.security",
     "BrokerTls": "kip848_client.broker.security",
     "EmbeddedBroker": "kip848_client.broker.broker",

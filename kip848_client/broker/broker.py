@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, assert_never
 import msgspec
 
 from kip848_client.broker.apis import ApiTable, load_apis
+from kip848_client.broker.append_watchers import Watch
+from kip848_client.broker.async_waits import AsyncWaits
 from kip848_client.broker.authentication import Authentication
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.broker.context import RequestContext
@@ -29,6 +31,7 @@ from kip848_client.broker.dispatch import Dispatcher
 from kip848_client.broker.fail_over import FailOver, node_snapshots
 from kip848_client.broker.faults import Faults
 from kip848_client.broker.group_admin import (
+    OffsetsByPartition,
     committed_offsets,
     expire_assignment,
     expire_session,
@@ -47,6 +50,7 @@ from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.nodes import Nodes, NodeSnapshot
 from kip848_client.broker.offsets_topic import OffsetsTopic
 from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
+from kip848_client.broker.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
 from kip848_client.broker.request_log import RequestLog
 from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
 from kip848_client.broker.server import Server
@@ -75,12 +79,13 @@ from kip848_client.errors import (
     ErrorCode,
     ForkedProcessError,
     IllegalStateError,
+    MessageValueError,
+    ProtocolError,
     RequestTimeoutError,
 )
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
-from kip848_client.model import TopicPartition
 
 if TYPE_CHECKING:
     from kip848_client.broker.transactions import TransactionSnapshot
@@ -123,6 +128,7 @@ class EmbeddedBroker:
     Attributes:
         faults: rules that inject faults into requests; see `Faults.on`.
         requests: the requests of clients with their answers; see `RequestLog.of` and `RequestLog.wait_for`.
+        aio: the waiting calls for asynchronous code: ``await broker.aio.wait_for_group("orders", members=2)``.
 
     Raises:
         ConfigError: a property, the host or the port is wrong.
@@ -203,6 +209,14 @@ class EmbeddedBroker:
             serves=ApiTable(extensions=self.config.extensions).serves,
             on_fault=self._fault_injected,
         )
+
+        self.aio: Final = AsyncWaits(self)
+
+    def __repr__(self) -> str:
+        if not self.running:
+            return f"<EmbeddedBroker on port {self.port}, stopped>" if self.port else "<EmbeddedBroker, not started>"
+        topics = ", ".join(f"{name}:{partitions}" for name, partitions in self.topics().items())
+        return f"<EmbeddedBroker {self.bootstrap_servers}, topics {topics or 'none'}>"
 
     # --- life
 
@@ -409,9 +423,12 @@ class EmbeddedBroker:
         """
         self._on_loop(lambda state: state.groups.set_config_overrides(group_id, dict(overrides)))
 
-    def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """The committed offsets of a group; empty if there is no such group."""
-        return self._on_loop(lambda state: committed_offsets(state.groups, group_id))
+    def committed(self, group_id: str) -> OffsetsByPartition:
+        """The committed offsets of a group; empty if there is no such group.
+
+        Keys may be asked for as ``("orders", 0)`` or as any ``TopicPartition``.
+        """
+        return OffsetsByPartition(self._on_loop(lambda state: committed_offsets(state.groups, group_id)))
 
     def expire_session(self, group_id: str, member: str) -> None:
         """Expire the session of a member now, as if it had sent no heartbeat for too long.
@@ -627,6 +644,112 @@ class EmbeddedBroker:
         thread, fail_over = self._failing_over()
         thread.call(lambda: fail_over.move_coordinator(kind, key, to))
 
+    # --- records, without a client
+
+    def produce(
+        self,
+        topic: str,
+        value: Content,
+        key: Content = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> BrokerRecord:
+        """Write one record, and return it with its offset.
+
+        It does not go over the network: it needs no login, meets no fault rule, and is not in `requests`.
+
+        Args:
+            value: text is written as UTF-8; None is a tombstone.
+            partition: by default as Java's producer chooses by the key, and in turn without a key.
+            timestamp_ms: by default the broker's wall clock.
+
+        Raises:
+            BrokerError: there is no such topic or partition, or the record is too large.
+            MessageValueError: key, value or a header is neither bytes nor text.
+        """
+        new = NewRecord(value, key, headers, partition, timestamp_ms)
+        return self.produce_many(topic, (new,))[0]
+
+    def produce_many(self, topic: str, records: Iterable[NewRecord | Content]) -> tuple[BrokerRecord, ...]:
+        """Write records, each partition's as one batch; return them with their offsets, in the order given.
+
+        Args:
+            records: values, or `NewRecord` for those with more than a value.
+
+        Raises:
+            As `produce`. Nothing is written if a record or partition is wrong.
+        """
+        if isinstance(records, str | bytes):
+            raise MessageValueError("produce_many takes several records; for one there is produce()")
+        new = tuple(each if isinstance(each, NewRecord) else NewRecord(each) for each in records)
+        return self._on_loop(
+            lambda state: append_records(state.topics, _topic(state, topic, None), new, wall_ms=self._clock.wall_ms())
+        )
+
+    def records(self, topic: str, partition: int | None = None, *, committed: bool = True) -> tuple[BrokerRecord, ...]:
+        """Read all records of a topic, or of one partition, by partition and offset.
+
+        Args:
+            committed: leave out those of open and aborted transactions, as ``read_committed`` does.
+
+        Raises:
+            BrokerError: there is no such topic or partition.
+            ProtocolError: a producer wrote a batch whose records are damaged.
+        """
+        return self._on_loop(
+            lambda state: read_records(_topic(state, topic, partition), partition, committed=committed)
+        )
+
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int,
+        partition: int | None = None,
+        *,
+        committed: bool = True,
+        timeout_s: float = 30.0,
+    ) -> tuple[BrokerRecord, ...]:
+        """Wait until a topic, or one partition, has at least *count* records, and return all that it has.
+
+        Checked whenever records are appended, not in intervals.
+
+        Raises:
+            RequestTimeoutError: the time is up; the message says how many there are.
+            As `records`.
+        """
+        future: concurrent.futures.Future[tuple[BrokerRecord, ...]] = concurrent.futures.Future()
+
+        def begin(state: BrokerState) -> Watch:
+            found = _topic(state, topic, partition)
+            logs = found.partitions if partition is None else found.partitions[partition : partition + 1]
+
+            def look(_size_bytes: int = 0) -> None:
+                if not future.done() and sum(log.log_end_offset - log.log_start_offset for log in logs) >= count:
+                    try:
+                        records = read_records(found, partition, committed=committed)
+                    except ProtocolError as error:
+                        future.set_exception(error)
+                    else:
+                        if len(records) >= count:
+                            future.set_result(records)
+
+            watch = state.topics.watchers.watch(logs, on_append=look, on_gone=look)
+            look()
+            return watch
+
+        watch = self._on_loop(begin)
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError as error:
+            there = len(self.records(topic, partition, committed=committed))
+            where = topic if partition is None else f"{topic}-{partition}"
+            raise RequestTimeoutError(f"{where} has {there} records, not {count}, after {timeout_s} s") from error
+        finally:
+            future.cancel()
+            if self.running:
+                self._on_loop(lambda _: watch.cancel())
+
     # --- waiting for groups
 
     def wait_for_group(
@@ -641,8 +764,8 @@ class EmbeddedBroker:
     ) -> GroupSnapshot:
         """Wait until a group matches; all given conditions must hold at once.
 
-        Checked whenever the group changes, not in intervals. Blocks the calling thread: in asynchronous code call it
-        through ``asyncio.to_thread`` or ``anyio.to_thread.run_sync``.
+        Checked whenever the group changes, not in intervals. Blocks the calling thread; asynchronous code awaits
+        `aio.wait_for_group` instead.
 
         Args:
             state: as Kafka names it, case does not matter: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``; of
@@ -1053,11 +1176,12 @@ def _topic_counts(topics: object) -> dict[str, int]:
     return dict(topics)
 
 
-def _topic(state: BrokerState, name: str, partition: int) -> Topic:
+def _topic(state: BrokerState, name: str, partition: int | None) -> Topic:
     topic = state.topics.get(name)
-    if topic is None or not 0 <= partition < topic.partition_count:
+    if topic is None or (partition is not None and not 0 <= partition < topic.partition_count):
         raise BrokerError(
-            f"there is no {name}-{partition}; topics are {sorted(state.topics.names())}",
+            f"there is no {name if partition is None else f'{name}-{partition}'}; "
+            f"topics are {sorted(state.topics.names())}",
             code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
     return topic

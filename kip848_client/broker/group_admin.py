@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kip848_client.broker.group_shards import Groups
 from kip848_client.broker.snapshots import GroupSnapshot, MemberSnapshot
@@ -112,6 +112,27 @@ def force_rebalance(groups: Groups, group_id: str) -> int:
     )
     _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, _PASSER_BY, _LEAVE_EPOCH))
     return _group(groups, group_id).group_epoch
+
+
+class OffsetsByPartition(dict[TopicPartition, int]):
+    """Offsets by partition. A key may be ``(topic, partition)``, or anything with these two attributes.
+
+    So confluent-kafka's ``TopicPartition``, which equals no tuple, finds its offset as well.
+    """
+
+    def __getitem__(self, key: object) -> int:
+        return super().__getitem__(_as_key(key))
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(_as_key(key))
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """The offset of a partition, or *default*."""
+        return super().get(_as_key(key), default)
+
+
+def _as_key(key: Any) -> TopicPartition:
+    return key if isinstance(key, tuple) else TopicPartition(key.topic, key.partition)  # type: ignore[return-value]
 
 
 def committed_offsets(groups: Groups, group_id: str) -> dict[TopicPartition, int]:

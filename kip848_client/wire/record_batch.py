@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -59,6 +59,12 @@ COMPRESSION_NONE: Final = 0
 COMPRESSION_GZIP: Final = 1
 UNPACKED_MAX: Final = 64 * 1024 * 1024
 """A batch that unpacks to more is refused unless the caller allows it: a few bytes of gzip can claim gigabytes."""
+
+_FIRST_BUFFER: Final = 64 * 1024
+
+_XERIAL: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER_SIZE: Final = 16
+"""The mark, a version and the oldest version that can read it."""
 
 _COMPRESSION_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -209,7 +215,7 @@ def patch_batch(data: bytearray | memoryview, position: int = 0, *, base_offset:
 def records_of(
     data: bytes | bytearray | memoryview, position: int = 0, *, unpacked_max: int = UNPACKED_MAX
 ) -> tuple[Record, ...]:
-    """The records of the batch at *position*, uncompressed or compressed with gzip.
+    """The records of the batch at *position*, whatever their compression.
 
     Args:
         unpacked_max: bytes that compressed records may unpack to.
@@ -332,20 +338,79 @@ def _content_of(data: bytes | bytearray | memoryview, position: int, header: Bat
     content = bytes(data[position + HEADER_SIZE : position + header.size])
     if header.compression == COMPRESSION_NONE:
         return content
-    if header.compression != COMPRESSION_GZIP:
-        known = header.compression < len(_COMPRESSION_NAMES)
-        name = _COMPRESSION_NAMES[header.compression] if known else str(header.compression)
+    where = f"the batch at byte {position}"
+    if header.compression == COMPRESSION_GZIP:
+        return _ungzipped(content, unpacked_max, where)
+    known = header.compression < len(_COMPRESSION_NAMES)
+    name = _COMPRESSION_NAMES[header.compression] if known else str(header.compression)
+    unpack = _unpackers().get(name)
+    if unpack is None:
         raise ProtocolError(f"records compressed with {name} are not read here")
+    return _unpacked(unpack, content, unpacked_max, where=where, name=name)
+
+
+def _ungzipped(content: bytes, unpacked_max: int, where: str) -> bytes:
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(content, unpacked_max)
     except zlib.error as failure:
-        raise ProtocolError(f"the gzip of the batch at byte {position} is damaged: {failure}") from failure
+        raise ProtocolError(f"the gzip of {where} is damaged: {failure}") from failure
     if not unpacker.eof:
-        raise ProtocolError(
-            f"the gzip of the batch at byte {position} is cut off or unpacks to over {unpacked_max:,} bytes"
-        )
+        raise ProtocolError(f"the gzip of {where} is cut off or unpacks to over {unpacked_max:,} bytes")
     return plain
+
+
+def _unpacked(
+    unpack: Callable[[bytes, bytearray], int], content: bytes, unpacked_max: int, *, where: str, name: str
+) -> bytes:
+    """Unpack into buffers of growing size: none of these formats must say how long it will be."""
+    size = min(unpacked_max, max(_FIRST_BUFFER, 4 * len(content)))
+    while True:
+        buffer = bytearray(size)
+        try:
+            return bytes(memoryview(buffer)[: unpack(content, buffer)])
+        except ValueError as failure:
+            if size >= unpacked_max:
+                raise ProtocolError(
+                    f"the {name} of {where} is damaged or unpacks to over {unpacked_max:,} bytes: {failure}"
+                ) from failure
+        size = min(unpacked_max, size * 8)
+
+
+@functools.cache
+def _unpackers() -> dict[str, Callable[[bytes, bytearray], int]]:
+    """Name of a compression -> a function that unpacks into a buffer, returns the size, and raises ValueError."""
+    import cramjam  # here: consumers never need it, librdkafka unpacks what they read
+
+    def unpacker(unpack: Callable[[bytes, bytearray], int]) -> Callable[[bytes, bytearray], int]:
+        def checked(content: bytes, buffer: bytearray) -> int:
+            try:
+                return unpack(content, buffer)
+            except cramjam.DecompressionError as failure:
+                raise ValueError(str(failure)) from failure
+
+        return checked
+
+    raw = unpacker(cramjam.snappy.decompress_raw_into)
+    return {
+        "snappy": lambda content, buffer: _unsnapped(raw, content, buffer),
+        "lz4": unpacker(cramjam.lz4.decompress_into),
+        "zstd": unpacker(cramjam.zstd.decompress_into),
+    }
+
+
+def _unsnapped(raw: Callable[[bytes, bytearray], int], content: bytes, buffer: bytearray) -> int:
+    """Unpack snappy as librdkafka writes it, or in the blocks of Java's snappy-java (xerial)."""
+    if not content.startswith(_XERIAL):
+        return raw(content, buffer)
+    at, filled = _XERIAL_HEADER_SIZE, 0
+    while at < len(content):
+        end = at + 4 + int.from_bytes(content[at : at + 4], "big")
+        block = bytearray(len(buffer) - filled)
+        size = raw(content[at + 4 : end], block)
+        buffer[filled : filled + size] = block[:size]
+        at, filled = end, filled + size
+    return filled
 
 
 def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from kip848_client.broker import EmbeddedBroker
+
 TIMEOUT_S: Final = 150
 
 TESTS: Final = """
@@ -31,6 +33,27 @@ def test_each_test_has_its_own(kip848_broker):
 def test_the_marker_configures_it(kip848_broker):
     assert kip848_broker.topics() == {"users": 3}
     assert kip848_broker.config.coordinator.consumer_session_timeout_ms == 1000
+"""
+
+KIT: Final = """
+from pathlib import Path
+
+def test_consumers_share_a_group_and_are_closed(kip848_broker, kip848_consumer):
+    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.produce_many("orders", ["tea", "milk"])
+    a, b = kip848_consumer(group_id="billing"), kip848_consumer(group_id="billing", client_id="b")
+    a.subscribe(["orders"]), b.subscribe(["orders"])
+    while not a.assignment() or not b.assignment():
+        a.poll(0.01), b.poll(0.01)
+    assert kip848_broker.wait_for_group("billing", members=2).member("b")
+
+def test_a_topic_of_its_own(kip848_session_broker, kip848_topic, request):
+    kip848_session_broker.produce(kip848_topic, "tea")
+    assert kip848_session_broker.topics() == {kip848_topic: 3}
+
+def test_the_topic_of_the_test_before_is_gone(kip848_session_broker, kip848_topic):
+    assert kip848_session_broker.topics() == {kip848_topic: 3}
+    assert kip848_session_broker.records(kip848_topic) == ()
 """
 
 COST: Final = """
@@ -95,6 +118,19 @@ def test_the_fixture_gives_each_test_a_broker_of_its_own_configured_by_its_marke
         tmp_path, TESTS, "--strict-markers", "-W", "error", "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio"
     )
     assert "3 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_the_kit_has_consumers_topics_and_folders_that_are_kept(tmp_path: Path) -> None:
+    """What every test suite writes for itself otherwise."""
+    arguments = ("--kip848-keep=kept", "-W", "error", "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio")
+    for _ in range(2):
+        result = run_pytest(tmp_path, KIT, *arguments)
+        assert "3 passed" in result.stdout, result.stdout + result.stderr
+        assert not result.stderr, "librdkafka's complaints about a broker that is gone"
+    name = "test_consumers_share_a_group_and_are_closed"
+    assert sorted(folder.name for folder in (tmp_path / "kept").iterdir()) == [name, f"{name}-2"]
+    with EmbeddedBroker(data_dir=tmp_path / "kept" / name) as again:
+        assert [record.value for record in again.records("orders")] == [b"tea", b"milk"]
 
 
 def test_a_failed_test_shows_what_its_broker_was_asked(tmp_path: Path) -> None:

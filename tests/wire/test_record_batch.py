@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
+import cramjam
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -160,12 +162,53 @@ def test_a_wrong_checksum_is_told_with_both_numbers() -> None:
         list(batches_of(data, check_crc=True))
 
 
-def test_a_compression_that_is_not_read_is_named() -> None:
+def packed(codec: int, pack: Callable[[bytes], Any]) -> bytes:
+    """A batch of two records whose content is packed by another library."""
+    plain: bytes = build_batch([Record(b"a" * 100_000, key=b"k"), Record(b"b")])
+    content = bytes(pack(plain[HEADER_SIZE:]))
+    header = bytearray(plain[:HEADER_SIZE])
+    header[8:12] = (HEADER_SIZE - 12 + len(content)).to_bytes(4, "big")
+    header[22] = codec
+    return bytes(header) + content
+
+
+def in_java_blocks(content: bytes) -> bytes:
+    """Snappy as snappy-java writes it: blocks of at most 32 KiB behind a header of its own."""
+    blocks = (bytes(cramjam.snappy.compress_raw(content[at : at + 32_768])) for at in range(0, len(content), 32_768))
+    return b"\x82SNAPPY\0" + bytes(8) + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+
+
+PACKED = {
+    "snappy": packed(2, cramjam.snappy.compress_raw),
+    "snappy of Java": packed(2, in_java_blocks),
+    "lz4": packed(3, cramjam.lz4.compress),
+    "zstd": packed(4, cramjam.zstd.compress),
+}
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_records_are_read_from_every_compression(codec: str) -> None:
+    """A search by time, and a test that looks at what a service wrote, depend on no codec."""
+    assert [(record.key, record.value) for record in records_of(PACKED[codec])] == [
+        (b"k", b"a" * 100_000),
+        (None, b"b"),
+    ]
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_what_unpacks_to_more_than_allowed_is_refused_in_every_compression(codec: str) -> None:
+    """A few bytes can claim gigabytes, and the broker must not unpack more than it allows."""
+    assert record_positions(PACKED[codec], unpacked_max=101_000)
+    with pytest.raises(ProtocolError, match=r"unpacks to over 90,000 bytes"):
+        record_positions(PACKED[codec], unpacked_max=90_000)
+
+
+def test_an_unknown_compression_is_named() -> None:
     """Such batches are stored and served all the same; only looking inside is refused."""
     data = bytearray(build_batch([Record(b"a")]))
-    data[22] = 4
+    data[22] = 7
 
-    with pytest.raises(ProtocolError, match="zstd"):
+    with pytest.raises(ProtocolError, match="compressed with 7 are not read here"):
         records_of(data)
     assert [header.record_count for _, header in batches_of(data)] == [1]
 
