@@ -22,7 +22,7 @@ import msgspec
 
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.append_watchers import Watch
-from kip848_client.broker.async_waits import AsyncWaits
+from kip848_client.broker.async_waits import awaited
 from kip848_client.broker.authentication import Authentication
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.broker.context import RequestContext
@@ -1140,6 +1140,17 @@ class EmbeddedBroker:
                 ts_ms=self._clock.wall_ms(), source="coordinator", event=event, client_id=client_id, fields=fields
             )
         )
+
+
+class AsyncWaits:
+    """The waiting calls of a broker, for asynchronous code. Arguments, results and errors are those of the broker's."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.wait_for_group = awaited(broker.wait_for_group)
+        self.wait_for = awaited(broker.wait_for)
+        self.wait_for_records = awaited(broker.wait_for_records)
+        self.wait_for_transaction = awaited(broker.wait_for_transaction)
+        self.wait_for_request = awaited(broker.requests.wait_for)
 
 
 class _Storage(NamedTuple):
