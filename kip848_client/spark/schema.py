@@ -5,6 +5,7 @@ The record columns are those of Spark's own Kafka source, names, types and order
 
 from __future__ import annotations
 
+import inspect
 from typing import Final
 
 import pyarrow as pa
@@ -51,4 +52,7 @@ def arrow_records(*, include_headers: bool) -> pa.Schema:
     """The Arrow schema that Spark expects for `record_schema`; it compares for equality, metadata included."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(record_schema(include_headers=include_headers), timezone="UTC")
+    schema = record_schema(include_headers=include_headers)
+    if "timezone" not in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema)  # before Spark 4.2 it is UTC always
+    return to_arrow_schema(schema, timezone="UTC")

@@ -8,49 +8,33 @@ Each of these processes imports this module, most of them for one call: what tha
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kip848_client.errors import ConfigError
 from kip848_client.spark.filters import EVERYTHING, narrowed
-from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions, parse_options
-from kip848_client.spark.planner import Task
+from kip848_client.spark.reading import TaskPartition, read_partition
 from kip848_client.spark.schema import record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
 
     from kip848_client.spark.sink_options import SinkOptions
-    from kip848_client.spark.stream import Stream
 
 __all__ = ["FORMAT", "KafkaGroupSource", "register"]
 
 FORMAT: Final = "kip848"
 
-_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
-"""Main module of the process that lives as long as a query."""
-
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-
-_terminated = threading.Event()
-"""Set in that process when Spark ends it."""
 
 
 def register(spark: SparkSession) -> None:
@@ -95,6 +79,10 @@ class KafkaGroupSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """For ``spark.readStream``."""
         self._check_schema(schema)
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            _refuse_version("reading a stream", "4.2", "spark.read works here")
+        from kip848_client.spark.stream_reader import KafkaStreamReader
+
         return KafkaStreamReader(parse_options(dict(self.options), streaming=True, cores=self.cores))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -109,7 +97,9 @@ class KafkaGroupSource(DataSource):
         """For ``frame.writeStream``."""
         if overwrite:
             raise ConfigError('a topic cannot be overwritten: write with outputMode("append") or "update"')
-        from kip848_client.spark.sink import KafkaStreamWriter
+        if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+            _refuse_version("writing a stream", "4.1", "frame.write works here, also in foreachBatch")
+        from kip848_client.spark.sink_stream import KafkaStreamWriter
 
         return KafkaStreamWriter(self._sink_options(schema))
 
@@ -129,77 +119,6 @@ class KafkaGroupSource(DataSource):
             )
 
 
-class TaskPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(None)
-        self.task = task
-
-    def __repr__(self) -> str:
-        return f"TaskPartition({self.task!r})"
-
-
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: one member of the group."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._stream: Stream | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The initial offset of a query: nothing is read yet."""
-        return StreamOffset().to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What maxOffsetsPerTrigger says."""
-        rows_max = self._options.rows_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End when everything is read that was there at the first trigger."""
-        self._running().bound()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Join the group if that was not done, end the batch before, plan the next."""
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._running().latest(start, rows_max=rows_max)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of what is owned."""
-        return self._stream.report() if self._stream is not None else None
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch that ends at *end*; after a restart the first call of all."""
-        return [TaskPartition(task) for task in self._running().tasks(start, end)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's ranges; runs in a worker."""
-        return _read(partition, self._options)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: `latestOffset` hears of a complete batch earlier."""
-
-    def stop(self) -> None:
-        """Leave the group."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
-        if _terminated.is_set():
-            # Spark has closed its end: what the runner would still write there is a traceback on stderr.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
-
-    def _running(self) -> Stream:
-        if self._stream is None:
-            from kip848_client.spark.stream import Stream
-
-            _leave_when_terminated()
-            self._stream = Stream(self._options)
-        return self._stream
-
-
 class KafkaBatchReader(DataSourceReader):
     """A batch between two offsets; joins nothing."""
 
@@ -216,7 +135,7 @@ class KafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""
-        return _read(partition, self._options)
+        return read_partition(partition, self._options)
 
 
 class FilteringReader(KafkaBatchReader):
@@ -228,27 +147,5 @@ class FilteringReader(KafkaBatchReader):
         return filters
 
 
-def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    from kip848_client.spark.fetch import read_ranges
-
-    assert isinstance(partition, TaskPartition)
-    return read_ranges(partition.task, options)
-
-
-def _leave_when_terminated() -> None:
-    """Let SIGTERM end in ``stop()``, in the process of a query.
-
-    Spark ends that process with SIGTERM when the query stops, fails or is complete, and calls nothing before; the
-    group would wait for the session to expire. It sends the signal twice: the second must not cut the leave short.
-    """
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if getattr(spec, "name", None) != _RUNNER or threading.current_thread() is not threading.main_thread():
-        return
-
-    def terminated(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _terminated.set()
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, terminated)
+def _refuse_version(what: str, needed: str, instead: str) -> NoReturn:
+    raise ConfigError(f"{what} needs Spark {needed} or newer, and this is {pyspark.__version__}; {instead}")

