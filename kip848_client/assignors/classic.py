@@ -22,7 +22,7 @@ from kip848_client.assignors.interface import (
 )
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["BUILT_IN", "ClassicRange", "CooperativeSticky", "RoundRobin"]
+__all__ = ["BUILT_IN", "EAGER", "ClassicRange", "CooperativeSticky", "RoundRobin"]
 
 
 class _BuiltIn(PartitionAssignor):
@@ -91,6 +91,9 @@ BUILT_IN: Final[Mapping[str, type[PartitionAssignor]]] = {
     assignor.name: assignor for assignor in (ClassicRange, RoundRobin, CooperativeSticky)
 }
 """By the names that Kafka's clients give them."""
+
+EAGER: Final = frozenset({ClassicRange.name, RoundRobin.name})
+"""Those whose members own nothing while they join, so that each round gives everything away."""
 
 
 def _in_order(spec: AssignmentSpec) -> list[str]:

@@ -18,7 +18,7 @@ from kip848_client.coordinator.heartbeat_answer import Waiting, extended_assignm
 from kip848_client.coordinator.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.member_steps import MemberSteps
 from kip848_client.coordinator.membership import find_member
-from kip848_client.coordinator.migration import upgrade
+from kip848_client.coordinator.migration import is_settled, upgrade
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -75,6 +75,7 @@ class _Heartbeat:
         self._now_ms = now_ms
         self._batch = Batch(message.group_id)
         self._offers = _offers(message, config=state.config)
+        self._is_unsettled = False
         self._group = self._find_group()
 
     def run(self) -> CoordinatorResult:
@@ -89,6 +90,7 @@ class _Heartbeat:
             owned=owned,
             now_ms=self._now_ms,
             offers_assignors=self._offers is not None,
+            is_unsettled=self._is_unsettled,
         )
         metadata = self._updated_metadata(found.member.metadata)
         updated = steps.run(found, metadata, is_join=message.member_epoch == JOIN_EPOCH)
@@ -118,7 +120,9 @@ class _Heartbeat:
         self._state.check_not_connect(group_id)
         classic = self._state.classic.get(group_id)
         if classic is not None and classic.members:
-            return upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
+            group = upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
+            self._is_unsettled = not is_settled(self._state, classic, group)
+            return group
         if is_classic:
             # A classic group without members, or offsets alone, give their name up; the offsets stay.
             self._batch.records.append(records.classic_group_tombstone(group_id))

@@ -38,6 +38,7 @@ class MemberSteps:
     Args:
         owned: what the member says it owns; None if it does not say.
         offers_assignors: it said which client-side assignors it offers.
+        is_unsettled: the group was a classic one, and its members must join again whatever this one says.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class MemberSteps:
         owned: OwnedPartitions | None,
         now_ms: int,
         offers_assignors: bool = False,
+        is_unsettled: bool = False,
     ) -> None:
         self._state = state
         self._request = request
@@ -58,6 +60,7 @@ class MemberSteps:
         self._owned = owned
         self._now_ms = now_ms
         self._offers_assignors = offers_assignors
+        self._is_unsettled = is_unsettled
         self._group_epoch = group.group_epoch
         self._target_epoch = group.target_epoch
         self._target_metadata = NO_METADATA
@@ -159,6 +162,8 @@ class MemberSteps:
         group, before = self._group, found.member.metadata
         if not group.group_epoch:
             return "group_created"  # a join is never answered with epoch 0
+        if self._is_unsettled:
+            return "group_converted"
         if after is found.counted:
             return None
         if before.subscribed_topic_names != after.subscribed_topic_names:

@@ -121,6 +121,25 @@ def upgrade(
     return group
 
 
+def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGroup) -> bool:
+    """Whether *group* may go on with what *classic* had assigned: nobody has to join again.
+
+    In the middle of a rebalance members have something else than the coordinator recorded, and only a JoinGroup says
+    what. And an assignment may leave partitions out, or be of topics that a static member gave up when it came back.
+    Otherwise the group has to move by an epoch, which sends every classic member to join again.
+    """
+    if classic.state is not ClassicState.STABLE:
+        return False
+    count = 0
+    for member in group.members.values():
+        wanted = set(state.image.ids_of(frozenset(member.metadata.subscribed_topic_names)))
+        if not wanted >= member.current.assigned.keys():
+            return False
+        count += sum(map(len, member.current.assigned.values()))
+    topics = (state.image.by_name.get(name) for name in group.subscribed_topics)
+    return count == sum(topic.partition_count for topic in topics if topic is not None)
+
+
 def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[GroupMember]:
     if not state.config.may_upgrade:
         raise _cannot_upgrade(classic, "the online upgrade is disabled")

@@ -84,6 +84,8 @@ class ClassicAssignors:
         self._plan: ClassicPlan | None = None
         self._run_due = False
         self._sync_bytes = 0
+        self._left_out_until_ms: int | None = None
+        """Partitions were left out for their owners to give up: until then these must have joined again."""
         self._notice: Callable[[int], CallOnAssignment] | None = None
         self._notice_given = False
         self.described_topics: dict[str, TopicDescription] = {}
@@ -209,6 +211,8 @@ class ClassicAssignors:
         self._round = None
         assignments = plan.assignments(done)
         self._sync_bytes = sum(len(each.assignment) for each in assignments)
+        if plan.left_out:
+            self._left_out_until_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
         if self._sync_bytes > _LARGE_RECORD:
             self._report(f"the assignment has {self._sync_bytes} bytes; a broker may refuse to store it")
         current.assign(assignments)
@@ -221,6 +225,7 @@ class ClassicAssignors:
         self._round = None
         self._plan = None
         self._run_due = False
+        self._left_out_until_ms = None
 
     @property
     def sync_bytes(self) -> int:
@@ -318,6 +323,9 @@ class ClassicAssignors:
                 current.start("the topics of the group are not known", delayed=True)
             else:
                 self._ask()
+        if self._left_out_until_ms is not None and context.now_ms >= self._left_out_until_ms:
+            self._left_out_until_ms = None
+            self._rejoin("partitions have no owner")
         if not self._calls.free:
             return
         if self._run_due and self._plan is not None:
@@ -337,5 +345,10 @@ class ClassicAssignors:
 
     def deadline_ms(self) -> int | None:
         """When `watch` or `advance` would do something by time alone."""
-        times = (self._calls.deadline_ms(), self._retry_ms, self._describe_ms() if self._calls.free else None)
+        times = (
+            self._calls.deadline_ms(),
+            self._retry_ms,
+            self._left_out_until_ms,
+            self._describe_ms() if self._calls.free else None,
+        )
         return min((time for time in times if time is not None), default=None)

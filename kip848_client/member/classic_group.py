@@ -18,13 +18,14 @@ Does not own: the ways out of the group (`group_exit`), the requests of a round 
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
-Rules: R200 to R222 in docs/protocol.md.
+Rules: R200 to R222 and R240 to R242 in docs/protocol.md.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.assignors.classic import EAGER
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import error_for_code
 from kip848_client.member.assignor_events import AssignorEvent
@@ -132,26 +133,21 @@ class ClassicGroup:
         if self._exit.put_off(subscription):
             return
         changed = subscription != context.subscription
-        if subscription.pattern != context.subscription.pattern:
-            self._matched = frozenset()
+        other_pattern = subscription.pattern != context.subscription.pattern
         context.subscription = subscription
+        if other_pattern:
+            self._matched = frozenset()
+            self._stop_matching()
+            if subscription.pattern is not None and self._round.step is RoundStep.JOIN_DUE:
+                self._match()
         if context.phase is Phase.IDLE:
             context.move("subscribed")
         elif changed:
             self._subscription_changed()
 
     def _subscription_changed(self) -> None:
-        if self._context.phase not in MEMBER:
-            return
-        if self._round.step is not RoundStep.JOIN_DUE or self._context.phase is Phase.JOINING:
-            if self._round.under_way and self._round.step is RoundStep.JOIN_DUE:
-                return  # the join carries it
+        if self._context.phase in MEMBER and self._round.step is not RoundStep.JOIN_DUE:  # else the join carries it
             self.rejoin("the subscription changed")
-        elif self._reconciler.to_revoke:
-            # The join was due at once; now a revocation comes before it.
-            self._forget_round()
-            self._wanted = "the subscription changed"
-            self._context.move("rejoin_wanted")
 
     def _subscribes_to(self, topic: str) -> bool:
         subscription = self._context.subscription
@@ -212,8 +208,7 @@ class ClassicGroup:
 
     def _forget_round(self) -> None:
         """Forget the round in progress."""
-        self._topics.forget(self._matching)
-        self._matching = self._match_again_ms = None
+        self._stop_matching()
         self._topics.stop()
         self._assignors.stop_leading()
         self._assignors.forget_notice()
@@ -295,6 +290,15 @@ class ClassicGroup:
 
     # --------------------------------------------------------------------------------------- the round: `RoundOwner`
 
+    def ready_to_join(self) -> bool:
+        """As in `RoundOwner`."""
+        if not self._reconciler.to_revoke:
+            return True
+        self._forget_round()
+        self._wanted = "the subscription changed"
+        self._context.move("rejoin_wanted")
+        return False
+
     def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
         """As in `RoundOwner`."""
         context = self._context
@@ -339,11 +343,25 @@ class ClassicGroup:
         if self._wanted is None and not strange:
             self._mismatched = False
             self._synced = partitions
+            self._wanted = self._once_more(partitions)
             self._assignors.assigned(self._round.protocol, assignment.user_data, partitions)
             return
         # The second time in a row, the leader is wrong: the subscription did not change in between.
         self._mismatched = strange and context.subscription == self._sent_subscription
         self.rejoin(self._wanted or "the assignment does not match the subscription")
+
+    def _once_more(self, partitions: frozenset[TopicIdPartition]) -> str | None:
+        """Why to join again once this assignment is taken up, though nobody asks for it.
+
+        A static member that is back gets what its former self had, without a round. So nobody may have looked at what
+        it subscribes to now (R240); and if it leads, nobody may know any more what the last round left out (R242).
+        """
+        if self._round.is_leader and self._round.skipped and self._round.protocol not in EAGER:
+            return "the leader was replaced"
+        is_first = self._context.config.instance_id is not None and self._held_generation < 0
+        if is_first and not self._subscribed_topics <= {partition.topic for partition in partitions}:
+            return "a topic was not assigned"
+        return None
 
     def _watch(self) -> None:
         """Watch the topics if this member has to."""
@@ -367,8 +385,7 @@ class ClassicGroup:
 
     def _match(self) -> None:
         """Ask which topics the pattern matches; the member joins afterwards."""
-        self._topics.forget(self._matching)
-        self._match_again_ms = None
+        self._stop_matching()
         subscription = self._context.subscription
         assert subscription.pattern is not None
         try:
@@ -378,6 +395,11 @@ class ClassicGroup:
             self.fail(fatal_error(self._context.config, ErrorCode.INVALID_REGULAR_EXPRESSION, text))
             return
         self._matching = self._topics.ask(subscription.topics, subscription.pattern, self._pattern_matched)
+
+    def _stop_matching(self) -> None:
+        """Nobody waits for what a pattern matches any more."""
+        self._topics.forget(self._matching)
+        self._matching = self._match_again_ms = None
 
     @property
     def _matched_now(self) -> bool:

@@ -148,6 +148,7 @@ class ClassicPlan:
         """Who has the winning claim to a partition."""
         self._contested: Final[set[TopicPartition]] = set()
         """Partitions that several members of one generation claim."""
+        self._left_out = False
         self._settle_claims()
         self.snapshot: Final = self._snapshot()
         """The group, as an assignor is called with it."""
@@ -245,6 +246,11 @@ class ClassicPlan:
             if partition not in self._contested and self._owners.get(partition) is member
         )
 
+    @property
+    def left_out(self) -> bool:
+        """Whether the last assignment left out partitions that somebody shall have."""
+        return self._left_out
+
     def _adjusted(self, member_id: str, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Leave out partitions that another member still reads."""
         kept = set()
@@ -253,6 +259,7 @@ class ClassicPlan:
             moves = owner is not None and owner.owns and (owner.member_id != member_id or partition in self._contested)
             if not moves:
                 kept.add(partition)
+            self._left_out = self._left_out or moves
         return frozenset(kept)
 
     def _check(self, given: Mapping[str, tuple[frozenset[TopicPartition], AssignmentFrame]]) -> None:

@@ -70,6 +70,13 @@ class RoundStep(enum.Enum):
 class RoundOwner(Protocol):
     """The group part that a round reports to."""
 
+    def ready_to_join(self) -> bool:
+        """Whether nothing has to be given up before the JoinGroup of this moment; otherwise the round is over.
+
+        subscribe() may have been called since the round began, or since its first JoinGroup, which got no answer.
+        """
+        ...
+
     def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
         """The protocols of a JoinGroup: one for each assignor, in order of preference."""
         ...
@@ -179,10 +186,10 @@ class JoinRound:
         deadline_ms = self.deadline_ms()
         if context.link is None or deadline_ms is None or context.now_ms < deadline_ms:
             return
-        if self.step is RoundStep.JOIN_DUE:
-            self._join()
-        else:
+        if self.step is not RoundStep.JOIN_DUE:
             self._sync()
+        elif self._owner.ready_to_join():
+            self._join()
 
     def _step_back(self) -> None:
         self._request_id = None

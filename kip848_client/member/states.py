@@ -194,6 +194,7 @@ def _rows() -> tuple[PhaseRow, ...]:
         PhaseRow("rejoin_wanted", p.IN_SYNC, p.REJOIN_DUE),
         PhaseRow("rejoin_wanted", p.PENDING, p.REJOIN_DUE),
         PhaseRow("rejoin_wanted", p.ASSIGNING, p.REJOIN_DUE),
+        PhaseRow("rejoin_wanted", p.REJOINING, p.REJOIN_DUE),
         PhaseRow("commit_started", p.REJOIN_DUE, p.COMMITTING),
         PhaseRow("revocation_started", p.REJOIN_DUE, p.REVOKING),
         PhaseRow("preparation_failed", p.REVOKING, p.REJOIN_DUE),

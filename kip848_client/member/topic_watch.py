@@ -82,13 +82,14 @@ class TopicWatch:
         """Ask about *topics*, and about topics that match *pattern*, at every refresh interval from now on.
 
         Args:
-            known: the topics of the last assignment; None to compare with the first answer.
+            known: the topics of the last assignment; None to look at once and compare with that. A change before the
+                first look is never noticed.
             matched: what the pattern matched when the member joined.
         """
         self.stop()
         self._topics, self._pattern, self._known, self._matched = topics, pattern, known, matched
         if self._refresh_ms is not None and (topics or pattern is not None):
-            self._due_ms = self._context.now_ms + self._refresh_ms
+            self._due_ms = self._context.now_ms + (0 if known is None else self._refresh_ms)
 
     def stop(self) -> None:
         """Watch no topic."""

@@ -46,6 +46,7 @@ class Kind(enum.Enum):
     CHANGE_CONFIG = "config_changes"
     DOUBLE_START = "double_starts"
     HOLD_INSTANCE = "held_instances"
+    SWITCH = "switches"
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -99,6 +100,21 @@ _FETCH: Final = int(ApiKey.OFFSET_FETCH)
 _FIND: Final = int(ApiKey.FIND_COORDINATOR)
 
 
+_CLASSIC: Final = tuple(map(int, (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT)))
+
+
+_CLASSIC_CODES: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
+
+
 REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
     _HEARTBEAT: (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -113,6 +129,7 @@ REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
         ErrorCode.INVALID_REQUEST,
         ErrorCode.REQUEST_TIMED_OUT,
     ),
+    **dict.fromkeys(_CLASSIC, _CLASSIC_CODES),
     _COMMIT: (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
@@ -173,8 +190,10 @@ class Actions:
                 self._to_one(rng, static, lambda consumer: stage.join(rng, instance_id=consumer.config.instance_id))
                 if static:
                     stage.note("double_start")
+            case Kind.SWITCH:
+                stage.switch_one(rng)
             case Kind.HOLD_INSTANCE:
-                static = [consumer for consumer in living if consumer.config.instance_id is not None]
+                static = [one for one in living if one.config.instance_id is not None and not one.is_classic]
                 self._to_one(rng, static, self._hold_instance)
             case Kind.GROW:
                 self._to_a_topic(rng, lambda name: stage.cluster.topics.grow(name, count=rng.randint(1, 2)))
@@ -231,9 +250,10 @@ class Actions:
 
     def _refuse(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
         """The next requests of one consumer, of one API, are answered with an error code."""
-        api_key = rng.choice((_HEARTBEAT, _HEARTBEAT, _COMMIT, _FETCH, _FIND))
+        own = _CLASSIC if consumer.is_classic else (_HEARTBEAT, _HEARTBEAT)
+        api_key = rng.choice((*own, _COMMIT, _FETCH, _FIND))
         code = rng.choice(REFUSED_WITH[api_key])
-        times = 1 if api_key == _HEARTBEAT else rng.randint(1, 3)
+        times = 1 if api_key in own else rng.randint(1, 3)
         self._rule(consumer, api_key, error(code), times=times)
 
     def _hold_instance(self, consumer: SimulatedConsumer) -> None:
@@ -250,7 +270,7 @@ class Actions:
         wait_ms = rng.randint(1, 1_000)
         self._rule(
             consumer,
-            _HEARTBEAT,
+            int(ApiKey.HEARTBEAT) if consumer.is_classic else _HEARTBEAT,
             rewrite(lambda response: replace(response, throttle_time_ms=wait_ms)),
             times=3,
         )

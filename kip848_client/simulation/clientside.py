@@ -13,6 +13,7 @@ from kip848_client.member.events import (
     ConnectCoordinator,
     CoordinatorConnected,
     CoordinatorDisconnected,
+    DescribeTopics,
     Destination,
     FailureKind,
     ListOffsets,
@@ -23,8 +24,11 @@ from kip848_client.member.events import (
     RequestMetadata,
     ResponseReceived,
     SendRequest,
+    TopicDescription,
+    TopicsDescribed,
 )
 from kip848_client.model import OffsetAndMetadata
+from kip848_client.patterns import compiled
 from kip848_client.simulation.cluster import ANY_NODE, Cluster
 from kip848_client.simulation.network import Network, SimulatedConnection
 from kip848_client.simulation.observer import Observer
@@ -36,10 +40,16 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.heartbeat import HeartbeatResponse
 from kip848_client.wire.schema import Request, Response
 
 VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
     ApiKey.OFFSET_COMMIT: (2, 10),
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.FIND_COORDINATOR: (0, 6),
@@ -72,6 +82,8 @@ class ClientSide:
         self._assignor: Final = assignor
         self._metadata_lag_ms = metadata_lag_ms
         self._coordinator: SimulatedConnection | None = None
+        self._round: SimulatedConnection | None = None
+        """A second connection to the coordinator, for what is answered late."""
         self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
         """When a heartbeat of it was accepted last."""
@@ -91,12 +103,14 @@ class ClientSide:
     def send(self, effect: SendRequest) -> None:
         """Write a request on the connection that it is for."""
         consumer = self._consumer
-        if effect.destination is Destination.COORDINATOR:
+        if effect.destination is not Destination.ANY_BROKER:
             connection = self._coordinator
             if connection is None or not connection.open:
                 self._observer.unsent(consumer, effect.request)
                 failed = RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "no connection to the coordinator")
                 consumer.later(0, lambda: consumer.step(failed))
+            elif effect.destination is Destination.COORDINATOR_ROUND:
+                self._send_round(connection.node_id, effect)
             else:
                 self._write(connection, effect)
         elif self._bootstrap is not None and self._bootstrap.open:
@@ -110,13 +124,43 @@ class ClientSide:
 
             self._connect(ANY_NODE, effect.request_id, opened)
 
+    def _send_round(self, node_id: int, effect: SendRequest) -> None:
+        """One request at a time: a connection on which one has no answer is closed, because nobody waits for it."""
+        connection = self._round
+        if connection is not None and connection.open and not connection.pending:
+            self._write(connection, effect)
+            return
+        self._end_round()
+        coordinator = self._coordinator
+
+        def opened(connection: SimulatedConnection) -> None:
+            self._end_round()
+            self._round = connection
+            if self._consumer.closed or self._coordinator is not coordinator:
+                self._network.close(connection, "the coordinator is another one")
+                failed = RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "the coordinator is another one")
+                self._consumer.step(failed)
+            else:
+                self._write(connection, effect)
+
+        self._connect(node_id, effect.request_id, opened)
+
+    def _end_round(self) -> None:
+        connection, self._round = self._round, None
+        if connection is not None:
+            self._consumer.world.call_in(0, lambda: self._network.close(connection, "nobody waits for an answer"))
+
     def connect_coordinator(self, effect: ConnectCoordinator) -> None:
-        """Open a connection to the coordinator; the one before is closed."""
+        """Open a connection to the coordinator; the ones before are closed."""
 
         def opened(connection: SimulatedConnection) -> None:
             if self._coordinator is not None:
+                self._coordinator.on_close = None
                 self._network.close(self._coordinator, "replaced by a new one")
+            self._end_round()
             self._coordinator = connection
+            if self._consumer.is_classic:  # it may have nothing under way that would tell it
+                connection.on_close = lambda: self._consumer.awake(self._lost, connection)
             self.connected_ms = self._consumer.world.now_ms
             self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
 
@@ -153,6 +197,8 @@ class ClientSide:
                 assert isinstance(request, ConsumerGroupHeartbeatRequest)
                 if request.client_assignors and any(assignor.reason for assignor in request.client_assignors):
                     self._assignor.asks = False
+            elif isinstance(response, HeartbeatResponse) and not response.error_code:
+                self.heard_ms = self._consumer.world.now_ms
             self._observer.answered(self._consumer, request, response)
             self._consumer.step(ResponseReceived(request_id, response))
 
@@ -172,6 +218,20 @@ class ClientSide:
             effect.timeout_ms,
             lambda: MetadataUpdated(self._cluster.topics.described(effect.topic_ids, lag_ms=lag_ms), effect.request_id),
         )
+
+    def describe_topics(self, effect: DescribeTopics) -> None:
+        """Topics by name, and those that match a pattern, from whichever broker."""
+        pattern = None if effect.pattern is None else compiled(effect.pattern)
+
+        def answer() -> MemberEvent:
+            topics = {
+                topic.name: TopicDescription(topic.topic_id, topic.partition_count)
+                for topic in self._cluster.topics.image.topics
+                if topic.name in effect.topics or (pattern is not None and pattern.fullmatch(topic.name))
+            }
+            return TopicsDescribed(effect.request_id, topics)
+
+        self._ask(effect.request_id, effect.timeout_ms, answer)
 
     def list_offsets(self, effect: ListOffsets) -> None:
         """First or last offsets, from the partitions' leaders."""
@@ -216,6 +276,12 @@ class ClientSide:
             self._consumer.step(CoordinatorDisconnected(node_id))
             self._check_gone()
 
+    def _lost(self, connection: SimulatedConnection) -> None:
+        if connection is self._coordinator and not self._consumer.closed:
+            self._coordinator = None
+            self._consumer.step(CoordinatorDisconnected(connection.node_id))
+            self._check_gone()
+
     def _check_gone(self) -> None:
         consumer = self._consumer
         if not (consumer.closed or self.connected) and consumer.member.coordinator is not None:
@@ -223,6 +289,6 @@ class ClientSide:
 
     def disconnect(self) -> None:
         """Close what is open."""
-        for connection in (self._coordinator, self._bootstrap):
+        for connection in (self._coordinator, self._round, self._bootstrap):
             if connection is not None:
                 self._network.close(connection, "the client is gone")

@@ -17,8 +17,14 @@ from kip848_client.coordinator import subscriptions
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.events import GroupEvent
-from kip848_client.coordinator.requests import ApiRequest, ConfigChanged, GroupRequest, TopicsChanged
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, ResolveRegexes
+from kip848_client.coordinator.requests import (
+    ApiRequest,
+    ConfigChanged,
+    CoordinatorStops,
+    GroupRequest,
+    TopicsChanged,
+)
+from kip848_client.coordinator.result import ClassicGroupChanged, CoordinatorRecord, CoordinatorResult, ResolveRegexes
 from kip848_client.errors import ErrorCode
 from kip848_client.faults.replies import ErrorPlacer
 from kip848_client.model import BrokerNode
@@ -70,7 +76,8 @@ class Cluster:
         if told:
             self._assignors = {name: _Told(assignor, self) for name, assignor in assignors.items()}
         self.rng: Final = world.random("cluster")
-        self._coordinator_rng = world.random("coordinator")
+        self.ids: Final = world.random("coordinator")
+        """Of members to whom the coordinator gives one; nothing else of it is random."""
         self._replication_ms = replication_ms
         self._compaction = compaction
         self._overrides: dict[str, Mapping[str, str]] = {}
@@ -151,7 +158,7 @@ class Cluster:
     def append(self, records: tuple[CoordinatorRecord, ...]) -> None:
         """Put records into the log; they become durable at once, or some time later."""
         self.log.extend(records)
-        self._touch()
+        self.touch()
         if not self._replication_ms:
             self.durable = len(self.log)
             return
@@ -229,7 +236,7 @@ class Cluster:
             old.die()
         self._leader = node_id
         self.host = host = self._start(node_id)
-        self._touch()
+        self.touch()
 
         def load() -> None:
             if self.host is host and host.alive and host.loading:
@@ -275,7 +282,7 @@ class Cluster:
 
     def reloaded(self) -> GroupCoordinator:
         """Another coordinator with the state that the log leads to."""
-        other = GroupCoordinator(self._config, rng=self._coordinator_rng, assignors=self._assignors)
+        other = GroupCoordinator(self._config, rng=self.ids, assignors=self._assignors)
         compacted = bool(self._compaction) and self.rng.random() < self._compaction
         for record in compact(self.log) if compacted else self.log:
             other.replay(record)
@@ -283,12 +290,13 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------------------------- changes
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
+        """The coordinator's state changed, or the topics did."""
         self.version += 1
         self._world.dirty = True
 
     def _topics_changed(self) -> None:
-        self._touch()
+        self.touch()
         if self.up:
             self.host.decide(TopicsChanged(self.topics.image))
 
@@ -386,8 +394,10 @@ class CoordinatorHost:
 
     def decide(self, event: GroupRequest, *, check_purity: bool = False) -> None:
         """Let the coordinator decide about *event*, and do what it says."""
+        drawn = self._cluster.ids.getstate() if check_purity else None
         result = self.coordinator.handle(event, now_ms=self._world.now_ms)
-        if check_purity:
+        if drawn is not None:
+            self._cluster.ids.setstate(drawn)
             again = self.coordinator.handle(event, now_ms=self._world.now_ms)
             if result != again:
                 fail("S9", f"decided twice, it comes to another end: {event}: {result} and {again}")
@@ -407,6 +417,8 @@ class CoordinatorHost:
             for record in result.records:
                 self.coordinator.replay(record)
         self.coordinator.apply(result)
+        if any(isinstance(change, ClassicGroupChanged) for change in result.soft):
+            cluster.touch()
         for fact in result.events:
             self._world.history.add_fact(self._world.now_ms, fact)
         if result.records:
@@ -446,9 +458,11 @@ class CoordinatorHost:
         """The append is refused: another node is the leader of the log."""
         self._world.history.add(self._world.now_ms, f"coordinator {self.node_id}", "coordinator_resigned")
         self.alive = False
-        for reply in result.replies:
-            asked = self._asked.pop(reply.request_id)
-            asked.reply(refusal(asked.request, asked.api_version, ErrorCode.NOT_COORDINATOR))
+        parked = self.coordinator.handle(CoordinatorStops(), now_ms=self._world.now_ms)
+        for reply in (*result.replies, *parked.replies):
+            asked = self._asked.pop(reply.request_id, None)
+            if asked is not None:  # one that was parked may be answered by both
+                asked.reply(refusal(asked.request, asked.api_version, ErrorCode.NOT_COORDINATOR))
 
     def _resolve(self, task: ResolveRegexes) -> None:
         self.matching -= 1

@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Final, Protocol, assert_never
 
+from msgspec.structs import replace
+
 from kip848_client.member.assignor_events import (
     AssignorFailed,
     AssignorsUnsupported,
@@ -32,6 +34,7 @@ from kip848_client.member.events import (
     LosePartitions,
     MemberEffect,
     MemberEvent,
+    MemberView,
     OffsetsFetched,
     PausePartitions,
     RequestMetadata,
@@ -45,7 +48,7 @@ from kip848_client.member.events import (
     Tick,
 )
 from kip848_client.member.settings import MemberConfig
-from kip848_client.model import Subscription, TopicPartition
+from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.clientside import ClientSide
 from kip848_client.simulation.cluster import Cluster
@@ -58,6 +61,7 @@ from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 
 _SLACK_MS: Final = 5
 """Tolerance for the rounding of two clocks to milliseconds."""
@@ -126,6 +130,9 @@ class SimulatedConsumer(Process):
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
+        self._topics: Final = cluster.topics
+        self._seen = self.view
+        """What the member showed last; `view` is the same, with the ids of topics."""
         self.assignor: UserAssignor = UserAssignor(self, observer=observer, offers=offers)
         self.network: ClientSide = ClientSide(
             self,
@@ -238,8 +245,10 @@ class SimulatedConsumer(Process):
         self._observer.told(self, event)
         effects = member.step(event, now_ms=now_ms)
         self._observer.decided(self, effects)
-        view, before = member.view(), self.view
-        self.view = view
+        view, before = member.view(), self._seen
+        if view is not before:
+            self._seen = view
+            self.view = self._with_ids(view)
         for effect in effects:
             self._perform(effect)
         if not self.closed:
@@ -294,21 +303,22 @@ class SimulatedConsumer(Process):
     def _perform(self, effect: MemberEffect) -> None:
         match effect:
             case SendRequest():
-                if isinstance(effect.request, ConsumerGroupHeartbeatRequest):
+                if isinstance(effect.request, ConsumerGroupHeartbeatRequest | HeartbeatRequest):
                     self._note_heartbeat()
                 self.network.send(effect)
             case RevokePartitions() | AssignPartitions() | LosePartitions():
-                self._observer.listener_due(self, effect)
-                self.application.call(effect)
+                call = replace(effect, partitions=self._named(effect.partitions))
+                self._observer.listener_due(self, call)
+                self.application.call(call)
             case StateChanged(old, new, trigger, epoch):
                 self.note("state_changed", old=old.name, new=new.name, trigger=trigger, epoch=epoch)
                 self._observer.state_changed(self, effect)
             case StartFetching(positions):
-                self.application.start_fetching(positions)
+                self.application.start_fetching({self._known(tip): positions[tip] for tip in positions})
             case PausePartitions(partitions):
-                self.application.hold(partitions)
+                self.application.hold(self._named(partitions))
             case StopFetching(partitions):
-                self.application.let_go(partitions)
+                self.application.let_go(self._named(partitions))
             case CommitDone(commit_id, _, error):
                 self._observer.commit_ended(self, effect)
                 self.commits_asked.pop(commit_id, None)
@@ -340,10 +350,26 @@ class SimulatedConsumer(Process):
             case OffsetsFetched():
                 self._observer.offsets_told(self, effect)
                 self.application.told_offsets(effect)
-            case AssignorsUnsupported() | HandOverFailed() | DescribeTopics():
+            case DescribeTopics():
+                self.network.describe_topics(effect)
+            case AssignorsUnsupported() | HandOverFailed():
                 pass
             case _:
                 assert_never(effect)
+
+    def _known(self, partition: TopicIdPartition) -> TopicIdPartition:
+        """*partition* with the id of its topic: in the classic protocol it has a name only."""
+        if partition.topic_id.int:
+            return partition
+        return TopicIdPartition(
+            partition.topic, partition.partition, self._topics.id_of(partition.topic) or partition.topic_id
+        )
+
+    def _named(self, partitions: frozenset[TopicIdPartition]) -> frozenset[TopicIdPartition]:
+        return frozenset(map(self._known, partitions)) if self.is_classic else partitions
+
+    def _with_ids(self, view: MemberView) -> MemberView:
+        return replace(view, assigned=self._named(view.assigned)) if self.is_classic else view
 
     def _note_heartbeat(self) -> None:
         sent_ms, due_ms = self.member.statistics.last_heartbeat_ms, self.member.statistics.last_heartbeat_due_ms

@@ -80,7 +80,7 @@ def _of_response(response: Response) -> tuple[str, object]:
             found = response.coordinators
             return "find", found[0].error_code if found else response.error_code
         case _:
-            return type(response).__name__, 0
+            return type(response).__name__, getattr(response, "error_code", 0)
 
 
 def named(cell: Cell) -> str:

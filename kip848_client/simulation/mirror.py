@@ -10,10 +10,12 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.violation import fail
 
 IdPartition: TypeAlias = tuple[UUID, int]
 Partitions: TypeAlias = frozenset[IdPartition]
@@ -57,6 +59,26 @@ class Change(NamedTuple):
     after: Seen | None
 
 
+class Conversion(NamedTuple):
+    """A group that became one of the other kind.
+
+    Args:
+        members: of the consumer group that it was.
+        classic: the classic group that it was; None if it is one now.
+    """
+
+    members: Mapping[str, Seen]
+    classic: ClassicGroup | None
+
+    @property
+    def was_empty(self) -> bool:
+        """Whether it had no members; then it may begin anew."""
+        return not (self.members or (self.classic is not None and self.classic.members))
+
+
+_RECORDED: Final = (ClassicState.STABLE, ClassicState.EMPTY)
+
+
 class Mirror:
     """One group of a cluster, as of the last `look`."""
 
@@ -64,8 +86,14 @@ class Mirror:
         self._cluster = cluster
         self.group_id: Final = group_id
         self.members: dict[str, Seen] = {}
+        self.classic: ClassicGroup | None = None
+        """The group, while it is a classic one: then there are no `members`."""
+        self.converted: Conversion | None = None
+        """What the last look found, if the group was of the other kind before."""
         self.group_epoch = 0
+        """Of a classic group the generation that was recorded last. So is the next one."""
         self.target_epoch = 0
+        self._is_consumer_group = False
         self.version = -1
         """`Cluster.version` at the last look."""
         self.loads = 0
@@ -81,10 +109,26 @@ class Mirror:
         """Update the mirror; returns the changes by member id."""
         self.version = self._cluster.version
         self.loads = self._cluster.loads
-        group = self.group
-        known = self.members
+        group, classic = self.group, self._cluster.coordinator.classic_group(self.group_id)
+        if group is not None and classic is not None:
+            fail("K1", f"{self.group_id} is a classic and a consumer group")
+        known, classic_before = self.members, self.classic
+        self.classic = classic
+        self.converted = None
+        if classic is not None and self._is_consumer_group:
+            self.converted = Conversion(known, None)
+        elif group is not None and classic_before is not None:
+            self.converted = Conversion({}, classic_before)
+        if self.converted is not None and self.converted.was_empty:
+            self.group_epoch = 0
+        self._is_consumer_group = group is not None
         if group is None:
-            self.group_epoch = self.target_epoch = 0
+            if classic is None:
+                self.group_epoch = self.target_epoch = 0
+            else:
+                if classic.state in _RECORDED:
+                    self.group_epoch = classic.generation
+                self.target_epoch = self.group_epoch
             self.members = {}
             return [Change(member_id, seen, None) for member_id, seen in known.items()]
         self.group_epoch = group.group_epoch

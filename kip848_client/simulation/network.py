@@ -38,13 +38,25 @@ class Server(Protocol):
 class SimulatedConnection:
     """One ordered stream from one client to one broker."""
 
-    __slots__ = ("client_id", "encoded", "node_id", "open", "pending", "silent", "to_client_ms", "to_server_ms")
+    __slots__ = (
+        "client_id",
+        "encoded",
+        "node_id",
+        "on_close",
+        "open",
+        "pending",
+        "silent",
+        "to_client_ms",
+        "to_server_ms",
+    )
 
     def __init__(self, client_id: str, node_id: int, *, encoded: bool) -> None:
         self.client_id: Final = client_id
         self.node_id: Final = node_id
         self.encoded: Final = encoded
         self.open = True
+        self.on_close: Callable[[], None] | None = None
+        """Called when it ends, after the requests that wait on it were told."""
         self.silent = False
         """No more answers come out of it."""
         self.to_server_ms = 0
@@ -169,6 +181,8 @@ class Network:
         for pending in waiting.values():
             pending.timer.cancel()
             pending.on_failure(FailureKind.DISCONNECTED, reason)
+        if connection.on_close is not None:
+            connection.on_close()
 
     def drop_all(self, node_id: int, reason: str) -> set[str]:
         """A broker died: its connections end. Returns the clients that had one."""

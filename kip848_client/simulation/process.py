@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
-from kip848_client.member.settings import MemberConfig
+from kip848_client.member.settings import GroupProtocol, MemberConfig
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Behaviour
@@ -149,6 +149,11 @@ class Process(ABC):
     def assignment(self) -> frozenset[TopicPartition]:
         """Partitions that the application has."""
         return frozenset(tip.topic_partition for tip in self.member.view().assigned)
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.config.protocol is GroupProtocol.CLASSIC
 
     # ------------------------------------------------------------------------------------------------ time, randomness
 

@@ -113,6 +113,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         patterns: part of the subscriptions that are by regular expression.
         assignors: part of the consumers that have a client-side assignor; one that has none turns its group to the
             server's.
+        classic: part of the consumers that speak the classic protocol. What they offer is drawn for the run.
+        switches: one process of a rolling restart: it ends, and comes back with the other protocol. When no process is
+            left on the old one, the restart goes the other way.
+        early: part of the consumers that send early heartbeats.
         deletions: topics that are deleted and created again.
         metadata_lag_ms: how long a new topic's name is unknown to the brokers.
         group_max_size: most members that the coordinator takes; 0 is without a limit.
@@ -164,6 +168,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     held_instances: float = 0.0
     patterns: float = 0.0
     assignors: float = 0.0
+    classic: float = 0.0
+    switches: float = 0.0
+    early: float = 0.0
     metadata_lag_ms: int = 0
     group_max_size: int = 0
     produce_ms: int = 100
@@ -267,6 +274,35 @@ ASSIGNORS: Final = Scenario(
 )
 
 
+CLASSIC: Final = Scenario(
+    name="classic",
+    classic=1.0,
+    behaviour=Behaviour(listener_raises=0.03, stall=0.01, hang=0.01),
+    duration_ms=30_000,
+    joins=0.2,
+    leaves=0.15,
+    crashes=0.1,
+    freezes=0.05,
+    statics=0.3,
+    double_starts=0.03,
+    patterns=0.2,
+    resubscriptions=0.05,
+    growths=0.03,
+    refusals=0.1,
+    failovers=0.04,
+    replication_ms=20,
+    coordinator_crashes=0.05,
+    coordinator_crashes_after_append=0.01,
+    coordinator_crashes_before_append=0.01,
+    probes=0.0,
+)
+
+
+MIGRATION: Final = replace(
+    CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05, early=0.5
+)
+
+
 MIXED: Final = Scenario(name="mixed")
 """A scenario whose numbers `variety` draws from each seed."""
 
@@ -289,6 +325,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         REFUSALS,
         ASSIGNORS,
         STORM,
+        CLASSIC,
+        MIGRATION,
         QUIET,
     )
 }

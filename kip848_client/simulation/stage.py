@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
+from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
+from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop
@@ -24,7 +25,7 @@ from kip848_client.simulation.process import Process
 from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.topics import HandedOut
-from kip848_client.simulation.user_assignor import OFFERED, offered
+from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered, offered_classic
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
@@ -35,6 +36,9 @@ _MATCHING_MS: Final = (1, 1, 20, 150)
 """How long patterns are matched, in a run with probes; a cluster may have very many topics."""
 _INTERVALS_MS: Final = (0, 0, 150)
 """Between two targets of a group, in a run with probes."""
+_POLICIES: Final[tuple[MigrationPolicy, ...]] = (*("bidirectional",) * 4, "upgrade", "downgrade", "disabled")
+_INITIAL_DELAYS_MS: Final = (0, 0, 500)
+"""For which a classic group waits for more members at first."""
 _CLOCK_START_MS_MAX: Final = 3_600_000
 _CALM: Final = Behaviour()
 
@@ -68,6 +72,9 @@ class Stage:
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
+            classic_max_size=scenario.group_max_size or 2**31 - 1,
+            classic_initial_rebalance_delay_ms=self.world.random("initial delay").choice(_INITIAL_DELAYS_MS),
+            migration_policy=self.world.random("policy").choice(_POLICIES) if scenario.switches else "bidirectional",
             client_assignors=True,
             consumer_assignment_interval_ms=self.world.random("interval").choice(_INTERVALS_MS) if self.probing else 0,
         )
@@ -90,6 +97,10 @@ class Stage:
         self._ended: Final[set[SimulatedConsumer]] = set()
         self._readers: Final[dict[TopicPartition, dict[ApplicationLoop, None]]] = {}
         self._number = 0
+        self._strategies: Final = self.world.random("strategies").choice(STRATEGIES)
+        """What members on the classic protocol offer."""
+        self._to_classic = False
+        """Where the rolling restart goes."""
         self.mirror: Final = Mirror(self.cluster, GROUP)
         self.handed_out: Final = HandedOut(self.cluster.topics)
         scene = Scene(
@@ -124,14 +135,25 @@ class Stage:
         """Living consumers that were not told to go."""
         return [consumer for consumer in self.consumers if not consumer.closed and consumer not in self._ended]
 
-    def join(self, rng: random.Random, *, instance_id: str | None = None) -> SimulatedConsumer:
-        """Start one more consumer."""
+    def join(
+        self, rng: random.Random, *, instance_id: str | None = None, is_classic: bool | None = None
+    ) -> SimulatedConsumer:
+        """Start one more consumer.
+
+        Args:
+            is_classic: its protocol; None to draw it.
+        """
         self._number += 1
         name = f"consumer-{self._number}"
         scenario = self.scenario
+        if is_classic is None:
+            is_classic = bool(scenario.classic) and rng.random() < scenario.classic
         if instance_id is None and scenario.statics and rng.random() < scenario.statics:
             instance_id = f"instance-{self._number}"
         offers = self._offers(name) if scenario.assignors and rng.random() < scenario.assignors else ()
+        cooperative = True
+        if is_classic:
+            offers, cooperative = offered_classic(self.world.random(f"strategy {name}").choice(self._strategies))
         config = MemberConfig(
             group_id=GROUP,
             member_id=f"member-{self._number}",
@@ -148,6 +170,12 @@ class Stage:
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
             # A process that comes back after a crash waits for the session of its former self to end.
             unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
+            early_heartbeats=bool(scenario.early) and self.world.random(f"early {name}").random() < scenario.early,
+            protocol=GroupProtocol.CLASSIC if is_classic else GroupProtocol.CONSUMER,
+            session_timeout_ms=scenario.session_timeout_ms,
+            heartbeat_interval_ms=scenario.heartbeat_interval_ms,
+            cooperative=cooperative,
+            topic_refresh_ms=2 * scenario.heartbeat_interval_ms,
         )
         drift = scenario.drift
         consumer = SimulatedConsumer(
@@ -169,7 +197,9 @@ class Stage:
             hasty=self.world.random(f"wakeups {name}") if self.probing else None,
         )
         self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
-        details = {} if instance_id is None else {"instance_id": instance_id}
+        details: dict[str, Any] = {} if instance_id is None else {"instance_id": instance_id}
+        if is_classic:
+            details["protocol"] = "classic"
         self.world.history.add(self.world.now_ms, name, "started", **details)
         consumer.start(self.subscription(rng, everything=self._number == 1 or self.healed))
         return consumer
@@ -201,13 +231,30 @@ class Stage:
             return
         self._ended.add(consumer)
         how(consumer)
-        instance_id = consumer.config.instance_id
-        if instance_id is not None and not self.healed:
+        if consumer.config.instance_id is not None and not self.healed:
             delay_ms = rng.randint(100, 2 * self.scenario.session_timeout_ms)
-            self.world.call_in(delay_ms, lambda: None if self.healed else self._come_back(rng, instance_id))
+            self._come_back(rng, consumer, delay_ms, is_classic=consumer.is_classic)
 
-    def _come_back(self, rng: random.Random, instance_id: str) -> None:
-        self.join(rng, instance_id=instance_id)
+    def switch_one(self, rng: random.Random) -> None:
+        """One step of a rolling restart: a process ends, and comes back with the other protocol."""
+        left = [consumer for consumer in self.staying() if consumer.is_classic is not self._to_classic]
+        if not left:
+            self._to_classic = not self._to_classic
+            left = self.staying()
+        if left:
+            consumer = rng.choice(left)
+            self.note("switched", consumer=consumer.name)
+            self._ended.add(consumer)
+            consumer.close()
+            delay_ms = rng.choice((1, 300, self.scenario.session_timeout_ms // 2))
+            self._come_back(rng, consumer, delay_ms, is_classic=self._to_classic)
+
+    def _come_back(self, rng: random.Random, consumer: SimulatedConsumer, delay_ms: int, *, is_classic: bool) -> None:
+        def start() -> None:
+            if not self.healed:
+                self.join(rng, instance_id=consumer.config.instance_id, is_classic=is_classic)
+
+        self.world.call_in(delay_ms, start)
 
     def _node_down(self, node_id: int) -> None:
         ended = self.network.drop_all(node_id, "the coordinator died")
@@ -245,6 +292,8 @@ class Stage:
     def rests(self) -> bool:
         """Whether everybody is STABLE at the group's epoch with its target, and everything was read."""
         living = self.living()
+        if self.mirror.classic is not None:
+            return self._classic_rests(living, self.mirror.classic)
         members = self.mirror.members
         if len(members) != len(living) or self.mirror.group_epoch != self.mirror.target_epoch:
             return False
@@ -256,10 +305,8 @@ class Stage:
             seen = members.get(view.member_id)
             if view.state is not MemberState.STABLE or view.member_epoch != epoch or seen is None:
                 return False
-            if consumer.frozen or consumer.application.busy or consumer.network.heard_ms <= self.healed_ms:
-                return False  # what it sent while there were faults may still be lost
-            if consumer.assignor.asks:
-                return False  # a call that hangs holds that up
+            if not self._is_calm(consumer):
+                return False
             if seen.held != seen.target or len(view.readable) != len(seen.target):
                 return False
         held = {partition for seen in members.values() for partition in seen.held}
@@ -270,16 +317,41 @@ class Stage:
         }:
             return False  # a topic that was created again has the name of the one that they still have
         wanted = set(self.cluster.topics.end_offsets)
-        read = {partition for consumer in living for partition in consumer.readable}
         group = self.mirror.group
-        if group is None or read != wanted:
+        if group is None or not all(partition.topic in group.subscribed_topics for partition in wanted):
             return False
-        return self.handed_out.complete and all(partition.topic in group.subscribed_topics for partition in wanted)
+        return self._everything_is_read(living)
+
+    def _is_calm(self, consumer: SimulatedConsumer) -> bool:
+        """Whether nothing of a consumer is under way that may still move the group."""
+        if consumer.frozen or consumer.application.busy or consumer.network.heard_ms <= self.healed_ms:
+            return False  # what it sent while there were faults may still be lost
+        return not consumer.assignor.asks  # a call that hangs holds that up
+
+    def _classic_rests(self, living: list[SimulatedConsumer], group: ClassicGroup) -> bool:
+        """The same of a classic group."""
+        if group.state is not ClassicState.STABLE or len(group.members) != len(living) or group.pending_joins:
+            return False
+        for consumer in living:
+            view = consumer.view
+            if view.member_id not in group.members or view.member_epoch != group.generation:
+                return False
+            if view.state is not MemberState.STABLE or not self._is_calm(consumer):
+                return False
+        return self._everything_is_read(living)
+
+    def _everything_is_read(self, living: list[SimulatedConsumer]) -> bool:
+        read = {partition for consumer in living for partition in consumer.readable}
+        return read == set(self.cluster.topics.end_offsets) and self.handed_out.complete
 
     def picture(self) -> str:
         """What everybody does, in one line."""
-        group = self.mirror.group
+        group, classic = self.mirror.group, self.mirror.classic
         state = "none" if group is None else f"{group.state}@{group.group_epoch}/{group.target_epoch}"
+        if classic is not None:
+            state = (
+                f"{classic.state}@{classic.generation} of {sorted(classic.members)}, {sorted(classic.pending_joins)}"
+            )
         members = "; ".join(
             f"{one.name} {one.member.phase.name}@{one.view.member_epoch} reads {len(one.readable)}"
             for one in self.living()

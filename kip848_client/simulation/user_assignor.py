@@ -11,8 +11,10 @@ from __future__ import annotations
 import random
 from typing import Final, assert_never
 
+from kip848_client.assignors.classic import ClassicRange, CooperativeSticky, RoundRobin
 from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.spread import spread_by_weight
+from kip848_client.config.assignors import is_cooperative
 from kip848_client.member.assignor_events import (
     AssignorCall,
     AssignorDone,
@@ -97,6 +99,25 @@ def offered(rng: random.Random, *, upgrade: int) -> tuple[Assignor, ...]:
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
 """The first offer of a process in a group that is not being upgraded."""
 
+_BUILT_IN: Final = {one.name: one for one in (ClassicRange(), RoundRobin(), CooperativeSticky())}
+
+STRATEGIES: Final = (
+    (("range",),),
+    (("roundrobin", "range"), ("range",)),
+    (("cooperative-sticky",),),
+    (("cooperative-sticky",), ("range", "cooperative-sticky")),
+    ((_Weighted.name,),),
+    ((_Weighted.name, "range"),),
+)
+"""What processes on the classic protocol offer, by name: one of these for a group, and one of its parts for each."""
+
+
+def offered_classic(names: tuple[str, ...]) -> tuple[tuple[Assignor, ...], bool]:
+    """What a process on the classic protocol offers at first, and whether it keeps its partitions while it joins."""
+    assignors = tuple(_BUILT_IN.get(name) or _Weighted() for name in names)
+    return tuple(map(advertised, assignors)), is_cooperative(assignors)
+
+
 _OFFERS_OTHERS: Final = 0.1
 """Probability that a process changes how many assignors it offers, per description."""
 
@@ -109,8 +130,8 @@ class UserAssignor:
     def __init__(self, consumer: Process, *, observer: Observer, offers: random.Random | None) -> None:
         self._consumer = consumer
         self._observer = observer
-        self.listens = bool(consumer.config.client_assignors)
-        """The process has an assignor that is told of targets."""
+        self.listens = any(one.name not in _BUILT_IN for one in consumer.config.client_assignors)
+        """The process has an assignor of its own, which is told of targets."""
         self._assignor, self._spare = _weighted_of(consumer.config.client_assignors), _Spare()
         self._busy = False
         self._last_call_id = 0
@@ -148,7 +169,8 @@ class UserAssignor:
     def _check_versions(self, effect: RunAssignor) -> None:
         """A5: the member that computes the target can read the metadata of all members."""
         snapshot = effect.snapshot
-        assignor = self._spare if snapshot.assignor_name == self._spare.name else self._assignor
+        name = snapshot.assignor_name
+        assignor = self._spare if name == self._spare.name else _BUILT_IN.get(name, self._assignor)
         for member in snapshot.members:
             version = member.assignor.metadata_version
             if not assignor.minimum_version <= version <= assignor.maximum_version:
@@ -160,7 +182,7 @@ class UserAssignor:
 
     def request_reassignment(self) -> None:
         """The application asks for a new assignment."""
-        self.asks = True
+        self.asks = not self._consumer.is_classic
         self._consumer.awake(lambda: self._consumer.step(ReassignmentRequested(1)))
 
     @property
@@ -188,7 +210,10 @@ class UserAssignor:
                     )
                     if offers.random() < _OFFERS_OTHERS:
                         self._offers_spare = not self._offers_spare
-                described = [self._assignor]
+                described: list[PartitionAssignor] = [self._assignor]
+                if self._consumer.is_classic:
+                    named = (assignor.name for assignor in self._consumer.config.client_assignors)
+                    described = [_BUILT_IN.get(name) or self._assignor for name in named]
                 if self._offers_spare:
                     described.insert(self._spare_rank, self._spare)
                 return AssignorsDescribed(tuple(advertised(assignor) for assignor in described), call_id)
@@ -198,7 +223,7 @@ class UserAssignor:
                 if mischief == "hands in nonsense":
                     return AssignorDone(call_id, (InstallMember("nobody", (), 0, b""),))
                 self._assignor.mischief = self._spare.mischief = mischief
-                done, _ = compute([self._assignor, self._spare], effect)
+                done, _ = compute([self._assignor, self._spare, *_BUILT_IN.values()], effect)
                 for assignor in (self._assignor, self._spare):
                     if effect.snapshot.assignor_name == assignor.name:
                         _check_shown(effect, assignor.shown)

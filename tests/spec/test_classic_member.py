@@ -341,6 +341,18 @@ def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() 
     assert not member.requests(JoinGroupRequest), "another member leads now"
 
 
+def test_r217_who_does_not_know_the_topics_of_its_assignment_looks_at_once() -> None:
+    """A topic that grows before the first look would be read in part only."""
+    member = cooperative({}, topic_refresh_ms=5_000)
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="")
+    member.answer_sync(ALL)
+    member.listeners_finish = True
+    member.partition_counts = {"t": 8}
+    quiet(member, 6_500)
+    assert member.joining().reason == "metadata changed"
+
+
 def quiet(member: ClassicMemberHarness, ms: int) -> None:
     """Time passes; heartbeats are answered, and the application polls."""
     for _ in range(ms // 500):
@@ -422,3 +434,72 @@ def test_r222_a_topic_that_is_unsubscribed_is_given_up_before_the_join() -> None
     member.answer_join(generation=2)
     member.answer_sync({"u": [0]})
     assert member.said().topics == ("u", "v"), "what came was about another subscription"
+
+
+def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> None:
+    """The leader would give it to somebody else while this member reads it."""
+    member = cooperative({"t": range(1)})
+    member.beat(REBALANCE)
+    member.subscribe("u")
+    member.answer_join(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(100)
+    assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.REJOIN_DUE, [])
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    assert (member.said().topics, member.listed()) == (("u",), [])
+
+
+def test_r221_a_pattern_that_was_given_up_is_not_matched_any_more() -> None:
+    """What it matched is not subscribed to, and a look that failed is not repeated."""
+    member = ClassicMemberHarness()
+    member.subscribe(pattern="[tu]")
+    member.describes = False
+    member.poll()
+    member.fail_describing()
+    member.subscribe("t")
+    member.advance(1_000)
+    assert member.said().topics == ("t",)
+
+
+@pytest.mark.parametrize("given", [{"t": [0]}, {"t": [0], "u": [0]}], ids=["of one topic", "of both"])
+def test_r240_a_static_member_joins_once_more_if_it_has_nothing_of_a_topic(given: dict[str, list[int]]) -> None:
+    """Its former process may not have subscribed to it, and then nobody reads it."""
+    member = ClassicMemberHarness(settings={"instance_id": "i-1"})
+    member.subscribe("t", "u")
+    member.poll()
+    for generation in (1, 2):
+        member.answer_join(generation=generation)
+        member.answer_sync(given)
+        member.poll()
+        member.finish_call("assigned", *([f"{topic}-0" for topic in given] if generation == 1 else ()))
+        if generation == 2 or len(given) == 2:
+            break
+        assert member.joining().reason == "a topic was not assigned"
+    assert member.phase() is Phase.IN_SYNC
+
+
+def test_r241_a_leader_joins_again_if_nobody_takes_up_what_it_left_out() -> None:
+    """The owner may have gone, and come back as a static member without a round."""
+    member = cooperative({}, rebalance_timeout_ms=10_000)
+    member.beat(REBALANCE)
+    both = (a_member("m-1"), a_member("m-0", ALL, generation=1))
+    member.answer_join(generation=2, leader="m-1", members=both)
+    member.answer_sync({})
+    member.listeners_finish = True
+    quiet(member, 9_500)
+    assert not member.requests(JoinGroupRequest)
+    quiet(member, 1_000)
+    assert member.joining().reason == "partitions have no owner"
+
+
+@pytest.mark.parametrize(("assignor", "joins"), [("cooperative-sticky", 1), ("range", 0)])
+def test_r242_a_leader_that_was_replaced_joins_once_more_unless_its_group_is_eager(assignor: str, joins: int) -> None:
+    """What its former process had left out of the round has no owner."""
+    member = ClassicMemberHarness(settings={"instance_id": "i-1"}, assignors=(assignor,))
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(generation=5, leader="m-1", members=(a_member("m-1"),), skip_assignment=True)
+    member.answer_sync({"t": [0]})
+    member.poll()
+    member.finish_call("assigned", "t-0")
+    assert len(member.requests(JoinGroupRequest)) == joins

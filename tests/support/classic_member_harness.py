@@ -18,7 +18,14 @@ from kip848_client.member.assignor_events import (
     RunAssignor,
 )
 from kip848_client.member.assignor_values import advertised, compute
-from kip848_client.member.events import DescribeTopics, MemberEffect, TopicDescription, TopicsDescribed
+from kip848_client.member.events import (
+    DescribeTopics,
+    FailureKind,
+    MemberEffect,
+    RequestFailed,
+    TopicDescription,
+    TopicsDescribed,
+)
 from kip848_client.member.settings import GroupProtocol
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey
@@ -46,10 +53,13 @@ class ClassicMemberHarness(MemberHarness):
     Args:
         assignors: built-in names, or objects, in order of preference.
         partition_counts: topics of the cluster.
+        describes: brokers say which topics there are; else see `fail_describing`.
     """
 
     assignors: tuple[str | PartitionAssignor, ...] = ("cooperative-sticky",)
     runs_assignors: bool = True
+    describes: bool = True
+    describing: int = 0
 
     def __post_init__(self) -> None:
         self.objects = tuple(BUILT_IN[each]() if isinstance(each, str) else each for each in self.assignors)
@@ -67,6 +77,8 @@ class ClassicMemberHarness(MemberHarness):
 
     def _perform(self, effect: MemberEffect) -> None:
         match effect:
+            case DescribeTopics(request_id) if not self.describes:
+                self.describing = request_id
             case DescribeTopics(request_id, topics):
                 found = {
                     name: TopicDescription(TOPIC_IDS[name], count)
@@ -115,6 +127,10 @@ class ClassicMemberHarness(MemberHarness):
         assigned = tuple(Partitions(topic, tuple(indexes)) for topic, indexes in (given or {}).items())
         data = encode_assignment(ConsumerProtocolAssignment(assigned, user_data))
         self.answer(SyncGroupRequest, SyncGroupResponse(error_code=error, assignment=b"" if error else data))
+
+    def fail_describing(self) -> None:
+        """Tell the member that no broker could say which topics there are."""
+        self.step(RequestFailed(self.describing, FailureKind.TIMED_OUT, "no answer in time"))
 
     def answer_beat(self, error: int = 0) -> None:
         """Answer the heartbeat under way."""

@@ -8,6 +8,8 @@
 - `offsets`: commits, and lookups of offsets, names and the coordinator
 - `assignors`: targets that members compute
 - `answers`: the coordinator's answers, and its event log
+- `classic`: rounds of classic groups, refused requests, and what the members send and read
+- `migration`: groups that change their kind, and what they keep
 - `liveness`: what must end, and that no work is needless
 
 A checker is an `Observer` that calls `fail`. `play` and `trials` check that a group comes to rest. Some modules check
@@ -26,10 +28,12 @@ from kip848_client.simulation.checkers.assignors import (
     ToldAssignors,
     ToldTargets,
 )
+from kip848_client.simulation.checkers.classic import ClassicFencing, ClassicReading, ClassicRequests, ClassicRounds
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
 from kip848_client.simulation.checkers.heartbeats import HeartbeatRules, OneHeartbeat
 from kip848_client.simulation.checkers.listeners import LegalMoves, ListenerPairs, NoEpochOutside
 from kip848_client.simulation.checkers.liveness import AwaitedLeave, BoundedWork, TrueDeadlines
+from kip848_client.simulation.checkers.migration import Conversions
 from kip848_client.simulation.checkers.offsets import KnownCoordinator, RetryPace, ToldOutcomes
 from kip848_client.simulation.checkers.ownership import (
     Durability,
@@ -52,6 +56,12 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
     world, cluster, mirror, scenario = scene.world, scene.cluster, scene.mirror, scene.scenario
     owners = SingleOwner(mirror)
     yield owners
+    if scenario.classic:
+        yield ClassicRounds(world, cluster, mirror)
+        yield ClassicFencing(cluster, mirror)
+        yield ClassicRequests()
+        yield ClassicReading(cluster, mirror, scene.consumers)
+        yield Conversions(mirror, scene.config)
     yield TargetLegality(cluster, mirror)
     yield EpochOrder(cluster, mirror)
     yield RevokeFirst(mirror)
@@ -82,5 +92,5 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
         yield ToldTargets(cluster.topics, lag_ms=scenario.metadata_lag_ms)
         yield ToldAssignors()
     yield ToldFacts(cluster, mirror)
-    if scene.probing:
+    if scene.probing or scenario.classic:
         yield TrueDeadlines()

@@ -207,7 +207,7 @@ class ToldFacts(Observer):
         before, self._epochs = self._epochs, epochs
         state_before, self._state = self._state, state
         loaded, self._loads = loads != self._loads, loads
-        if loaded:
+        if loaded or mirror.classic is not None or mirror.converted is not None:
             return  # what a load brings is not told again
         if epochs[0] != before[0] and not _fact(facts, ("group_epoch_bumped",), group_epoch=epochs[0]):
             fail("T1", f"the event log misses group epoch {epochs[0]}")

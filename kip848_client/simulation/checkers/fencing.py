@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.checkers.ownership import SingleOwner
@@ -21,8 +22,16 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+)
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Request, Response
 
 
@@ -87,6 +96,9 @@ class HeartbeatFencing(Observer):
     def _verdict(self, request: ConsumerGroupHeartbeatRequest) -> ErrorCode | None:
         """The error code that the answer must carry; None if other rules may refuse it too."""
         members = self._mirror.members
+        if self._mirror.classic is not None:
+            # Whether it becomes a consumer group is `migration`'s to say.
+            return None if request.member_epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
         if not self._mirror.group_epoch:
             return ErrorCode.NONE if request.member_epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
         seen = members.get(request.member_id)
@@ -98,6 +110,8 @@ class HeartbeatFencing(Observer):
             holder = self._holder(request.instance_id)
             if request.member_epoch == 0:
                 if holder is None or holder == request.member_id or members[holder].epoch == -2:
+                    return ErrorCode.NONE
+                if members[holder].member.metadata.classic is not None:
                     return ErrorCode.NONE
                 return ErrorCode.UNRELEASED_INSTANCE_ID
             if holder is None:
@@ -175,6 +189,9 @@ class OffsetFencing(Observer):
 
     def _committing(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         stale, self._stale = self._stale, None
+        if self._mirror.classic is not None:
+            self._committing_to_classic(client_id, request, response, self._mirror.classic)
+            return
         seen = self._mirror.members.get(request.member_id)
         epoch = request.generation_id_or_member_epoch
         if seen is not None and 0 < epoch <= seen.epoch:
@@ -199,9 +216,37 @@ class OffsetFencing(Observer):
                             f"{client_id} committed {partition.partition_index} at {epoch}, has it since {assigned_at}",
                         )
                 if topic_id is not None:
-                    self._committed[topic_id, wanted.partition_index] = wanted.committed_offset
-                    remember = self._mirror.rewound.add if request is stale else self._mirror.rewound.discard
-                    remember((topic_id, wanted.partition_index))
+                    self._accept(topic_id, wanted, is_stale=request is stale)
+
+    def _accept(self, topic_id: UUID, wanted: OffsetCommitRequestPartition, *, is_stale: bool) -> None:
+        self._committed[topic_id, wanted.partition_index] = wanted.committed_offset
+        remember = self._mirror.rewound.add if is_stale else self._mirror.rewound.discard
+        remember((topic_id, wanted.partition_index))
+
+    def _committing_to_classic(
+        self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse, group: ClassicGroup
+    ) -> None:
+        """K11: in a classic group the member and its generation count, but not while the assignment is awaited."""
+        generation, is_empty = request.generation_id_or_member_epoch, group.state is ClassicState.EMPTY
+        if generation < 0 and is_empty:
+            verdict = ErrorCode.NONE
+        elif request.member_id not in group.members:
+            verdict = ErrorCode.UNKNOWN_MEMBER_ID
+        elif generation != group.generation:
+            verdict = ErrorCode.ILLEGAL_GENERATION
+        else:
+            is_completing = group.state is ClassicState.COMPLETING
+            verdict = ErrorCode.REBALANCE_IN_PROGRESS if is_completing else ErrorCode.NONE
+        for asked, topic in zip(request.topics, response.topics, strict=True):
+            topic_id = asked.topic_id if asked.topic_id.int else self._cluster.topics.id_of(asked.name)
+            for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
+                code = partition.error_code
+                is_fenced = verdict is ErrorCode.UNKNOWN_MEMBER_ID and code == ErrorCode.FENCED_INSTANCE_ID
+                if topic_id is not None and code != verdict and not is_fenced:
+                    what = f"{generation} to {group.state}@{group.generation}"
+                    fail("K11", f"{client_id} committed at {what}, was told {code}, not {verdict.name}")
+                if topic_id is not None and not code:
+                    self._accept(topic_id, wanted, is_stale=False)
 
     def _covers(self, seen: Seen, request: OffsetCommitRequest) -> bool:
         """Whether the epoch that a member sent is its own, or covers all that it commits."""
@@ -253,6 +298,8 @@ class Removals(Observer):
         self._since: dict[str, int] = {}
         self._heard: dict[str, int] = {}
         self._left: set[str] = set()
+        self._owes_ms: dict[str, int] = {}
+        """Member on the classic protocol -> since when it owes a JoinGroup, or the SyncGroup after it."""
         self._loads = 0
         self._loaded_ms = 0
         self._as_loaded: dict[str, object] = {}
@@ -266,6 +313,20 @@ class Removals(Observer):
                 self._left.add(response.member_id)
             elif response.member_epoch > 0:
                 self._heard[response.member_id] = self._world.now_ms
+        elif isinstance(request, LeaveGroupRequest):
+            self._left.update(member.member_id for member in request.members)
+        elif isinstance(response, JoinGroupResponse) and not response.error_code:
+            self._heard[response.member_id] = self._owes_ms[response.member_id] = self._world.now_ms
+        elif isinstance(response, HeartbeatResponse | SyncGroupResponse):
+            assert isinstance(request, HeartbeatRequest | SyncGroupRequest)
+            member_id, now_ms = request.member_id, self._world.now_ms
+            is_told_to_join = response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+            if is_told_to_join:
+                self._owes_ms.setdefault(member_id, now_ms)
+            elif not response.error_code and isinstance(request, SyncGroupRequest):
+                self._owes_ms.pop(member_id, None)
+            if not response.error_code or (is_told_to_join and isinstance(request, HeartbeatRequest)):
+                self._heard[member_id] = now_ms
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """Sessions start anew."""
@@ -289,7 +350,7 @@ class Removals(Observer):
             }
             changes = ()
         for member_id, before, after in changes:
-            if after is None and before is not None:
+            if after is None and before is not None and self._mirror.converted is None:
                 self._check_removed(member_id, before)
             if after is None or not after.pending:
                 self._since.pop(member_id, None)
@@ -305,6 +366,9 @@ class Removals(Observer):
         metadata, now_ms = seen.member.metadata, self._world.now_ms
         silent_ms = now_ms - self._heard.pop(member_id, self._loaded_ms)
         if member_id in self._left or silent_ms >= self._session_ms:
+            return
+        owes_ms = now_ms - self._owes_ms.pop(member_id, now_ms)
+        if metadata.classic is not None and owes_ms >= metadata.rebalance_timeout_ms:
             return
         late_ms = now_ms - self._since.get(member_id, now_ms)
         if member_id in self._since and late_ms >= metadata.rebalance_timeout_ms:

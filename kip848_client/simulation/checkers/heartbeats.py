@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from kip848_client.errors import ErrorCode
+from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, FIRST_MS, KNOWN_INTERVALS, KNOWN_MAX_MS
 from kip848_client.member.events import StateChanged
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
 from kip848_client.model import TopicIdPartition
@@ -98,6 +99,9 @@ class _Life(msgspec.Struct):
     link: object = None
     """The connection on which that was heard."""
     removals: int = 0
+    early: int = 0
+    """Early heartbeats since the coordinator said something new."""
+    epoch: int = 0
     hurried: bool = False
     """A heartbeat may be due at once."""
     certain: bool = False
@@ -143,7 +147,13 @@ class HeartbeatRules(Observer):
         held_up = consumer.thaws_ms >= life.failed_at_ms or life.link is not consumer.network.link
         if life.not_after_ms is not None and now_ms > life.not_after_ms + _SLACK_MS and not held_up:
             fail("C4", f"{consumer.name} repeats a heartbeat {now_ms - life.not_after_ms} ms after its back-off ended")
-        if not joins and not news and not life.hurried and now_ms < life.due_ms:
+        if (
+            not joins
+            and not news
+            and not life.hurried
+            and now_ms < life.due_ms
+            and not self._asks_early(consumer, life)
+        ):
             fail("C4", f"{consumer.name} sends a heartbeat {life.due_ms - now_ms} ms early, with no news")
         due_ms = consumer.member.statistics.last_heartbeat_due_ms
         if due_ms != (None if joins else life.expected_ms):
@@ -175,6 +185,15 @@ class HeartbeatRules(Observer):
             pattern if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
             assignors if request.client_assignors is None else request.client_assignors,
         )
+
+    @staticmethod
+    def _asks_early(consumer: Process, life: _Life) -> bool:
+        """R180 to R182: whether the member may wait for partitions of others, and does not ask too often."""
+        life.early += 1
+        waited_ms = consumer.now_ms - (life.sent_ms or 0)
+        often = life.early <= BLIND_HEARTBEATS_MAX + KNOWN_INTERVALS * life.interval_ms / (_NO_JITTER * KNOWN_MAX_MS)
+        in_sync = consumer.member.phase is Phase.IN_SYNC
+        return consumer.config.early_heartbeats and in_sync and often and waited_ms >= int(_NO_JITTER * FIRST_MS)
 
     @staticmethod
     def _contents(consumer: Process, life: _Life, request: ConsumerGroupHeartbeatRequest, *, joins: bool) -> bool:
@@ -251,6 +270,8 @@ class HeartbeatRules(Observer):
         now_ms, code = consumer.now_ms, response.error_code
         life.waiting = None
         if not code:
+            if response.assignment is not None or response.member_epoch != life.epoch:
+                life.early, life.epoch = 0, response.member_epoch
             life.may_hold_instance, life.freed_instance = True, False
             life.failures, life.not_before_ms = 0, 0
             if consumer.member.phase is not Phase.JOINING:
@@ -307,7 +328,7 @@ class HeartbeatRules(Observer):
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """A member outside the group waits for no answer, and the coordinator knows none of its fields."""
-        if effect.new in OUT:
+        if effect.new in OUT and not consumer.is_classic:
             life = self._lives[consumer.name]
             life.waiting = life.told = life.expected_ms = life.owed_step = None
             life.hurried = life.certain = False
@@ -323,6 +344,8 @@ class HeartbeatRules(Observer):
     @staticmethod
     def _hurry(consumer: Process, life: _Life, *, certain: bool) -> None:
         """A heartbeat may be due at once, or must be sent if *certain*."""
+        if consumer.is_classic:
+            return
         life.hurried = True
         if certain and consumer.member.phase in IN_GROUP:
             life.certain = True
@@ -427,7 +450,7 @@ class OneHeartbeat(Observer):
             name = consumer.name
             self._waiting.pop(name, None)
             self._full_next.discard(name)
-            silent = effect.trigger == "left" and name not in self._said_goodbye
+            silent = effect.trigger == "left" and name not in self._said_goodbye and not consumer.is_classic
             if silent and consumer.network.connected and consumer.member.coordinator is not None:
                 fail("C4", f"{name} leaves and does not say so")
             self._said_goodbye.discard(name)

@@ -18,6 +18,10 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.consumer_protocol import decode_subscription
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Request, Response
 
 _CALLS_MAX: Final = 4
@@ -69,9 +73,15 @@ class ListenerPairs(Observer):
             self._has[consumer.name] -= set(partitions)
             self._offered[consumer.name] -= set(partitions)
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """C2: a heartbeat lists every partition that the listener was given."""
+        """C2: a heartbeat or a join lists every partition that the listener was given."""
+        if isinstance(request, JoinGroupRequest):
+            topics = decode_subscription(bytes(request.protocols[0].metadata)).owned_partitions
+            owned = {(topic.topic, index) for topic in topics for index in topic.partitions}
+            if kept := [tip for tip in self._has[consumer.name] if (tip.topic, tip.partition) not in owned]:
+                fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
+            return
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch <= 0 or request.topic_partitions is None:
             return
@@ -103,6 +113,7 @@ _INCURABLE: Final = frozenset(
         ErrorCode.INVALID_REGULAR_EXPRESSION,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     }
 )
 """Codes of a heartbeat's answer after which a member may be FATAL. A simulated one waits for its instance id."""
@@ -115,10 +126,12 @@ class LegalMoves(Observer):
         self._state: defaultdict[str, MemberState] = defaultdict(lambda: MemberState.UNJOINED)
         self._last_code: dict[str, int] = {}
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Remember the error of a heartbeat's answer."""
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        """Remember the error of an answer to a heartbeat or a round."""
+        assert isinstance(
+            response, ConsumerGroupHeartbeatResponse | JoinGroupResponse | SyncGroupResponse | HeartbeatResponse
+        )
         if response.error_code:
             self._last_code[consumer.name] = response.error_code
 

@@ -15,6 +15,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.schema import Request, Response
 
@@ -57,19 +58,19 @@ class AwaitedLeave(Observer):
     def __init__(self) -> None:
         self._waiting: dict[str, Request[Any]] = {}
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
         """A leave was sent."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        if request.member_epoch < 0 and consumer.leaving:
+        assert isinstance(request, ConsumerGroupHeartbeatRequest | LeaveGroupRequest)
+        if consumer.leaving and (isinstance(request, LeaveGroupRequest) or request.member_epoch < 0):
             self._waiting[consumer.name] = request
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """It was answered."""
         self._over(consumer, request)
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
     def unanswered(self, consumer: Process, request: Request[Any]) -> None:
         """It will not be answered."""
         self._over(consumer, request)

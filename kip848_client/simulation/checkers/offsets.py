@@ -25,8 +25,11 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.schema import Request, Response
 
 _Asked: TypeAlias = frozenset[tuple[str, UUID, int]]
@@ -71,12 +74,18 @@ class RetryPace(Observer):
         if now_ms < allowed_ms:
             fail("C8", f"{consumer.name} {what} {allowed_ms - now_ms} ms before its back-off is over")
 
-    @about(FindCoordinatorRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
+    @about(
+        FindCoordinatorRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest, JoinGroupRequest, HeartbeatRequest
+    )
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """Note failures and successes."""
         pace = self._paces[consumer.name]
         match response:
-            case ConsumerGroupHeartbeatResponse(error_code=0):
+            case (
+                ConsumerGroupHeartbeatResponse(error_code=0)
+                | JoinGroupResponse(error_code=0)
+                | HeartbeatResponse(error_code=0 | ErrorCode.REBALANCE_IN_PROGRESS)
+            ):
                 pace.lookup_ms = 0  # the coordinator that was found is one
             case FindCoordinatorResponse():
                 pace.lookup_ms = consumer.now_ms + least_backoff_ms(consumer, 0)
@@ -284,6 +293,8 @@ class KnownCoordinator(Observer):
         if isinstance(request, FindCoordinatorRequest):
             if link is not None and link.open and self._forgotten.get(name) is not link:
                 fail("C8", f"{name} looks for the coordinator, and is connected to it")
+        elif isinstance(request, JoinGroupRequest | SyncGroupRequest):
+            pass  # they go over a connection of their own, which may have to be opened first
         elif link is not None and self._refused.get(name) is link:
             fail("C8", f"{name} goes on with a broker that is not the coordinator: {request}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kip848_client.coordinator.classic.group import ClassicState, from_value, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.topics import TopicsImage
@@ -67,7 +68,7 @@ class TargetLegality(Observer):
         computed = mirror.target_epoch != self._target_epoch and self._loads == mirror.loads
         self._target_epoch, self._loads = mirror.target_epoch, mirror.loads
         group = mirror.group
-        if computed and group is not None:
+        if computed and group is not None and not self._was_kept():
             if group.target_metadata and not group.target_assignor:
                 fail(
                     "S10", "the server computed the target, and members are told what an assignor of theirs said before"
@@ -76,6 +77,12 @@ class TargetLegality(Observer):
                 seen.member.metadata.client_assignors for seen in mirror.members.values()
             )
             self._look(group, complete=not by_client)
+
+    def _was_kept(self) -> bool:
+        """Whether the target is what a classic group was given."""
+        converted = self._mirror.converted
+        classic = None if converted is None else converted.classic
+        return classic is not None and classic.generation == self._mirror.target_epoch
 
     def converged(self) -> None:
         """At rest the target fits all subscriptions. S10: if all members have an assignor, theirs computed it."""
@@ -120,12 +127,15 @@ class EpochOrder(Observer):
         """Compare with the last look."""
         mirror = self._mirror
         epochs = (mirror.group_epoch, mirror.target_epoch)
+        if mirror.converted is not None and mirror.converted.was_empty:
+            self._seen = self._durable = (0, 0)  # a group without members may begin anew
         floor = self._seen if mirror.loads == self._loads else self._durable
         if epochs[0] < floor[0] or epochs[1] < floor[1]:
             fail("S3", f"epochs went from {floor} to {epochs}")
         if epochs[1] > epochs[0]:
             fail("S3", f"the target is ahead of its group: {epochs}")
-        if epochs[0] > 2 and not self._seen[0] and mirror.loads == self._loads:
+        begins = not self._seen[0] and mirror.loads == self._loads and mirror.group is not None
+        if epochs[0] > 2 and begins and mirror.converted is None:
             fail("S3", f"a group begins at epoch {epochs[0]}")
         for member_id, _, after in changes:
             if after is not None and after.epoch > 0:
@@ -228,6 +238,13 @@ def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
             fail("S9", f"{group_id} counts {wrong} otherwise than its log: {[counted[name] for name in wrong]}")
         if living.committed(group_id) != other.committed(group_id):
             fail("S9", f"other offsets of {group_id}")
+    for group_id in living.classic_groups():
+        classic, found = living.classic_group(group_id), other.classic_group(group_id)
+        assert classic is not None
+        if classic.state is ClassicState.STABLE and from_value(group_id, to_value(classic)) != found:
+            fail("K8", f"the log leads to {found}, and not to {classic}")
+        if found is not None and classic.generation < found.generation:
+            fail("K8", f"the log is ahead of {classic}: {found}")
 
 
 class OwnAssertions(Observer):

@@ -24,6 +24,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kip848_client.wire.schema import Request, Response
@@ -65,10 +66,10 @@ class ExclusiveReading(Observer):
         """Consumers that heard of their removal, and have not joined since."""
         self._topics_version = -1
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def stale(self, client_id: str, request: Request[Any]) -> None:
-        """An old heartbeat with an outdated list of partitions is about to be served."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        """An old heartbeat or join with an outdated list of partitions is about to be served."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         self._stale = (request.member_id, self._world.steps)
 
     @about(ConsumerGroupHeartbeatRequest)
@@ -104,9 +105,7 @@ class ExclusiveReading(Observer):
             if awaited is request:
                 del self._sent_since[member_id]
                 if response.assignment is not None and self._served[member_id] > served:
-                    for partition in self._excused.pop(member_id, _NOTHING):
-                        known = self._given_up.setdefault(member_id, {})
-                        known.setdefault(partition, _GivingUp(self._world.now_ms))
+                    self._give_up(member_id, self._excused.pop(member_id, _NOTHING))
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
         """A member that knows of its removal reads nothing; it soon stops reading a partition that was taken."""
@@ -125,9 +124,13 @@ class ExclusiveReading(Observer):
         for member_id, before, after in changes:
             if before is not None and (after is None or member_id == stale):
                 taken = before.held - after.held if after is not None else before.held
-                if taken:
+                if taken and after is not None and after.member.metadata.classic is not None:
+                    self._give_up(member_id, taken)
+                elif taken:
                     self._excused[member_id] = self._excused.get(member_id, _NOTHING) | taken
                     self._sent_since.pop(member_id, None)
+        if self._mirror.converted is not None and self._mirror.converted.classic is not None:
+            self._after_upgrade()
         version = self._cluster.topics.image.version
         if version != self._topics_version:
             self._topics_version = version
@@ -139,6 +142,19 @@ class ExclusiveReading(Observer):
         for consumer in self._consumers():
             if changed is None or consumer.view.member_id in changed:
                 self._look(consumer)
+
+    def _after_upgrade(self) -> None:
+        """A classic member still has what its leader gave to nobody, until it joined again."""
+        for consumer in self._consumers():
+            seen = self._mirror.members.get(consumer.view.member_id)
+            if seen is not None and consumer.is_classic:
+                has = frozenset((tip.topic_id, tip.partition) for tip in consumer.view.assigned)
+                self._give_up(consumer.view.member_id, has - seen.held)
+
+    def _give_up(self, member_id: str, partitions: Partitions) -> None:
+        known = self._given_up.setdefault(member_id, {})
+        for partition in partitions:
+            known.setdefault(partition, _GivingUp(self._world.now_ms))
 
     def _look(self, consumer: Process) -> None:
         view = consumer.view

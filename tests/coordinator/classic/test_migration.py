@@ -27,6 +27,32 @@ def listed(h: MigrationHarness) -> tuple[str, str]:
 # Upgrade
 
 
+def test_an_upgrade_in_the_middle_of_a_rebalance_sends_every_member_to_join_again() -> None:
+    """Otherwise the coordinator takes a member for the owner of partitions that it was never told of.
+
+    A group that has just become a classic one again records targets, and a static member that comes back on the new
+    protocol brings nothing that would move the group.
+    """
+    h = MigrationHarness()
+    a, _ = h.mixed()
+    h.join("s", ["foo"], instance="i")
+    s = h.join_group("", instance="i", protocols=subscription()).answer.member_id
+    h.consumer_heartbeat("n", -1)
+    assert listed(h) == ("classic", "PreparingRebalance")
+    h.join("s2", ["foo"], instance="i")
+    assert h.beat(a, h.group.members[a].member_epoch) == REBALANCE
+    assert s not in h.group.members
+    h.verify_log()
+
+
+def test_an_upgrade_of_a_group_with_partitions_of_nobody_moves_it() -> None:
+    """A leader may have left partitions out; in a consumer group nobody would ever look at them again."""
+    h = MigrationHarness()
+    (a,) = h.classic_group([0, 1, 2])
+    h.join("n", [])
+    assert h.beat(a, 1) == REBALANCE
+
+
 def test_s40_an_eager_member_gives_up_everything_and_comes_back_to_its_part() -> None:
     """The first new process of a rolling restart takes its share; the old ones go on with theirs."""
     h = MigrationHarness()
