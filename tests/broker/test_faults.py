@@ -41,11 +41,9 @@ from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, Fetc
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from tests.support.group_requests import commit, heartbeat, join
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -67,38 +65,6 @@ def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
 def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
     with RawConnection(broker.bootstrap_servers) as opened:
         yield opened
-
-
-def join(member_id: str = "m") -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=("orders",),
-        topic_partitions=(),
-    )
-
-
-def heartbeat(epoch: int, member_id: str = "m") -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch)
-
-
-def commit(offsets: dict[int, int], *, epoch: int = -1, member_id: str = "") -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=epoch,
-        member_id=member_id,
-        topics=(
-            OffsetCommitRequestTopic(
-                name="orders",
-                partitions=tuple(
-                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-                    for index, offset in offsets.items()
-                ),
-            ),
-        ),
-    )
 
 
 def codes(response: OffsetCommitResponse) -> dict[int, int]:

@@ -31,7 +31,6 @@ from kip848_client.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -41,11 +40,6 @@ from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, Fetc
 from kip848_client.wire.messages.fetch import NodeEndpoint as FetchEndpoint
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kip848_client.wire.messages.produce import (
     NodeEndpoint,
     PartitionProduceData,
@@ -55,6 +49,7 @@ from kip848_client.wire.messages.produce import (
 )
 from kip848_client.wire.record_batch import Record, build_batch, records_of
 from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from tests.support.group_requests import commit, join
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -75,32 +70,6 @@ def proxy(broker: EmbeddedBroker) -> Iterator[FaultProxy]:
 def connection(proxy: FaultProxy) -> Iterator[RawConnection]:
     with RawConnection(proxy.bootstrap_servers) as opened:
         yield opened
-
-
-def join(member_id: str = "m") -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=("orders",),
-        topic_partitions=(),
-    )
-
-
-def commit(offsets: dict[int, int]) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id="g",
-        topics=(
-            OffsetCommitRequestTopic(
-                name="orders",
-                partitions=tuple(
-                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-                    for index, offset in offsets.items()
-                ),
-            ),
-        ),
-    )
 
 
 # ------------------------------------------------------------------------------------------------ behind the proxy

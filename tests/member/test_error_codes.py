@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
-from kip848_client.errors import BrokerError
+from kip848_client.errors import (
+    BrokerError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
+    InvalidGroupRequestError,
+    InvalidRegularExpressionError,
+    TopicAuthorizationError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
+    UnsupportedGroupProtocolError,
+    error_for_code,
+)
 from kip848_client.member.error_tables import (
     CommitErrorClass,
     FetchErrorClass,
@@ -185,3 +198,23 @@ def test_a_lookup_that_ends_after_a_fatal_error_connects_to_nobody() -> None:
     member.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     member.answer(FindCoordinatorRequest, member.coordinator_answer())
     assert not member.waiting
+
+
+EXCEPTIONS: dict[int, type[BrokerError]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedGroupProtocolError,
+    ErrorCode.INVALID_REQUEST: InvalidGroupRequestError,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupIdNotFoundError,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: GroupMaxSizeReachedError,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstanceIdError,
+    ErrorCode.UNRELEASED_INSTANCE_ID: UnreleasedInstanceIdError,
+    ErrorCode.UNSUPPORTED_ASSIGNOR: UnsupportedAssignorError,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: InvalidRegularExpressionError,
+}
+
+
+@pytest.mark.parametrize("code", EXCEPTIONS, ids=code_name)
+def test_a_code_with_a_class_of_its_own_is_raised_as_that_class(code: int) -> None:
+    """Applications catch the class; the code alone would make them compare numbers."""
+    assert type(error_for_code(code, "words", stopped=True)) is EXCEPTIONS[code]

@@ -10,11 +10,26 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-from kip848_client.wire.codec import RequestHeader, encode_response, frame, peek_request_header
+from kip848_client.wire.codec import RequestHeader, decode_request, encode_response, frame, peek_request_header
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kip848_client.wire.schema import Response
 
-__all__ = ["Peer", "serving", "agree", "VERSIONS"]
+__all__ = ["HEARTBEAT", "LONG_MS", "Peer", "agree", "echo_epochs", "heartbeat", "serving", "VERSIONS"]
+
+LONG_MS = 10_000
+"""More than any of these tests takes."""
+
+
+def heartbeat(epoch: int) -> ConsumerGroupHeartbeatRequest:
+    """A heartbeat without changes."""
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
+
+
+HEARTBEAT = heartbeat(3)
 
 VERSIONS = ApiVersionsResponse(
     api_keys=(
@@ -87,3 +102,12 @@ async def serving(script: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[in
         tasks.start_soon(listener.serve, serve)
         yield listener.extra(anyio.abc.SocketAttribute.local_port)
         tasks.cancel_scope.cancel()
+
+
+async def echo_epochs(peer: Peer) -> None:
+    """Answer each heartbeat with its own epoch."""
+    await agree(peer)
+    while True:
+        header, message = decode_request(await peer.frame())
+        assert isinstance(message, ConsumerGroupHeartbeatRequest)
+        await peer.answer(header, ConsumerGroupHeartbeatResponse(member_epoch=message.member_epoch))

@@ -25,27 +25,9 @@ from kip848_client.wire.messages.fetch import FetchRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.produce import ProduceRequest
-from tests.wire.fake_server import VERSIONS, Peer, agree, serving
+from tests.wire.fake_server import HEARTBEAT, LONG_MS, VERSIONS, Peer, agree, echo_epochs, heartbeat, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
-
-LONG_MS = 10_000
-"""More than any of these tests takes."""
-
-HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)
-
-
-def heartbeat(epoch: int) -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
-
-
-async def echo_epochs(peer: Peer) -> None:
-    """Answer each heartbeat with its own epoch."""
-    await agree(peer)
-    while True:
-        header, message = decode_request(await peer.frame())
-        assert isinstance(message, ConsumerGroupHeartbeatRequest)
-        await peer.answer(header, ConsumerGroupHeartbeatResponse(member_epoch=message.member_epoch))
 
 
 # Agreeing on versions

@@ -21,33 +21,14 @@ from kip848_client.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from kip848_client.wire.codec import decode_request, frame
+from kip848_client.wire.codec import frame
 from kip848_client.wire.connection import Connection, connect, open_connection
 from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from tests.wire.fake_server import Peer, agree, serving
+from tests.wire.fake_server import HEARTBEAT, LONG_MS, Peer, agree, echo_epochs, heartbeat, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
-
-LONG_MS = 10_000
-"""More than any of these tests takes."""
-
-HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)
-
-
-def heartbeat(epoch: int) -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
-
-
-async def echo_epochs(peer: Peer) -> None:
-    """Answer each heartbeat with its own epoch."""
-    await agree(peer)
-    while True:
-        header, message = decode_request(await peer.frame())
-        assert isinstance(message, ConsumerGroupHeartbeatRequest)
-        await peer.answer(header, ConsumerGroupHeartbeatResponse(member_epoch=message.member_epoch))
 
 
 # Ends

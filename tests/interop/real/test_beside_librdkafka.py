@@ -36,7 +36,8 @@ def feed_until_stable(
     take_turns(*members, until=fed_and_stable, what=f"{count} stable members")
 
 
-def test_librdkafka_joins_a_group_of_ours_and_leaves_it(
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_members_of_both_clients_join_a_group_of_the_other_and_leave_it(
     kafka_topic: CreateTopic,
     feed: Feed,
     ours: MakeOurs,
@@ -44,48 +45,23 @@ def test_librdkafka_joins_a_group_of_ours_and_leaves_it(
     administrator: Administrator,
     ledger: Ledger,
     group_id: str,
+    first: str,
 ) -> None:
-    """Another team adds a service in another language: what we revoke, it reads; what it gives back, we read."""
+    """A service in another language, or the first ported process, joins a running group without loss or repetition."""
     topic = kafka_topic(partitions=PARTITIONS)
     feed.write(topic, 20, partitions=PARTITIONS)
-    our = ours("ours").subscribe(topic)
-    take_turns(our, until=everything_is_read(ledger, feed), what="all records")
-    their = theirs("theirs").subscribe(topic)
-    feed_until_stable(our, their, feed=feed, topic=topic, administrator=administrator, group_id=group_id, count=2)
-    shared = (len(our.partitions), len(their.partitions))
-    take_turns(our, their, until=everything_is_read(ledger, feed), what="all records")
+    members: list[OurMember | LibrdkafkaMember] = [ours("ours"), theirs("theirs")]
+    resident, guest = members if first == "ours" else reversed(members)
+    resident.subscribe(topic)
+    take_turns(resident, until=everything_is_read(ledger, feed), what="all records")
+    guest.subscribe(topic)
+    feed_until_stable(resident, guest, feed=feed, topic=topic, administrator=administrator, group_id=group_id, count=2)
+    shared = (len(resident.partitions), len(guest.partitions))
+    take_turns(resident, guest, until=everything_is_read(ledger, feed), what="all records")
 
-    their.close()
-    feed_until_stable(our, feed=feed, topic=topic, administrator=administrator, group_id=group_id, count=1)
-    take_turns(our, until=everything_is_read(ledger, feed), what="all records")
-
-    assert shared == (3, 3)
-    assert_read_once(ledger, feed)
-    assert judge(ledger, written=feed.written).handovers == 6
-
-
-def test_we_join_a_group_of_librdkafka_and_leave_it(
-    kafka_topic: CreateTopic,
-    feed: Feed,
-    ours: MakeOurs,
-    theirs: MakeTheirs,
-    administrator: Administrator,
-    ledger: Ledger,
-    group_id: str,
-) -> None:
-    """The first process that is ported joins a running group: nobody may notice."""
-    topic = kafka_topic(partitions=PARTITIONS)
-    feed.write(topic, 20, partitions=PARTITIONS)
-    their = theirs("theirs").subscribe(topic)
-    take_turns(their, until=everything_is_read(ledger, feed), what="all records")
-    our = ours("ours").subscribe(topic)
-    feed_until_stable(our, their, feed=feed, topic=topic, administrator=administrator, group_id=group_id, count=2)
-    shared = (len(our.partitions), len(their.partitions))
-    take_turns(our, their, until=everything_is_read(ledger, feed), what="all records")
-
-    our.close()
-    feed_until_stable(their, feed=feed, topic=topic, administrator=administrator, group_id=group_id, count=1)
-    take_turns(their, until=everything_is_read(ledger, feed), what="all records")
+    guest.close()
+    feed_until_stable(resident, feed=feed, topic=topic, administrator=administrator, group_id=group_id, count=1)
+    take_turns(resident, until=everything_is_read(ledger, feed), what="all records")
 
     assert shared == (3, 3)
     assert_read_once(ledger, feed)
