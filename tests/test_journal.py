@@ -79,7 +79,7 @@ def test_a_foreign_line_is_a_protocol_error(line: str) -> None:
     ],
 )
 def test_a_line_that_no_writer_makes_is_a_protocol_error(fields: str) -> None:
-    """Whoever reads a file from elsewhere gets an error of this package, not a RecursionError or OverflowError."""
+    """A user who reads a file from elsewhere gets an error of this package, not a RecursionError or OverflowError."""
     with pytest.raises(ProtocolError):
         parse_line(EVENT.to_json().replace('["orders"]', fields))
     with pytest.raises(ProtocolError):

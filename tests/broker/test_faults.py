@@ -474,7 +474,7 @@ def test_rules_outlive_a_restart_and_what_they_hold_does_not(broker: EmbeddedBro
 def test_a_fault_is_written_into_the_event_log(
     broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal
 ) -> None:
-    """Whoever reads the log of a test must see which errors were put there."""
+    """A user who reads the log of a test must see which errors were put there."""
     broker.faults.on(HEARTBEAT, coordinator_not_here())
     connection.ask(join(), version=1)
     (event,) = journal.named("fault_injected")

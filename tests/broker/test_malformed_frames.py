@@ -1,6 +1,6 @@
 """What the embedded broker does with frames that no client should send: as Kafka 4.3.1 does, to which all were sent.
 
-A frame that cannot be read has no answer: its connection is closed, and nobody else notices. Everything that can be
+A frame that cannot be read has no answer: its connection is closed, and no other member notices. Everything that can be
 read is answered, however odd.
 """
 

@@ -123,7 +123,7 @@ def test_what_was_counted_is_committed_before_partitions_are_given_up() -> None:
 
 
 def test_nothing_is_committed_for_partitions_that_were_lost() -> None:
-    """They belong to somebody else already: the commit would be refused, or undo the other's."""
+    """They belong to another member already: the commit would be refused, or undo the other's."""
 
     def lose(consumer: FakeConsumer) -> None:
         consumer.listeners["on_lost"](consumer, [Partition(0)])

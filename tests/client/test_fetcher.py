@@ -93,7 +93,7 @@ def test_a_partition_that_comes_back_is_not_silent(plane: FakePlane, fetcher: Fe
 
 
 def test_letting_go_drops_what_was_read(plane: FakePlane, fetcher: Fetcher) -> None:
-    """A lost partition's records may be processed by somebody else already."""
+    """A lost partition's records may be processed by another member already."""
     plane.deliver("orders", 0, 10, 11)
     plane.deliver("orders", 1, 20)
     _read(fetcher)

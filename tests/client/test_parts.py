@@ -410,5 +410,5 @@ def test_metadata_of_a_commit_is_shown_as_text_or_none(stored: str, shown: str |
 
 
 def test_positions_for_librdkafka_have_no_metadata() -> None:
-    """They go into send_offsets_to_transaction() as well, which would commit what somebody else noted."""
+    """They go into send_offsets_to_transaction() as well, which would commit what another member noted."""
     assert public(P0, OffsetAndMetadata(5, 3, "note\0")).metadata is None

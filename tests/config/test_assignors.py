@@ -126,7 +126,7 @@ def test_what_is_no_assignor_is_refused_by_name(given: object, said: str) -> Non
 
 
 def test_the_error_of_a_class_is_kept() -> None:
-    """Whoever wrote the class wants its traceback."""
+    """The author of the class wants its traceback."""
     with pytest.raises(ConfigError) as info:
         load_assignors(NeedsArguments)
     assert isinstance(info.value.__cause__, TypeError)

@@ -183,7 +183,7 @@ def test_nobody_is_refused_because_somebody_else_left() -> None:
 
 
 def test_the_versions_of_a_static_member_do_not_bind_its_successor() -> None:
-    """A single process is upgraded across incompatible versions; nobody else is there to be broken."""
+    """A single process is upgraded across incompatible versions; no other member is there to be broken."""
     h = AssignmentHarness()
     h.enter("m1", offer(versions=(1, 2), version=2), instance="i1")
     h.compute()

@@ -332,7 +332,7 @@ def test_a_fenced_member_that_comes_back_is_a_member_like_the_others() -> None:
 
 
 def test_the_only_member_is_asked_again_after_it_was_fenced() -> None:
-    """There is nobody else; its join is answered with the flag."""
+    """There is no other member; its join is answered with the flag."""
     h = AssignmentHarness()
     h.enter("m1")
     h.prepare("m1")

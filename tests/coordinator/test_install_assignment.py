@@ -199,7 +199,7 @@ def test_an_assignor_s_error_keeps_the_target_and_reaches_every_member() -> None
 
 
 def test_an_error_keeps_nothing_of_a_topic_that_was_deleted() -> None:
-    """Broken: the group counts as stable on a target that nobody can own, and a topic created again looks taken."""
+    """Broken: the group counts as stable on a target that no member can own, and a topic created again looks taken."""
     h = AssignmentHarness()
     bar = h.create_topic("bar", partitions=2)
     h.enter("m1", topics=["foo", "bar"])

@@ -259,7 +259,7 @@ def test_a_changed_pattern_gives_the_old_topics_up_at_once() -> None:
 
 
 def test_partitions_of_a_member_whose_new_pattern_matches_nothing_go_to_the_others() -> None:
-    """No partition stays with a member that gave it up, while somebody else still subscribes to it."""
+    """No partition stays with a member that gave it up, while another member still subscribes to it."""
     h = Harness()
     h.create_topic("foo", partitions=2)
     h.join("a", [], regex="foo")

@@ -53,7 +53,7 @@ def test_a_recorded_request_is_read_and_written_back_byte_for_byte(name: str) ->
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_a_recorded_response_is_read_and_written_back_byte_for_byte(name: str) -> None:
-    """A client that misreads an assignment consumes what belongs to somebody else."""
+    """A client that misreads an assignment consumes what belongs to another member."""
     said = recording(name)
 
     correlation_id, message = decode_response(said.api_key, said.frame, api_version=said.version)

@@ -51,7 +51,7 @@ class KafkaBrokerError(Exception):
 
 
 class ExternalKafka(msgspec.Struct, frozen=True):
-    """A broker that somebody else runs (KIP848_BOOTSTRAP): it can be used, but not restarted or configured."""
+    """A broker that another member runs (KIP848_BOOTSTRAP): it can be used, but not restarted or configured."""
 
     bootstrap_servers: str
 

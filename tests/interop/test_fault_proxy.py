@@ -39,7 +39,7 @@ def proxy(kafka_broker: Broker) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def group_id(kafka_group: Callable[[], str]) -> str:
-    """A group that nobody else uses."""
+    """A group that no other test uses."""
     return kafka_group()
 
 

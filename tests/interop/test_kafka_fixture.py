@@ -124,7 +124,7 @@ def test_a_broker_of_ones_own_takes_more_listeners_and_properties(start_kafka_br
 
 @pytest.mark.kafka
 def test_a_broker_that_refuses_its_properties_says_why(start_kafka_broker: StartKafkaBroker) -> None:
-    """Whoever mistypes a property must not have to look for a log file in a deleted folder."""
+    """A developer who mistypes a property must not have to look for a log file in a deleted folder."""
     with pytest.raises(KafkaBrokerError, match=r"group\.consumer\.heartbeat\.interval\.ms"):
         start_kafka_broker(properties={"group.consumer.heartbeat.interval.ms": "soon"})
 
@@ -154,7 +154,7 @@ def test_the_broker_dies_with_the_process_that_started_it(start_kafka_broker: St
 
 
 def test_compose_file_and_pom_name_the_same_broker() -> None:
-    """Whoever uses Docker must see the broker that the tests were written against."""
+    """A user of Docker must see the broker that the tests were written against."""
     compose = (REPOSITORY / "docker-compose.yml").read_text()
 
     assert re.findall(r"image: apache/kafka:(\S+)", compose) == [pinned_kafka_version()]

@@ -60,7 +60,7 @@ def test_leaving_while_a_run_commits_revokes_everything_once() -> None:
 
 
 def test_quick_changes_of_mind_without_a_cluster_cause_no_error() -> None:
-    """A unit test of an application, or a start during an outage: nobody answers anything."""
+    """A unit test of an application, or a start during an outage: no broker answers."""
     member = MemberHarness(coordinator_found=False)
     for topic in ("t", "u", "t"):
         member.subscribe(topic)

@@ -13,7 +13,7 @@ from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness
 
 
 def test_a_late_connection_is_ignored() -> None:
-    """A number that nobody waits for must not replace the coordinator."""
+    """A number that no call waits for must not replace the coordinator."""
     member = MemberHarness(coordinator_found=False)
     member.subscribe("t")
     member.poll()
@@ -36,7 +36,7 @@ def test_a_slot_of_somebody_else_is_final_after_one_attempt() -> None:
 
 
 def test_a_member_of_version_0_fenced_before_its_leave_has_left() -> None:
-    """It waited to hear its own name; now there is nobody to leave."""
+    """It waited for its member id in order to leave; now it is no longer a member."""
     member = MemberHarness(heartbeat_version=0)
     member.subscribe("t")
     member.poll()
@@ -192,7 +192,7 @@ def test_close_inside_an_assigned_callback_gives_nothing_up_before_the_revoked_o
 
 
 def test_a_caller_that_stopped_waiting_is_not_told() -> None:
-    """Its number may belong to somebody else by then."""
+    """Its number may belong to another member by then."""
     member = stable()
     member.leave()
     member.step(CallAbandoned(member._call_number))

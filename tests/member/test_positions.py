@@ -175,7 +175,7 @@ def test_a_kept_partition_with_a_new_position_starts_there() -> None:
 
 
 def test_unassign_and_unsubscribe_stop_everything() -> None:
-    """Nothing is fetched for nobody."""
+    """No partition needs these offsets any more."""
     for end in ("unassign", "unsubscribe"):
         member = MemberHarness()
         member.assign({T0: OffsetAndMetadata(5), T1: None})

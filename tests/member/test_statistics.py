@@ -54,7 +54,7 @@ def test_a_failed_heartbeat_does_not_move_what_the_next_one_is_due_at() -> None:
 
 
 def test_a_join_is_due_at_no_time() -> None:
-    """Nobody expects a member that is not there."""
+    """A member outside the group has no heartbeat that could be late."""
     member = MemberHarness()
     member.subscribe("t")
     member.poll()

@@ -135,7 +135,7 @@ def test_a_restarted_broker_shows_the_records_of_its_data_folder(tmp_path: Path)
 
 
 def test_the_topic_is_there_for_readers_alone(kip848_broker: EmbeddedBroker) -> None:
-    """A record that somebody else wrote there would look like a decision of the coordinator."""
+    """A record that another member wrote there would look like a decision of the coordinator."""
     from confluent_kafka import Producer
 
     kip848_broker.create_topic("orders", partitions=1)

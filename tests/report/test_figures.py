@@ -72,7 +72,7 @@ def test_what_stayed_are_the_ownerships_that_outlast_a_rebalance() -> None:
 
 
 def test_heartbeats_are_late_by_what_the_coordinator_waited() -> None:
-    """Early ones are not late, and nobody waits for a join."""
+    """Early ones are not late, and no call waits for a join."""
     figures = _figures(
         said(5, "heartbeat_sent", "a", due_ms=None, sent_ms=5),
         said(900, "heartbeat_sent", "a", due_ms=1_005, sent_ms=900),

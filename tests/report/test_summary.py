@@ -41,7 +41,7 @@ def test_bars_are_as_long_as_their_counts() -> None:
 
 
 def test_bad_news_is_marked_and_repeated() -> None:
-    """Nobody reads the tenth number of a line."""
+    """No member reads the tenth number of a line."""
     assert '<div class="figure bad"><b>3</b>malformed lines' in render_summary(SUMMARY)
     assert list(sentences(SUMMARY)) == [
         "Groups of <b>today</b>",

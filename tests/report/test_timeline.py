@@ -33,7 +33,7 @@ def test_reading_lasts_from_the_return_of_assigned_to_the_beginning_of_revoked()
 
 
 def test_what_is_pending_revocation_is_still_held() -> None:
-    """The coordinator gives a partition to nobody else before it is acknowledged; the picture must say the same."""
+    """The coordinator gives a partition to no other member before it is acknowledged; the picture must say the same."""
     timeline = _one(counted(10, "a", 0, 1), counted(20, "a", 0, pending=(1,)), counted(30, "a", 0), counted(30, "b", 1))
     assert _held(timeline, "t-1") == [Span(10.0, 30.0, "a-client"), Span(30.0, 30.0, "b-client")]
 
@@ -60,7 +60,7 @@ def test_a_member_that_is_removed_and_goes_on_is_shown_to_read_on() -> None:
 
 
 def test_a_static_member_that_left_for_a_while_still_holds_its_partitions() -> None:
-    """Epoch -2 keeps the assignment: nobody else can have it."""
+    """Epoch -2 keeps the assignment: no other member can have it."""
     timeline = _one(
         counted(10, "a", 0),
         said(50, "member_left", "a", source="coordinator", reason="static_leave"),

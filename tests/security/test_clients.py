@@ -256,7 +256,7 @@ def test_no_secret_is_in_any_log_journal_metric_or_repr(
 def test_members_stay_while_their_sessions_are_renewed(
     tls: BrokerTls, authority: Authority, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Sessions of 1.5 s under steady use: no connection is lost, nobody is fenced, every record comes once."""
+    """Sessions of 1.5 s under steady use: no connection is lost, no member is fenced, every record comes once."""
     caplog.set_level(logging.INFO)
     sasl = BrokerSasl({"alice": PASSWORD}, (mechanism,))
     config = {"connections.max.reauth.ms": SESSION_MS}
@@ -400,7 +400,7 @@ def test_a_certificate_that_is_refused_is_fatal_too(tls: BrokerTls) -> None:
 
 
 def test_a_turned_off_check_is_loud(tls: BrokerTls, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever reads the log of a service sees that it would talk to anybody."""
+    """A user who reads the log of a service sees that it would talk to anybody."""
     with EmbeddedBroker({"orders": 1}, tls=tls) as broker:
         base: Conf = {"bootstrap.servers": broker.bootstrap_servers, "security.protocol": "ssl", "group.id": "g"}
         for key, value in (

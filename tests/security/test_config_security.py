@@ -35,7 +35,7 @@ def test_without_a_word_about_security_everything_is_plaintext() -> None:
 
 
 def test_one_configuration_reaches_both_planes() -> None:
-    """If the planes could differ, one would log in as somebody else, or trust somebody else."""
+    """If the planes could differ, one would log in as another member, or trust another member."""
     config = parse(SCRAM)
     assert config.security.protocol == config.data_plane["security.protocol"] == "sasl_ssl"
     assert config.security.sasl == SaslSettings("SCRAM-SHA-256", username="alice", password="canary")

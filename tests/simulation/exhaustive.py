@@ -73,7 +73,7 @@ _NODE: Final = BrokerNode(0, "small", 9092)
 _TOPIC: Final = TopicInfo("orders", UUID(int=1), 2)
 _HAPPY: Final = frozenset({"poll", "listener returns", "request arrives", "answer arrives", "time passes"})
 _FAR_MS: Final = 60_000
-"""Deadlines beyond this are the poll timer's: nobody waits for them here."""
+"""Deadlines beyond this are the poll timer's: no call waits for them here."""
 
 
 class _Flight(NamedTuple):

@@ -69,7 +69,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 def test_one_seed_is_told_as_a_story(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever debugs a group reads who did what, not JSON."""
+    """A user who debugs a group reads who did what, not JSON."""
     assert main(["simulate", "--seed", "3", *SHORT]) == 0
     told = capsys.readouterr().out
     assert "consumer-1    starts" in told
@@ -196,7 +196,7 @@ def test_the_same_histories_have_one_digest(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_cells_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever adds a fault sees what it reaches."""
+    """A developer who adds a fault sees what it reaches."""
     assert main(["simulate", "--seeds", "0:3", "--jobs", "1", "--cells"]) == 0
     told = capsys.readouterr().out
     assert "IN_SYNC heartbeat" in told

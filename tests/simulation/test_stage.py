@@ -34,7 +34,7 @@ def deposed(*, durable: bool) -> list[Response]:
 
 
 def test_a_deposed_coordinator_answers_while_all_that_it_knows_is_durable() -> None:
-    """It has nothing to write, so nobody tells it that it is no leader any more."""
+    """It has nothing to write, so no broker tells it that it is no leader any more."""
     (answer,) = deposed(durable=True)
     assert answer.error_code == 0  # type: ignore[attr-defined]
 

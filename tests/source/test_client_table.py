@@ -57,7 +57,7 @@ PROOFS: dict[str, dict[str, str]] = {
 
 
 def test_each_yes_of_the_table_is_a_test() -> None:
-    """Somebody chooses this broker by the table."""
+    """A user chooses this broker by the table."""
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     section = page.partition("## Which clients")[2].partition("\n## ")[0]
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]

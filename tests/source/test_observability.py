@@ -22,7 +22,7 @@ SOURCE = "\n".join(
 
 
 def test_the_generated_parts_are_up_to_date() -> None:
-    """Somebody builds an alert on a name that is written here."""
+    """A user builds an alert on a name that is written here."""
     assert rewrite(TEXT) == TEXT, "docs/observability.md differs from the code; run make docs"
     assert sorted(blocks(TEXT)) == sorted(GENERATED)
 

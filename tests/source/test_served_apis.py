@@ -11,7 +11,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "coordinator.md"
 
 
 def test_the_table_of_served_apis_is_what_the_code_serves() -> None:
-    """Somebody who plans a test against the broker reads that table, and must be able to rely on it."""
+    """A user who plans a test against the broker reads that table, and must be able to rely on it."""
     rows = re.findall(r"^\| (\d+) \| \w+ \| (\d+)-(\d+) \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     documented = {(int(key), int(low), int(high)) for key, low, high in rows}
     served = {(api.api_key, api.version_min, api.version_max) for api in load_apis()}

@@ -51,7 +51,7 @@ def test_restarts_with_other_limits_continue_exactly(
 ) -> None:
     """The life of a query: stopped for a release, failed in the middle of a batch, started again with other options.
 
-    The batch that failed is committed to nobody, and read again as it was planned.
+    The batch that failed is committed to no member, and read again as it was planned.
     """
     sink = Sink()
     first = start(spark, address, tmp_path, sink, {"maxOffsetsPerTrigger": 30})
@@ -217,7 +217,7 @@ def test_records_pass_through_spark_once_although_batches_fail(
 def test_a_graceful_stop_finishes_the_batch_and_commits_it(
     spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
 ) -> None:
-    """A release: what the query has written is committed, so that nobody reads it again."""
+    """A release: what the query has written is committed, so that no member reads it again."""
     sink = Sink()
     query = start(spark, address, tmp_path, sink, {"maxOffsetsPerTrigger": 60})
     sink.reading.clear()

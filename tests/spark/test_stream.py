@@ -197,7 +197,7 @@ def test_what_a_consumer_read_is_not_read_again_when_it_leaves(broker: EmbeddedB
 
 
 def test_partitions_that_were_lost_are_neither_planned_nor_committed(broker: EmbeddedBroker, address: str) -> None:
-    """The group gave them to somebody else already; a commit now would set that consumer back."""
+    """The group gave them to another member already; a commit now would set that consumer back."""
     with driving(address, {"kafka.client.id": "query"}, maxOffsetsPerTrigger=40) as driver:
         assert driver.plan()
         broker.wait_for_group(GROUP, members=1)

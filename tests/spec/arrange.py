@@ -105,7 +105,7 @@ def answer_heartbeats(member: MemberHarness) -> None:
 
 
 def without_coordinator(member: MemberHarness) -> MemberHarness:
-    """Its coordinator's connection broke, and nobody answers lookups."""
+    """Its coordinator's connection broke, and no broker answers lookups."""
     member.coordinator_found = False
     member.advance(INTERVAL_MS)
     member.fail_heartbeat()

@@ -48,7 +48,7 @@ class First(PartitionAssignor):
 
 
 def test_r200_a_new_member_joins_with_the_id_that_it_is_given() -> None:
-    """A JoinGroup that is lost must not leave a member behind that nobody speaks for."""
+    """A lost JoinGroup must not leave a member in the group that no process owns."""
     member = ClassicMemberHarness()
     member.subscribe("t")
     assert not member.sent, "nothing before the first poll()"
@@ -103,7 +103,7 @@ def test_r203_a_cooperative_member_joins_again_at_once_and_lists_what_it_owns() 
 
 
 def test_r204_an_eager_member_gives_everything_up_inside_poll_before_it_joins_again() -> None:
-    """Its leader may give any partition to anybody."""
+    """The leader may give any partition to any member."""
     member = eager()
     member.beat(REBALANCE)
     assert member.phase() is Phase.REJOIN_DUE
@@ -209,7 +209,7 @@ def test_r209_when_the_coordinator_is_lost_the_request_under_way_is_sent_again()
     member.fail(HeartbeatRequest, FailureKind.DISCONNECTED)
     again = member.requests(SyncGroupRequest)[-1]
     assert (len(member.requests(SyncGroupRequest)), again.generation_id) == (2, 2)
-    member.take(SyncGroupRequest)  # nobody waits for the first
+    member.take(SyncGroupRequest)  # no call waits for the first
     member.answer_sync(ALL)
     assert member.phase() is Phase.PENDING
 
@@ -321,7 +321,7 @@ def test_r216_an_eager_member_tells_its_own_assignor_what_it_had() -> None:
 
 
 def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() -> None:
-    """Nobody tells a classic group that a topic has grown."""
+    """The broker does not tell a classic group that a topic has grown."""
     member = cooperative({}, topic_refresh_ms=5_000)
     member.beat(REBALANCE)
     member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
@@ -404,7 +404,7 @@ def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one() -> Non
     ],
 )
 def test_r220_codes_that_no_retry_cures_stop_the_member(code: int) -> None:
-    """An endless loop of joins tells nobody what is wrong."""
+    """An endless loop of joins would hide the error."""
     member = ClassicMemberHarness()
     member.subscribe("t")
     member.poll()
@@ -423,7 +423,7 @@ def test_r221_a_member_matches_its_pattern_itself() -> None:
 
 
 def test_r222_a_topic_that_is_unsubscribed_is_given_up_before_the_join() -> None:
-    """The leader may give it to somebody else as soon as the join arrives."""
+    """The leader may give it to another member as soon as the join arrives."""
     member = cooperative({"t": range(1)})
     member.subscribe("u")
     assert not member.requests(JoinGroupRequest)

@@ -128,7 +128,7 @@ def test_r158_heartbeats_do_not_wait_for_it() -> None:
     assert member.expect_heartbeat().client_assignors == (assignor(b"late"),)
 
 
-def test_r158_outside_the_group_nobody_asks() -> None:
+def test_r158_outside_the_group_metadata_is_not_asked_for() -> None:
     """An idle consumer calls no user code in the background."""
     member = AssigningHarness()
     member.advance(10 * INTERVAL_MS)
@@ -167,7 +167,7 @@ def test_r159_a_request_during_a_heartbeat_goes_with_the_next_one() -> None:
 
 
 def test_r159_a_request_carries_the_metadata_of_its_moment() -> None:
-    """An assignment that is computed from what was true an interval ago does not relieve anybody."""
+    """An assignment from metadata of an interval ago would not fit the present load."""
     member = stable()
     member.described_at_once = False
     member.metadata = b"hot"
@@ -256,7 +256,7 @@ def test_r161_with_the_fallback_it_goes_on_without_and_says_so_once() -> None:
 
 
 def test_r161_it_advertises_them_to_the_next_coordinator_that_has_it() -> None:
-    """After the upgrade nobody should have to restart."""
+    """After the upgrade of the broker no consumer should have to restart."""
     member = AssigningHarness(settings={"assignor_fallback": True}, offered=frozenset())
     member.become_stable({"t": [0]})
     member.offered = AssigningHarness.offered
@@ -296,7 +296,7 @@ def test_r162_the_flag_begins_a_round_with_prepare() -> None:
 
 
 def test_r162_the_answer_to_the_join_may_carry_the_flag() -> None:
-    """The first member of a group is chosen before anybody else is there."""
+    """The first member of a group is chosen when it is still alone."""
     member = AssigningHarness()
     member.subscribe("t")
     member.poll()
@@ -371,7 +371,7 @@ def test_r164_at_once_if_the_epoch_moved_meanwhile() -> None:
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code not in (0, ErrorCode.STALE_MEMBER_EPOCH)])
 @pytest.mark.parametrize("request_name", ["Prepare", "Install"])
 def test_r165_any_other_code_ends_the_round_and_not_the_membership(request_name: str, code: ErrorCode) -> None:
-    """UNKNOWN_MEMBER_ID says here that somebody else was chosen; a rejoin for it would lose all that it has."""
+    """UNKNOWN_MEMBER_ID means here that another member was chosen; a rejoin would cost all partitions."""
     member = chosen() if request_name == "Prepare" else installing()
     if request_name == "Prepare":
         member.answer_prepare(error=code)
@@ -400,7 +400,7 @@ def test_r165_codes_without_a_row_are_reported_unless_they_pass() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 def test_r165_another_coordinator_is_looked_for(code: ErrorCode) -> None:
-    """Whoever answers so will not take heartbeats either."""
+    """A broker that answers so will not accept heartbeats either."""
     member = chosen()
     member.coordinator_found = False
     member.answer_prepare(error=code)
@@ -497,7 +497,7 @@ def test_r167_the_answer_to_a_prepare_of_an_earlier_life_is_ignored() -> None:
 
 
 def test_r167_a_member_that_leaves_installs_nothing() -> None:
-    """Its part of the target would go to nobody."""
+    """No member would own its part of the target."""
     member = computing()
     member.leave()
     member.finish_assign(OTHER)
@@ -676,7 +676,7 @@ def test_r172_a_smaller_assignment_of_the_same_epoch_is_no_news() -> None:
 
 
 def test_r172_the_error_of_the_groups_assignor_reaches_every_member() -> None:
-    """Whoever can do something about it may be anywhere in the group."""
+    """The operator who can fix it may look at any member's log."""
     member = stable()
     next_heartbeat(member)
     member.answer_round(epoch=2, assignment={"t": [0]}, error=-2)
@@ -739,7 +739,7 @@ def test_r173_the_listener_waits_for_it() -> None:
 
 
 def test_r173_no_longer_than_the_limit() -> None:
-    """Somebody else waits for partitions that this member has to give up."""
+    """Another member waits for partitions that this member has to give up."""
     member = AssigningHarness()
     member.become_stable(BOTH)
     member.noticed_at_once = False

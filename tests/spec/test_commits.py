@@ -131,7 +131,7 @@ def test_r106_the_same_epoch_is_not_tried_again() -> None:
 
 
 def test_r107_a_repeated_commit_leaves_out_what_moved() -> None:
-    """With the newer epoch the coordinator would accept an offset for a partition of somebody else."""
+    """With the newer epoch the coordinator would accept an offset for a partition of another member."""
     member = revoking()
     call = member.commit(positions(t_0=5, t_1=6))
     member.finish_call("revoked", "t-1")
@@ -234,7 +234,7 @@ def test_r112_two_failed_partitions_are_one_failed_attempt() -> None:
 
 
 def test_r113_a_fenced_instance_comes_out_of_poll() -> None:
-    """Another process runs with our identity; a callback that nobody passed would hide that."""
+    """Another process runs with our identity; without a callback the error would be hidden."""
     member = stable(instance_id="host-1")
     call = member.commit(positions(t_0=5), kind=CommitKind.ASYNC)
     member.answer_commit(ErrorCode.FENCED_INSTANCE_ID)
@@ -273,7 +273,7 @@ def test_r115_commits_work_in_revoked_and_fail_in_lost() -> None:
 
 @pytest.mark.parametrize("kind", [CommitKind.SYNC, CommitKind.ASYNC])
 def test_r116_close_does_not_wait_for_commits_that_cannot_be_sent(kind: CommitKind) -> None:
-    """Waiting for a coordinator that nobody looks for is waiting for ever."""
+    """Without a lookup the wait for a coordinator would never end."""
     member = without_coordinator(stable())
     call = member.commit(positions(t_0=1), kind=kind)
     member.leave(closing=True)
@@ -291,7 +291,7 @@ def test_r116_a_fatal_member_fails_its_commits() -> None:
 
 
 def test_r116_committed_of_a_fatal_member_fails_too() -> None:
-    """Nothing leaves a member that stopped, and nobody may wait for it."""
+    """A stopped member sends nothing, so no call may wait for it."""
     member = fenced(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     call = member.committed("t-0")
     assert isinstance(member.fetch_result(call).error, GroupAuthorizationError)

@@ -29,14 +29,14 @@ from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, posi
 
 
 def looking(**settings: object) -> MemberHarness:
-    """It wants to join, and nobody told it yet who the coordinator is."""
+    """It wants to join, and does not know the coordinator yet."""
     member = MemberHarness(coordinator_found=False, settings=settings)
     member.subscribe("t")
     member.poll()
     return member
 
 
-def test_r20_nobody_looks_before_the_coordinator_is_needed() -> None:
+def test_r20_a_coordinator_is_looked_up_only_when_it_is_needed() -> None:
     """A consumer that waits to be used causes no traffic."""
     member = MemberHarness(coordinator_found=False)
     member.subscribe("t")
@@ -49,7 +49,7 @@ def test_r20_nobody_looks_before_the_coordinator_is_needed() -> None:
 
 
 def test_r20_a_consumer_that_left_does_not_look() -> None:
-    """After unsubscribe() nobody needs the coordinator."""
+    """After unsubscribe() the consumer does not need the coordinator."""
     member = stable({})
     member.leave()
     member.coordinator_found = False

@@ -47,7 +47,7 @@ def describe(member: MemberHarness, *, other_epoch: int, error: int = 0, own_tar
 
 
 def test_r188_it_unsubscribes_at_once_and_goes_on_reading() -> None:
-    """The partitions must be read by somebody until the others can take them."""
+    """The member must read its partitions until the others can take them."""
     member = handing_over()
 
     assert member.expect_heartbeat(epoch=1).subscribed_topic_names == ()
@@ -133,7 +133,7 @@ def test_r190_removal_and_a_new_subscription_end_it() -> None:
 
 
 def test_r191_a_member_without_partitions_has_handed_over() -> None:
-    """Nobody waits for what it does not have."""
+    """There is nothing to hand over."""
     member = MemberHarness()
     member.become_stable({})
 

@@ -124,7 +124,7 @@ def test_r52_any_code_can_be_caught_as_a_fatal_group_error(code: int) -> None:
 
 
 def test_r52_a_refused_pattern_is_quoted() -> None:
-    """The pattern may be made by a program, and nobody remembers it."""
+    """A program may have built the pattern, so the error must show it."""
     member = MemberHarness()
     member.subscribe(pattern="(t")
     member.poll()
@@ -156,7 +156,7 @@ def test_r54_a_lost_answer_is_not_told(kind: FailureKind) -> None:
 
 
 def test_r54_an_unreadable_answer_is_told_and_repeated() -> None:
-    """Something between us and the broker is broken, and somebody has to look at it."""
+    """A proxy or a network between client and broker is broken; the operator must learn of it."""
     member = stable()
     member.advance(INTERVAL_MS)
     member.fail_heartbeat(FailureKind.MALFORMED)

@@ -197,7 +197,7 @@ def test_r139_a_join_that_may_have_been_applied_is_taken_back() -> None:
 
 
 def test_r139_who_never_polled_has_nothing_to_leave() -> None:
-    """Nobody knows the member yet."""
+    """The coordinator does not know the member yet."""
     member = MemberHarness()
     member.subscribe("t")
     member.leave()
@@ -223,7 +223,7 @@ def test_r140_a_member_waits_to_hear_its_name() -> None:
 
 
 def test_r140_a_member_that_never_hears_its_name_gives_up() -> None:
-    """There is nobody to name."""
+    """The member has no id that a leave could carry."""
     member = nameless()
     member.fail_heartbeat()
     assert member.history[-1] == "left"

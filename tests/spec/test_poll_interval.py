@@ -50,7 +50,7 @@ def test_r125_without_a_coordinator_it_gives_up_all_the_same() -> None:
 
 
 def test_r126_the_next_poll_joins_again() -> None:
-    """The application comes back by itself: nobody has to restart it."""
+    """The application recovers without a restart."""
     member = late()
     member.answer_heartbeat(epoch=-1)
     member.poll()
@@ -60,7 +60,7 @@ def test_r126_the_next_poll_joins_again() -> None:
 
 
 def test_r126_without_a_poll_the_member_stays_out() -> None:
-    """A member that joins although nobody polls would be given partitions again."""
+    """A member that joins without a poll would get partitions that it does not read."""
     member = late()
     member.answer_heartbeat(epoch=-1)
     member.finish_call("lost", "t-0")

@@ -180,7 +180,7 @@ def test_r96_partitions_added_during_a_lookup_get_their_own() -> None:
 
 
 def test_r97_a_result_for_a_partition_that_is_gone_is_dropped() -> None:
-    """Fetching it would deliver records of somebody else."""
+    """Fetching it would deliver records of another member."""
     member = looking_up(TWO)
     member.assign_more({"t": [1]})
     member.reconcile()

@@ -75,7 +75,7 @@ def test_r66_a_topic_created_again_is_another_topic() -> None:
 
 
 def test_r66_revoked_and_added_are_the_differences() -> None:
-    """Anything more would stop partitions that nobody asked for."""
+    """Anything more would stop partitions that stay with the member."""
     member = stable(TWO)
     member.assign_more({"t": [1, 2]})
     member.poll()
@@ -231,7 +231,7 @@ def test_r75_unknown_ids_are_asked_for_once_per_backoff() -> None:
 
 
 def test_r75_withdrawn_ids_are_not_asked_for() -> None:
-    """A topic that was deleted before anybody saw it is nobody's business any more."""
+    """A topic that was deleted before its name was known needs no more requests."""
     member = unresolved({"t": [0], "u": [0]})
     member.answer_heartbeat(epoch=2)
     member.assign_more(ONE, epoch=3)
@@ -288,7 +288,7 @@ def test_r77_an_unknown_topic_alone_is_acknowledged_once() -> None:
 
 
 def test_r78_a_late_name_brings_back_nothing_that_was_withdrawn() -> None:
-    """It belongs to somebody else by now."""
+    """It belongs to another member by now."""
     member = unresolved({"u": [0]}, {})
     member.assign_more(ONE, epoch=3)
     member.step(MetadataUpdated({member.topic_ids["u"]: "u", member.topic_ids["t"]: "t"}))
@@ -341,7 +341,7 @@ def test_r81_nothing_is_added_while_its_absence_is_being_reported() -> None:
 
 
 def test_r81_what_the_answer_takes_away_is_never_added() -> None:
-    """It went to somebody else meanwhile; our application must not hear of it."""
+    """It went to another member meanwhile; our application must not hear of it."""
     member = short_of_one()
     member.answer_heartbeat(epoch=3, assignment=ONE)
     member.poll()
@@ -400,7 +400,7 @@ def test_r82_a_run_that_was_contradicted_starts_over_before_it_adds() -> None:
 
 
 def test_r82_what_was_added_already_waits_for_the_answer() -> None:
-    """Its callback ran, but nobody reads it before it is certain whose it is."""
+    """Its callback ran, but it is not read before the coordinator has answered."""
     member = contradicted(assigning())
     member.finish_call("assigned", "t-1")
     assert member.readable == ["t-0"]
@@ -443,7 +443,7 @@ def test_r82_a_second_call_of_the_listener_waits_too() -> None:
 
 @pytest.mark.parametrize("callback_returns_first", [True, False])
 def test_r82_what_the_answer_leaves_out_is_not_read(callback_returns_first: bool) -> None:
-    """It was given to somebody else while the callback was running, or the answer on its way."""
+    """It was given to another member while the callback was running, or the answer on its way."""
     member = contradicted(assigning())
     if callback_returns_first:
         member.finish_call("assigned", "t-1")

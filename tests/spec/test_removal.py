@@ -62,7 +62,7 @@ def test_r60_what_was_just_announced_is_taken_back() -> None:
 
 @pytest.mark.parametrize("code", FENCING, ids=lambda code: code.name)
 def test_r61_a_member_removed_while_it_leaves_has_left(code: int) -> None:
-    """There is nobody left whom a leave heartbeat could name."""
+    """The coordinator has no such member, so a leave heartbeat would be refused."""
     member = stable()
     member.advance(INTERVAL_MS)
     member.leave()
@@ -75,7 +75,7 @@ def test_r61_a_member_removed_while_it_leaves_has_left(code: int) -> None:
 
 @pytest.mark.parametrize("why", ["fenced", "late", "fatal"])
 def test_r62_unsubscribe_during_the_lost_callback_is_final(why: str) -> None:
-    """A member that comes back after unsubscribe() takes partitions that nobody reads."""
+    """A member that comes back after unsubscribe() takes partitions that no member reads."""
     member = stable()
     match why:
         case "fenced":

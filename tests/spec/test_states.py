@@ -39,7 +39,7 @@ def test_r2_only_the_moves_of_the_table_are_possible(phase: Phase) -> None:
 
 
 def test_r3_joining_begins_inside_poll() -> None:
-    """A member that joins before it polls would be given partitions that nobody reads."""
+    """A member that joins before it polls would be given partitions that no member reads."""
     member = MemberHarness()
     member.subscribe("t")
     member.advance(60_000)

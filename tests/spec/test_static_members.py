@@ -68,7 +68,7 @@ def test_r145_a_member_that_left_before_does_so_too() -> None:
 
 
 def test_r145_it_is_tried_once() -> None:
-    """If somebody else holds the slot, the second refusal is final."""
+    """If another member holds the slot, the second refusal is final."""
     member = stable({}, instance_id="host-1")
     fence(member)
     member.answer_heartbeat(error=UNRELEASED)

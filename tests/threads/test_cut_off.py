@@ -1,6 +1,7 @@
-"""An exception that nobody foresaw, at each step of what poll() does: it is raised, and what it cut off is done again.
+"""An unexpected exception at each step of poll(): poll() raises it, and the next call repeats the interrupted step.
 
-The alternative is a member that goes on sending heartbeats for partitions that nobody reads, which no monitoring sees.
+The alternative is a member that goes on sending heartbeats for partitions that no member reads, which no monitoring
+sees.
 """
 
 from __future__ import annotations

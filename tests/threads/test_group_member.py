@@ -339,7 +339,7 @@ def test_an_empty_commit_succeeds_without_a_request(bench: Bench, coordinator: S
 
 
 def test_a_fenced_member_is_told_lost_and_rejoins(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """Partitions are let go before the listener runs: they may be somebody else's already."""
+    """Partitions are let go before the listener runs: they may be another member's already."""
     join(bench)
     bench.records.calls.clear()
     bench.callbacks.act = lambda name: bench.records.calls.append((name, None))

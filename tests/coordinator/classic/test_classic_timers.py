@@ -46,7 +46,7 @@ def test_s25_a_leader_that_never_syncs_goes_after_its_rebalance_timeout() -> Non
 
 
 def test_s26_a_follower_that_never_syncs_costs_a_rebalance() -> None:
-    """Nobody reads its partitions, so they have to be given to others."""
+    """No member reads its partitions, so they have to be given to others."""
     h = ClassicHarness()
     a, _ = h.joining()
     b = h.newcomer()

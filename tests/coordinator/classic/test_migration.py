@@ -95,7 +95,7 @@ def test_s41_a_cooperative_member_reads_on_what_it_keeps() -> None:
 
 
 def test_s42_joins_that_wait_are_sent_to_join_again() -> None:
-    """Nobody waits for a round that will never end."""
+    """No call waits for a round that will never end."""
     h = MigrationHarness()
     a, _ = h.classic_group([0, 1, 2], [3, 4, 5])
     waiting = h.join_group(a, protocols=subscription())
@@ -107,7 +107,7 @@ def test_s42_joins_that_wait_are_sent_to_join_again() -> None:
 
 
 def test_s42_syncs_that_wait_are_sent_to_join_again() -> None:
-    """As above, in the second half of the round: what was taken back belongs to nobody."""
+    """As above, in the second half of the round: what was taken back belongs to no member."""
     h = MigrationHarness()
     a, b = h.classic_group([0, 1, 2], [3, 4, 5])
     h.join_group(a, protocols=subscription())
@@ -142,7 +142,7 @@ def test_a_group_that_cannot_be_converted_goes_on_as_it_was(
 
 
 def test_s45_a_refused_upgrade_answers_no_parked_request() -> None:
-    """A client of another kind that takes a group's name by mistake disturbs nobody."""
+    """A client of another kind that takes a group's name by mistake disturbs no other member."""
     h = MigrationHarness()
     bad = {"range": b"\xff"}
     a, _ = h.joining(protocols=bad)

@@ -51,7 +51,7 @@ def test_s34_before_version_9_the_leader_that_is_back_is_told_that_it_does_not_l
 
 
 def test_a_follower_that_is_back_is_told_who_leads() -> None:
-    """It fetches its assignment, and nobody else hears of it."""
+    """It fetches its assignment, and no other member hears of it."""
     h = ClassicHarness()
     leader, _ = _stable(h, "i1", "i2")
     answer = h.join_group(instance="i2").answer

@@ -58,7 +58,7 @@ JOIN: dict[str, Any] = {"owned": "", "assignor": "uniform", "rebalance_timeout_m
 def test_a_wrong_heartbeat_is_refused_and_makes_no_group(
     member_id: str, epoch: int, fields: dict[str, Any], code: int
 ) -> None:
-    """Scenarios 1-7 and 9: a worker with a bug hears what is wrong, and disturbs nobody."""
+    """Scenarios 1-7 and 9: a worker with a bug hears what is wrong, and disturbs no other member."""
     harness = ConnectHarness()
 
     response = harness.beat(member_id, epoch, **fields)

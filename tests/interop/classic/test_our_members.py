@@ -104,7 +104,7 @@ def test_an_assignor_of_ones_own_assigns(scene: Scene) -> None:
 
 
 def test_an_assignor_that_raises_moves_nothing(scene: Scene) -> None:
-    """A bug in user code costs the new member its share, and nobody else anything."""
+    """A bug in user code costs the new member its share, and no other member anything."""
     first = scene.ours(group_local_assignors=Raises())
     scene.wait_for_owned(first, shares=(PARTITIONS,))
     second = scene.ours(group_local_assignors=Raises())
@@ -127,7 +127,7 @@ def test_the_example_runs_on_apache_kafka(kafka_scene: Scene) -> None:
 
 
 def test_partitions_that_are_added_are_read(scene: Scene) -> None:
-    """Nobody tells a classic group that a topic has grown: its leader has to look."""
+    """The broker does not tell a classic group that a topic has grown: its leader has to look."""
     first = scene.ours(partition_assignment_strategy="cooperative-sticky")
     scene.wait_for_owned(first, shares=(PARTITIONS,))
     scene.grow(8)

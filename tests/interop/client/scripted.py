@@ -120,8 +120,8 @@ class _Connection:
     def end(self) -> None:
         """End the conversation; the thread that serves it closes the sockets.
 
-        Nobody else may: a descriptor that is closed under a thread which waits for it can be another socket's before
-        the thread looks, and then it takes that one's bytes and waits for more.
+        No other thread may: a descriptor that is closed under a thread which waits for it can be another socket's
+        before the thread looks, and then it takes that one's bytes and waits for more.
         """
         self._ending = True
         for one in (self.stream, self._upstream):

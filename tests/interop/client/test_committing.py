@@ -16,7 +16,7 @@ pytestmark = pytest.mark.interop
 
 
 def offsets_of(consumer_maker: MakeConsumer, group_id: str = "g") -> list[int]:
-    """Committed offsets of ``orders``, read by somebody else."""
+    """Committed offsets of ``orders``, read by another member."""
     reader = consumer_maker(group_id)
     partitions = [TopicPartition("orders", partition) for partition in range(4)]
     return [committed.offset for committed in reader.raw.committed(partitions, timeout=60.0)]
@@ -146,7 +146,7 @@ def test_on_commit_of_the_configuration_hears_of_every_commit(make_consumer: Mak
 def test_a_failed_asynchronous_commit_without_a_callback_is_raised_later(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
-    """An error that nobody looks at is lost; without a callback the next call raises it."""
+    """Without a callback the next call raises the error; otherwise it would be lost."""
     produce("orders", 1)
     consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) >= 4)

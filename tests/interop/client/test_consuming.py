@@ -1,4 +1,4 @@
-"""Our consumers read everything, whoever comes and goes; on the embedded broker."""
+"""Our consumers read everything while members come and go; on the embedded broker."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_an_offset_out_of_range_goes_through_the_reset_policy(make_consumer: Mak
 
 
 def test_without_a_reset_policy_the_application_is_told(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """auto.offset.reset=none exists so that nobody reads from a place that was not chosen."""
+    """auto.offset.reset=none exists so that no member reads from a place that was not chosen."""
     produce("orders", 10)
     consumer = make_consumer(auto_offset_reset="none").subscribe("orders")
 

@@ -100,7 +100,7 @@ def test_a_passing_error_is_not_noticed(
 def test_a_fenced_member_gives_everything_up_and_joins_again(
     broker: EmbeddedBroker, consumer: ConsumerUnderTest, produce: Produce, code: int
 ) -> None:
-    """Its partitions may be somebody else's by now: *lost* comes first, then the join with epoch 0 and the same id."""
+    """Its partitions may be another member's by now: *lost* comes first, then the join with epoch 0 and the same id."""
     mark, member_id = broker.requests.mark(), consumer.raw.member_id
     broker.faults.on(HEARTBEAT, error(code)).wait()
     drive(consumer, until=lambda: consumer.listener.count("assigned") == 2)
@@ -118,7 +118,7 @@ def test_a_fenced_member_gives_everything_up_and_joins_again(
 def test_an_error_for_the_application_is_raised_once_and_everything_is_kept(
     broker: EmbeddedBroker, consumer: ConsumerUnderTest, produce: Produce, code: int
 ) -> None:
-    """Somebody has to grant something; until then the member goes on with what it has, and does not flood the log."""
+    """Until the permission is granted, the member keeps its partitions and does not flood the log."""
     rule = broker.faults.on(HEARTBEAT, error(code, "no READ on secrets"), times=2)
     raised = first_error(consumer)
     rule.wait(hits=2)

@@ -1,4 +1,4 @@
-"""The end of a consumer that nobody closed, forks, and processes that die; on the embedded broker."""
+"""Consumers that are not closed, forks, and processes that die; on the embedded broker."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_a_hanging_assignor_delays_no_heartbeat_and_another_member_takes_over(
 
 
 def test_close_does_not_wait_for_an_assignor_that_hangs(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """A shutdown that waits for somebody else's bug is killed, and then nothing is committed."""
+    """A shutdown that waits for another member's bug is killed, and then nothing is committed."""
     release = threading.Event()
     hanging = threading.Event()
     assignor = Weighing()

@@ -47,7 +47,7 @@ def kafka_consumer(kafka_broker: Broker, closing: Callable[[Consumer], Consumer]
 
 @pytest.fixture
 def group_id() -> str:
-    """A group that nobody else uses."""
+    """A group that no other test uses."""
     return f"ours-{uuid.uuid4()}"
 
 

@@ -65,7 +65,7 @@ def test_a_fenced_consumer_loses_everything_and_comes_back(
 def test_no_record_is_delivered_between_lost_and_assigned(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
-    """Prefetched records of a lost partition belong to somebody else; handing them out would process them twice."""
+    """Prefetched records of a lost partition belong to another member; handing them out would process them twice."""
     produce("orders", 300)
     consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
     handed_out: list[tuple[int, int | None]] = []

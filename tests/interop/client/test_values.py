@@ -96,7 +96,7 @@ def test_a_callable_gets_what_cannot_be_opened(make_consumer: MakeConsumer, prod
 
 
 def test_a_failing_key_is_told_apart(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """Whoever reads the log must know which of the two to mend."""
+    """A user who reads the log must know which of the two to mend."""
     produce("orders", 1, partitions=[0])
 
     def key(data: object, context: object) -> object:

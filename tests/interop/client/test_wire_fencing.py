@@ -200,7 +200,7 @@ def test_waiting_inside_poll_is_polling(scripted: ScriptedCoordinator, watch: Wa
 # ------------------------------------------------------------------------------------------------------ fatal errors
 
 FATAL = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID, 9999)
-"""One that names a right, one that names another process, and one that nobody knows; the others are in `tests/spec`."""
+"""A missing permission, another process, and an unknown code; the others are in `tests/spec`."""
 
 
 @pytest.mark.parametrize("code", FATAL, ids=str)

@@ -126,7 +126,7 @@ def test_order_of_a_run_with_automatic_commits(scripted: ScriptedCoordinator, wa
 def test_nothing_of_a_revoked_partition_is_delivered_after_the_run_began(
     scripted: ScriptedCoordinator, watch: Watch, produce: Produce
 ) -> None:
-    """Prefetched records too: they were not committed, and belong to somebody else now."""
+    """Prefetched records too: they were not committed, and belong to another member now."""
     produce("orders", 300, partitions=[0, 1])
     scripted.start_with({"orders": [0, 1]})
     member = watch(enable_auto_commit=True).subscribe()
@@ -237,7 +237,7 @@ def test_many_targets_in_a_row_end_with_the_last(scripted: ScriptedCoordinator, 
 
 
 def test_without_a_listener_one_poll_is_a_whole_run(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    """No callback is queued for anybody: the run does not wait for a second poll()."""
+    """There is no callback to wait for, so the run does not wait for a second poll()."""
     scripted.start_with({"orders": [0]})
     member = watch()
     member.consumer.subscribe(["orders"])

@@ -62,7 +62,7 @@ def read(*members: ClassicMember) -> set[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_member_reads_everything_commits_and_leaves(broker: EmbeddedBroker, library: str) -> None:
-    """The first thing that anybody does with a group."""
+    """The first thing that a user does with a group."""
     produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
     with classic_member(library, broker.bootstrap_servers) as member:
         wait_until(lambda: len(member.delivered) >= 60, what="60 records")

@@ -41,7 +41,7 @@ def committed(broker: EmbeddedBroker, topic: str, partitions: int, *, group_id: 
 
 
 def test_one_member_reads_everything_and_leaves_its_positions(broker: EmbeddedBroker) -> None:
-    """The first thing that anybody does with a group."""
+    """The first thing that a user does with a group."""
     produce(broker.bootstrap_servers, "orders", 600, partitions=6)
     with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
         wait_until(lambda: len(member.delivered) >= 600, what="600 records")
@@ -220,7 +220,7 @@ def test_a_group_too_large_refuses_the_next_member(journal: MemoryJournal) -> No
 
 
 def test_a_member_survives_a_broker_that_crashes_and_comes_back(broker: EmbeddedBroker) -> None:
-    """The coordinator replays its records: nobody is fenced, the epoch stays, reading goes on where it was."""
+    """The coordinator replays its records: no member is fenced, the epoch stays, reading goes on where it was."""
     produce(broker.bootstrap_servers, "orders", 60, partitions=6)
     with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
         wait_until(lambda: len(member.delivered) >= 60, what="60 records")

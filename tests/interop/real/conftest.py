@@ -37,7 +37,7 @@ class MakeFeed(Protocol):
 
 @pytest.fixture
 def group_id() -> str:
-    """A group that nobody else uses."""
+    """A group that no other test uses."""
     return unique_name("ours")
 
 

@@ -28,7 +28,7 @@ QUIET: Final[dict[str, ConfigValue]] = {"log_level": 0, "error_cb": lambda _erro
 
 
 class Member(Protocol):
-    """Somebody who takes part when he gets his turn."""
+    """A member that acts when it gets its turn."""
 
     def take(self) -> int:
         """Poll for a moment; return how many records came."""
@@ -242,7 +242,7 @@ def everything_is_read(ledger: Ledger, feed: Feed) -> Callable[[], bool]:
 
 
 def assert_read_once(ledger: Ledger, feed: Feed) -> None:
-    """Nothing is missing, nothing came twice, and nobody read what somebody else had."""
+    """No record is missing or repeated, and no member read a partition of another one."""
     findings = judge(ledger, written=feed.written)
     assert not findings.wrong, findings.wrong
     assert findings.repeated == 0, findings

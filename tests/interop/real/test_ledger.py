@@ -68,7 +68,7 @@ def test_what_must_never_happen_is_found(changed: int, to: tuple[str, Kind, int,
 
 
 def test_a_repetition_after_a_revocation_in_good_order_is_found() -> None:
-    """Whoever gives a partition back commits first; then the next one repeats nothing."""
+    """A member commits before it revokes a partition, so that the next owner repeats nothing."""
     told = [*HANDED_OVER[:2], *HANDED_OVER[3:5], ("b", "read", 4, 8)]
 
     [sentence] = judge(ledger(*told), written={P0: 8}).wrong

@@ -101,7 +101,7 @@ def test_a_rolling_restart_loses_nothing_and_repeats_nothing(
 def test_a_process_killed_with_sigkill_costs_no_committed_offset_and_no_record(
     kafka_broker: Broker, kafka_topic: CreateTopic, administrator: Administrator, group_id: str, tmp_path: Path
 ) -> None:
-    """The out-of-memory killer asks nobody: after a session timeout the others go on exactly at the last commit."""
+    """After a kill, and a session timeout, the others go on exactly at the last commit."""
     administrator.configure(group_id, consumer_session_timeout_ms=4_000)
     topic = kafka_topic(partitions=PARTITIONS)
     with (

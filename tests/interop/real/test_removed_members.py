@@ -41,7 +41,7 @@ def test_a_member_thrown_out_by_an_administrator_hears_lost_rejoins_and_misses_n
 def test_commits_of_a_member_thrown_out_are_refused_and_said_so(
     kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
 ) -> None:
-    """Otherwise it would overwrite the offsets of whoever has its partitions now."""
+    """Otherwise it would overwrite the offsets of the partitions' present owner."""
     topic = kafka_topic(partitions=1)
     feed.write(topic, 10, partitions=1)
     member = ours("a", enable_auto_commit=False).subscribe(topic)

@@ -64,7 +64,7 @@ def test_a_pattern_and_names_go_together(kafka_topic: CreateTopic, feed: Feed, o
 
 
 def test_a_pattern_that_is_none_is_fatal_and_quoted(ours: MakeOurs) -> None:
-    """The coordinator compiles patterns; its complaint must reach whoever wrote one, with the pattern."""
+    """The coordinator compiles patterns; its error must reach the application, with the pattern."""
     member = ours("a").subscribe(SubscriptionPattern("orders-(eu"))
 
     with pytest.raises(InvalidRegularExpressionError, match=r"missing closing \).*'orders-\(eu'.*RE2"):

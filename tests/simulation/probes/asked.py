@@ -129,7 +129,7 @@ class AskedMembers(Observer):
     def _chosen(
         group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound, gone: Mapping[str, Seen]
     ) -> None:
-        """Whoever reads all that anybody may come to write goes before those that only read what there is.
+        """A user who reads all that anybody may come to write goes before those that only read what there is.
 
         And the assignor is the one that members put first, all together; with those that are *gone*, if it was chosen
         first and they went then.

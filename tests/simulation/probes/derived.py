@@ -143,7 +143,7 @@ class CountedMembers(Observer):
         same_as_log(self._cluster.coordinator, self._reading(compact(self._cluster.log)))
 
     def converged(self) -> None:
-        """Members that join again as somebody else, which those of a simulation never do: another one decides."""
+        """Members that join again as another member, which those of a simulation never do: another one decides."""
         log, living = self._cluster.log, self._cluster.coordinator
         group = living.group(self._group_id)
         if group is not None:

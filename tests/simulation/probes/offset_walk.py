@@ -67,7 +67,7 @@ class _Sender(NamedTuple):
 
 
 class OffsetWalk(Walk):
-    """S11: who may commit may, nobody else, and what was committed is what is answered."""
+    """S11: who may commit may, no other member, and what was committed is what is answered."""
 
     def converged(self) -> None:
         """Walk."""

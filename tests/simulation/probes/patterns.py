@@ -38,8 +38,8 @@ class Resolutions(Observer):
     """S6: patterns are matched against the topics when there is something new, after every load, and not else.
 
     S2: whoever turns to a pattern whose topics are known, or to none, moves the group at once; so does a pattern that
-    has other topics than before. S3: one that matches what it did before, or nothing at first, moves nobody, unless
-    that tells somebody to give up what it has.
+    has other topics than before. S3: one that matches what it did before, or nothing at first, moves no partition,
+    unless that tells somebody to give up what it has.
     """
 
     def __init__(

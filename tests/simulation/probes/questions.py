@@ -52,7 +52,7 @@ _STRANGER: Final = "stranger"
 _ELSEWHERE: Final = "elsewhere"
 """A group that does not exist."""
 _NUMBER: Final = -1
-"""Of a request that nobody waits for."""
+"""Of a request that no call waits for."""
 _NO_ID: Final = UUID(int=0)
 _RETENTION_MS: Final = 5_000
 _INVALID: Final = ErrorCode.INVALID_REQUEST

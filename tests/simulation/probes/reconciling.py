@@ -1,7 +1,7 @@
 """What one heartbeat makes of what its member has, told a second time in sets: S4 and S5, in probing runs.
 
 As docs/coordinator.md has it: keep what is wanted; give up the rest first, unless the member says that it does not use
-it; take what nobody else has; and give up at once what is no longer subscribed to, whatever the target says.
+it; take what no other member has; and give up at once what is no longer subscribed to, whatever the target says.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class RoundBench:
             fail("S10", f"{request} is answered {code}, and not {int(wanted)}")
 
     def _compare(self, wanted: set[Asked | None], reason: str) -> None:
-        """Who is asked, and whether that is told if it is somebody else."""
+        """Who is asked, and whether that is told if it is another member."""
         flying, was = self._flying(), self._before
         if asked_by(flying) not in wanted:
             fail("S10", f"asked is {flying}, and wanted {wanted}; before it was {was}; {self._members()}")

@@ -50,7 +50,7 @@ _TIMEOUT_MS: Final = 5_000
 
 
 class RoundWalk(Walk):
-    """S10: the assignor is one that all offer, who can run it is asked, and somebody else when that one fails."""
+    """S10: the assignor is one that all offer, who can run it is asked, and another member when that one fails."""
 
     def converged(self) -> None:
         """Walk."""

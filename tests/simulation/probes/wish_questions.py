@@ -181,7 +181,7 @@ class WishQuestions(Observer):
         return self._question("a leave", leave, metadata, self._moved(group, rest))
 
     def _return(self, group: ConsumerGroup, seen: Seen) -> Question:
-        """It has what it had, at the epoch of the target; nobody else notices."""
+        """It has what it had, at the epoch of the target; no other member notices."""
         metadata = seen.member.metadata
         back = join(
             group.group_id,
