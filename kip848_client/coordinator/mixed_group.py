@@ -69,13 +69,8 @@ def join_mixed_group(
         # A classic client knows no epochs: what fences one on the new protocol lets this one begin anew.
         is_fenced = refused.code is ErrorCode.FENCED_MEMBER_EPOCH
         code = ErrorCode.ILLEGAL_GENERATION if is_fenced else refused.code
-        echoed = message.member_id if code in _ECHOING else ""
-        refusal = refused_join(code, member_id=echoed, api_version=request.api_version)
+        refusal = refused_join(code, member_id="", api_version=request.api_version)
         return CoordinatorResult(replies=(Reply(request.request_id, refusal),))
-
-
-_ECHOING: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION})
-"""Refusals whose answer names the member id of the request."""
 
 
 class _Join:
@@ -216,7 +211,9 @@ class _Join:
             wall_ms=self._request.wall_ms,
         )
         if turn.group.state is ClassicState.STABLE:
-            turn.reply(self._request.request_id, turn.join_response(joining.member_id, with_members=False))
+            # No leader is named: the group has its assignment, and the client is not to compute one.
+            response = turn.join_response(joining.member_id, with_members=False)
+            turn.reply(self._request.request_id, replace(response, leader=""))
         self._batch.add(turn.result())
         return self._batch.result()
 

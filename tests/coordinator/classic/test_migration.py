@@ -403,6 +403,7 @@ def test_s58_s59_a_static_member_takes_its_process_back_and_forth_without_a_reba
     join = h.join_group("", instance="i", protocols=subscription()).answer
     a = join.member_id
     assert (join.error_code, join.generation_id, a[:2]) == (NONE, 1, "i-")
+    assert (join.leader, join.members) == ("", ())  # a leader would compute an assignment
     assert listed(h) == ("classic", "Stable")
     assert (h.synced(a, 1, instance="i"), h.beat(a, 1)) == (ALL, NONE)
     assert h.consumer_heartbeat("n", 1) == NOT_FOUND
