@@ -44,6 +44,7 @@ from kip848_client.client.translation import (
     check_partition,
     check_partitions,
     commit_offsets,
+    limit_s,
     public_callback,
     public_offsets,
     read_subscription,
@@ -647,7 +648,7 @@ class Consumer:
         Raises:
             RequestTimeoutError, ConnectionLostError: no answer.
         """
-        plane = self._fetcher.plane
+        plane, timeout = self._fetcher.plane, wait_s(timeout)
         if topic is None:
             described = self._ask("list_topics", lambda: plane.list_topics(timeout=timeout))
         else:
@@ -679,7 +680,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         check_partition(partition, call="get_watermark_offsets")
-        plane = self._fetcher.plane
+        plane, timeout = self._fetcher.plane, wait_s(timeout)
         answer: tuple[int, int] | None = self._ask(
             f"watermarks of {partition.topic}-{partition.partition}",
             lambda: plane.get_watermark_offsets(partition, timeout=timeout, cached=cached),
@@ -697,7 +698,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         check_partitions(partitions, call="offsets_for_times")
-        plane = self._fetcher.plane
+        plane, timeout = self._fetcher.plane, wait_s(timeout)
         return self._ask("offsets_for_times", lambda: plane.offsets_for_times(partitions, timeout=timeout))
 
     def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
@@ -715,7 +716,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
         """
         with self._gate:
-            deadline_s = time.monotonic() + timeout_s
+            deadline_s = time.monotonic() + wait_s(timeout_s)
             behind = {}
             paused = self._fetcher.paused
             for partition, position in sorted(self._fetcher.positions().items()):
@@ -833,9 +834,7 @@ class Consumer:
                 handle(message)
             consumer.close()
         """
-        if timeout_s < 0:
-            raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
-        self._group.hand_over(timeout_ms=int(timeout_s * 1_000))
+        self._group.hand_over(timeout_ms=int(limit_s(timeout_s) * 1_000))
 
     @property
     def handed_over(self) -> bool:
@@ -855,12 +854,11 @@ class Consumer:
             ListenerError: the listener raised; everything was closed anyway.
             Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
         """
-        if timeout_s < 0:
-            raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
+        timeout_ms = int(limit_s(timeout_s) * 1_000)
         with self._gate:
             if self._group.closed:
                 return
-            errors = self._group.close(timeout_ms=int(timeout_s * 1_000), mode=mode, release=self._fetcher.close)
+            errors = self._group.close(timeout_ms=timeout_ms, mode=mode, release=self._fetcher.close)
             self._finalizer.detach()
         for error in errors[1:]:
             log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))

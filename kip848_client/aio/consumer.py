@@ -23,7 +23,7 @@ from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
 from kip848_client.client.health import ConsumerHealth
-from kip848_client.client.translation import PublicCommitCallback
+from kip848_client.client.translation import PublicCommitCallback, limit_s
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener
@@ -422,8 +422,7 @@ class AsyncConsumer:
             RequestTimeoutError: another task's call, or its listener, did not end in time; the group was left.
             Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
         """
-        if timeout_s < 0:
-            raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
+        timeout_s = limit_s(timeout_s)
         if self._end_if_closed():
             return
         self._thread.home.check()

@@ -87,6 +87,20 @@ def wait_s(timeout: object) -> float:
     return timeout
 
 
+def limit_s(timeout_s: object) -> float:
+    """The time limit of a call, in seconds.
+
+    Raises:
+        TypeError: no number.
+        ValueError: negative.
+    """
+    if not isinstance(timeout_s, (int, float)):
+        raise TypeError(f"timeout_s is a number of seconds, got {timeout_s!r}")
+    if timeout_s < 0:
+        raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
+    return timeout_s
+
+
 def check_partitions(partitions: object, *, call: str) -> list[PublicTopicPartition]:
     """The partitions that *call* was given.
 

@@ -307,6 +307,8 @@ async def test_wrong_arguments_are_named(broker: EmbeddedBroker) -> None:
         assert await consumer.poll(0) is None
         with pytest.raises(ValueError, match="negative"):
             await consumer.close(-1)
+        with pytest.raises(TypeError, match="a number of seconds, got '1'"):
+            await consumer.close("1")  # type: ignore[arg-type]
 
 
 async def test_a_consumer_that_was_dropped_leaves_the_group_and_its_thread_ends(broker: EmbeddedBroker) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -295,6 +296,13 @@ def test_unknown_keys_are_named_together(conf: dict[str, Any]) -> None:
 
 def wrong_calls(consumer: Any) -> Iterator[tuple[Any, str]]:
     yield lambda: consumer.poll("1"), "a number of seconds, got '1'"
+    yield lambda: consumer.close("1"), "timeout_s is a number of seconds, got '1'"
+    yield lambda: consumer.hand_over(None), "timeout_s is a number of seconds, got None"
+    for call in (consumer.lag, consumer.cluster_id, partial(consumer.list_topics, "orders")):
+        yield partial(call, "1"), "a number of seconds, got '1'"
+    for call in (consumer.committed, consumer.offsets_for_times):
+        yield partial(call, [TopicPartition("orders", 0)], "1"), "a number of seconds, got '1'"
+    yield lambda: consumer.get_watermark_offsets(TopicPartition("orders", 0), "1"), "a number of seconds, got '1'"
     yield lambda: consumer.consume("5", 0.1), "num_messages is a whole number, got '5'"
     yield lambda: consumer.assign([("orders", 0)]), r"write TopicPartition\('orders', 0\)"
     yield lambda: consumer.assign(TopicPartition("orders", 0)), "put brackets around it"
