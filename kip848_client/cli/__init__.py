@@ -19,7 +19,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from kip848_client.errors import Kip848Error
@@ -29,9 +29,10 @@ __all__ = ["main", "COMMANDS"]
 COMMANDS: Final[dict[str, str]] = {
     "assignor": "check a client-side assignor, and draw its result",
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
+    "completion": "let a shell complete commands and options",
     "consume": "join a group and print its records",
     "demo": "watch a group rebalance in the terminal",
-    "groups": "list, describe and delete groups; show offsets and lag",
+    "groups": "list, describe, watch and delete groups; show lag, reset offsets",
     "produce": "write records to a topic: arguments, lines or JSON",
     "report": "turn event logs into figures, a page or a picture: which member read which partition when",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
@@ -50,20 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Usage errors end the process with status 2, as argparse does.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker, tools and demo."
-    )
-    parser.add_argument("--version", action="version", version=f"kip848 {_version()}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name, help_text in COMMANDS.items():
-        if importlib.util.find_spec(f"{__name__}.{name}") is None:
-            continue
-        subparser = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        if name == wanted:  # the options of the others are not needed, nor what their modules import
-            module = importlib.import_module(f"{__name__}.{name}")
-            module.add_arguments(subparser)
-            subparser.set_defaults(run=module.run)
+    parser = _parser({wanted})  # the options of the others are not needed, nor what their modules import
     try:
         try:
             if not arguments:
@@ -82,6 +71,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         print(f"kip848: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The command line with the options of every subcommand."""
+    return _parser(set(COMMANDS))
+
+
+def _parser(wanted: Container[str | None]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker, tools and demo."
+    )
+    parser.add_argument("--version", action="version", version=f"kip848 {_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, help_text in COMMANDS.items():
+        if importlib.util.find_spec(f"{__name__}.{name}") is None:
+            continue
+        subparser = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        if name in wanted:
+            module = importlib.import_module(f"{__name__}.{name}")
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    return parser
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -82,7 +82,6 @@ def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
         ConfigError: a property without ``=``, or a file that cannot be read.
     """
     return {
-        "bootstrap.servers": arguments.bootstrap,
         "group.id": arguments.group,
         "client.id": "kip848-consume",
         "auto.offset.reset": "earliest" if arguments.from_beginning else "latest",

@@ -7,6 +7,9 @@ The requests to brokers are in `groups_queries`.
     kip848 groups list --bootstrap 127.0.0.1:9092
     kip848 groups describe billing --bootstrap 127.0.0.1:9092
     kip848 groups lag billing --bootstrap 127.0.0.1:9092
+    kip848 groups members billing --bootstrap 127.0.0.1:9092
+    kip848 groups reset-offsets billing --to-earliest --execute --bootstrap 127.0.0.1:9092
+    kip848 groups validate-regex 'orders-.*'
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
     kip848 groups list --bootstrap kafka.example:9093 -F login.properties
     kip848 groups watch billing --bootstrap 127.0.0.1:9092
@@ -21,13 +24,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from kip848_client.cli import groups_record, groups_watch
+from kip848_client.cli import groups_record, groups_reset, groups_watch
 from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, ask
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import name_partitions, table
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
+from kip848_client.patterns import compiled
 
 _Answer: TypeAlias = GroupListing | GroupDescription | GroupLag | str
 
@@ -38,8 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, help_text in (
         ("list", "every group of the cluster"),
         ("describe", "members, partitions and lag of groups"),
+        ("members", "the members of groups: who speaks which protocol and owns what"),
         ("lag", "the lag of groups of any protocol, by partition"),
         ("delete", "delete groups that have no members, with their offsets"),
+        ("reset-offsets", "move the committed offsets of a group that has no members"),
+        ("validate-regex", "check a pattern for subscribe() as coordinators read it (RE2), without a broker"),
         ("watch", "watch one group: who owns what, who waits for whom, since when, epochs, lag"),
         ("record", "write the event log of any cluster's groups, for kip848 report"),
     ):
@@ -48,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             groups_record.add_arguments(action)
         elif name == "watch":
             groups_watch.add_arguments(action)
+        elif name == "reset-offsets":
+            groups_reset.add_arguments(action)
+        elif name == "validate-regex":
+            action.add_argument("pattern", metavar="PATTERN")
+            action.add_argument("topics", metavar="TOPIC", nargs="*", help="say which of these names it matches")
+            continue
         elif name != "list":
             action.add_argument("groups", metavar="GROUP", nargs="+")
         action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
@@ -63,17 +76,21 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option is out of range.
         Kip848Error: no broker answers, or one refuses.
     """
+    if arguments.action == "validate-regex":
+        return _validate(arguments.pattern, arguments.topics)
     if not 0 < arguments.timeout <= 3600:
         raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
     if arguments.action == "record":
         return groups_record.run(arguments)
     if arguments.action == "watch":
         return groups_watch.run(arguments)
+    if arguments.action == "reset-offsets":
+        return groups_reset.run(arguments)
 
     async def question(cluster: Cluster) -> Sequence[_Answer]:
         if arguments.action == "list":
             return await cluster.list_groups()
-        if arguments.action == "describe":
+        if arguments.action in {"describe", "members"}:
             return [await cluster.describe(group_id) for group_id in arguments.groups]
         if arguments.action == "lag":
             return [await cluster.lag(group_id) for group_id in arguments.groups]
@@ -81,14 +98,36 @@ def run(arguments: argparse.Namespace) -> int:
             await cluster.delete(group_id)
         return list(arguments.groups)
 
-    conf = {"bootstrap.servers": arguments.bootstrap, **read_properties(arguments)}
+    conf = read_properties(arguments)
     answer = ask(conf, question, timeout_ms=int(arguments.timeout * 1000))
     if arguments.json:
         key = "deleted" if arguments.action == "delete" else "groups"
         print(to_json({key: [_plain(item) for item in answer]}))
     else:
-        print("\n\n".join(_blocks(answer)))
+        print("\n\n".join(_members(answer) if arguments.action == "members" else _blocks(answer)))
     return 0
+
+
+def _validate(pattern: str, topics: Sequence[str]) -> int:
+    """Say whether *pattern* is RE2, and which of *topics* it matches as a whole.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        matcher = compiled(pattern)
+    except ValueError as error:
+        raise ConfigError(f"{pattern!r} is no pattern that coordinators take: {error}") from error
+    print(f"{pattern!r} is valid")
+    for topic in topics:
+        print(f"{'matches' if matcher.fullmatch(topic) else 'differs'}  {topic}")
+    return 0
+
+
+def _members(answer: Sequence[_Answer]) -> Iterable[str]:
+    for item in answer:
+        if isinstance(item, GroupDescription):
+            yield f"group {item.group_id}\n\n{_member_table(item) or 'no members'}"
 
 
 def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
@@ -115,6 +154,15 @@ def describe(group: GroupDescription) -> str:
         if group.assignment_epoch != group.group_epoch:
             headline += f" (assignment of epoch {group.assignment_epoch})"
     blocks = [f"{headline}, assignor {group.assignor}" if group.assignor else headline]
+    if members := _member_table(group):
+        blocks.append(members)
+    if group.progress:
+        blocks.append(_progress(GroupLag(group.group_id, group.progress)))
+    return "\n\n".join(blocks)
+
+
+def _member_table(group: GroupDescription) -> str:
+    """The members of a group; empty if it has none."""
     members = [
         (
             member.client_id,
@@ -127,12 +175,8 @@ def describe(group: GroupDescription) -> str:
         )
         for member in group.members
     ]
-    if members:
-        header = ("CLIENT", "HOST", "EPOCH", "PROTOCOL", "PARTITIONS", "TARGET", "MEMBER ID")
-        blocks.append(table(header, members))
-    if group.progress:
-        blocks.append(_progress(GroupLag(group.group_id, group.progress)))
-    return "\n\n".join(blocks)
+    header = ("CLIENT", "HOST", "EPOCH", "PROTOCOL", "PARTITIONS", "TARGET", "MEMBER ID")
+    return table(header, members) if members else ""
 
 
 def _progress(group: GroupLag) -> str:

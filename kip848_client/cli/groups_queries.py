@@ -30,12 +30,19 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kip848_client.wire.schema import Request, Response
 
 CLIENT_ID: Final = "kip848-groups"
 LATEST: Final = -1
+EARLIEST: Final = -2
+"""In ListOffsets, instead of a time."""
 DEAD: Final = "Dead"
 """The state that old versions of DescribeGroups give a group that is not there."""
 CLASSIC_MEMBER: Final = 0
@@ -44,6 +51,9 @@ COORDINATOR_RETRIES: Final = 20
 RETRY_PAUSE_S: Final = 0.1
 OFFSETS_BY_NAME: Final = 9
 """The last version of OffsetFetch that names topics; from 10 on it has ids only."""
+
+COMMIT_BY_NAME: Final = 9
+"""As for OffsetCommit."""
 
 AnswerT = TypeVar("AnswerT")
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -245,34 +255,55 @@ class Cluster:
         (result,) = answer.results
         _check(result.error_code, f"group {group_id!r} was not deleted")
 
-    async def _progress(
-        self, coordinator: Connection, group_id: str, members: Sequence[MemberDescription]
-    ) -> tuple[Progress, ...]:
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),))
-        answer = await self._send(coordinator, request, max_version=OFFSETS_BY_NAME)
-        (group,) = answer.groups
-        _check(group.error_code, f"offsets of group {group_id!r}")
-        committed = {
-            TopicPartition(topic.name, partition.partition_index): partition.committed_offset
-            for topic in group.topics
-            for partition in topic.partitions
-            if partition.committed_offset >= 0
-        }
-        owners = {partition: member.client_id for member in members for partition in member.assigned}
-        partitions = sorted(committed.keys() | owners.keys())
-        ends = await self._end_offsets(partitions)
-        return tuple(Progress(item, committed.get(item), ends.get(item), owners.get(item)) for item in partitions)
+    async def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """The committed offsets of a group; empty if there are none.
 
-    async def _end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        Raises:
+            BrokerError: reading them is not allowed.
+        """
+        return await self._committed(await self._coordinator(group_id), group_id)
+
+    async def member_count(self, group_id: str) -> int:
+        """How many members a group of any protocol has; 0 if there is no such group."""
+        coordinator, group = await self._described(group_id)
+        classic = await self._classic(coordinator, group)
+        return len(group.members if classic is None else classic.members)
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group without members.
+
+        Raises:
+            BrokerError: the group has members, or it is not allowed.
+        """
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for partition, offset in offsets.items():
+            committed = OffsetCommitRequestPartition(partition_index=partition.partition, committed_offset=offset)
+            by_topic.setdefault(partition.topic, []).append(committed)
+        topics = tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(of)) for name, of in by_topic.items())
+        request = OffsetCommitRequest(group_id=group_id, topics=topics)
+        answer = await self._send(await self._coordinator(group_id), request, max_version=COMMIT_BY_NAME)
+        for topic in answer.topics:
+            for partition_answer in topic.partitions:
+                where = f"{topic.name}-{partition_answer.partition_index}"
+                _check(partition_answer.error_code, f"the offset of {where} was not committed for {group_id!r}")
+
+    async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions topics have; those that are not there are left out."""
+        metadata = await self._topic_metadata(sorted(set(topics)))
+        return {topic.name: len(topic.partitions) for topic in metadata.topics if topic.name and not topic.error_code}
+
+    async def offsets(self, partitions: Sequence[TopicPartition], when: int) -> Mapping[TopicPartition, int]:
+        """The offset of the first record that is not older than *when*; -1 if there is none.
+
+        Args:
+            when: milliseconds since 1970, `EARLIEST` or `LATEST`.
+
+        Returns:
+            Without the partitions that are not there, or whose leader refuses.
+        """
         if not partitions:
             return {}
-        topics = sorted({partition.topic for partition in partitions})
-        metadata = await self._send(
-            self._bootstrap,
-            MetadataRequest(
-                topics=tuple(MetadataRequestTopic(name=topic) for topic in topics), allow_auto_topic_creation=False
-            ),
-        )
+        metadata = await self._topic_metadata(sorted({partition.topic for partition in partitions}))
         nodes = {broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port) for broker in metadata.brokers}
         leaders = {
             TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
@@ -283,14 +314,39 @@ class Cluster:
         for partition in partitions:
             if leaders.get(partition) in nodes:
                 by_leader.setdefault(leaders[partition], []).append(partition)
-        ends: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, int] = {}
         for leader, led in by_leader.items():
-            answer = await self._send(await self._connection(nodes[leader]), _list_offsets(led))
+            answer = await self._send(await self._connection(nodes[leader]), _list_offsets(led, when))
             for topic in answer.topics:
                 for partition_answer in topic.partitions:
                     if not partition_answer.error_code:
-                        ends[TopicPartition(topic.name, partition_answer.partition_index)] = partition_answer.offset
-        return ends
+                        found[TopicPartition(topic.name, partition_answer.partition_index)] = partition_answer.offset
+        return found
+
+    async def _progress(
+        self, coordinator: Connection, group_id: str, members: Sequence[MemberDescription]
+    ) -> tuple[Progress, ...]:
+        committed = await self._committed(coordinator, group_id)
+        owners = {partition: member.client_id for member in members for partition in member.assigned}
+        partitions = sorted(committed.keys() | owners.keys())
+        ends = await self.offsets(partitions, LATEST)
+        return tuple(Progress(item, committed.get(item), ends.get(item), owners.get(item)) for item in partitions)
+
+    async def _committed(self, coordinator: Connection, group_id: str) -> dict[TopicPartition, int]:
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),))
+        answer = await self._send(coordinator, request, max_version=OFFSETS_BY_NAME)
+        (group,) = answer.groups
+        _check(group.error_code, f"offsets of group {group_id!r}")
+        return {
+            TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+            for topic in group.topics
+            for partition in topic.partitions
+            if partition.committed_offset >= 0
+        }
+
+    async def _topic_metadata(self, topics: Sequence[str]) -> MetadataResponse:
+        asked = tuple(MetadataRequestTopic(name=topic) for topic in topics)
+        return await self._send(self._bootstrap, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
 
     async def _described(self, group_id: str) -> tuple[Connection, DescribedGroup]:
         """The group's coordinator, and what it says of the group; its error code is not looked at."""
@@ -380,10 +436,10 @@ def open_secured(
     )
 
 
-def _list_offsets(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
+def _list_offsets(partitions: Iterable[TopicPartition], when: int) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
-        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=LATEST)
+        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=when)
         by_topic.setdefault(partition.topic, []).append(asked)
     return ListOffsetsRequest(
         replica_id=-1,

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         Kip848Error: no broker answers, reading is not allowed, or the file cannot be written.
     """
-    conf = {"bootstrap.servers": arguments.bootstrap, **read_properties(arguments)}
+    conf = read_properties(arguments)
     recorder = Recorder(
         wants=group_filter(arguments.group), topic_name=TopicNames(conf, timeout_ms=int(arguments.timeout * 1000))
     )

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.seconds is not None and not arguments.seconds > 0:
         raise ConfigError(f"--for {arguments.seconds}: seconds above 0")
-    conf = {"bootstrap.servers": arguments.bootstrap, **read_properties(arguments)}
+    conf = read_properties(arguments)
     watch = _Watch(arguments.group, conf, timeout_s=arguments.timeout)
     described = watch.describe()
     with contextlib.suppress(KeyboardInterrupt), watch.source(described) as turn:

@@ -1,15 +1,21 @@
 """What every command that is a client is told of its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
 
-A file is for what must not be seen by everybody: ``ps`` shows the command line.
+A file is for what must not be seen by everybody: ``ps`` shows the command line. What is given nearer wins: ``-X``, then
+``--bootstrap``, then ``-F``, then the environment's ``KIP848_BOOTSTRAP``, then the file that ``KIP848_CONFIG`` names
+(``~/.config/kip848/client.properties``, if it is there).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
 from pathlib import Path
+from typing import Final
 
 from kip848_client.errors import ConfigError
+
+BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
+CONFIG_VARIABLE: Final = "KIP848_CONFIG"
 
 
 def add_client_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +25,7 @@ def add_client_arguments(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-server",
         "--bootstrap-servers",
         metavar="HOST:PORT",
-        required=True,
-        help="brokers to start from",
+        help=f"brokers to start from; without it {BOOTSTRAP_VARIABLE}, or a properties file",
     )
     parser.add_argument(
         "-X", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a consumer property"
@@ -31,32 +36,50 @@ def add_client_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_properties(arguments: argparse.Namespace) -> dict[str, str]:
-    """What both options give; ``-X`` wins.
+    """The properties of a client, with ``bootstrap.servers``.
 
     Raises:
-        ConfigError: not KEY=VALUE, or the file cannot be read. A line of the file is not shown: it may be a secret.
+        ConfigError: no broker is named; an option is not KEY=VALUE; or a file cannot be read. A line of a file is not
+            shown: it may be a secret.
     """
-    properties = {} if arguments.property_file is None else dict(_read_file(arguments.property_file))
+    properties: dict[str, str] = {}
+    named = os.environ.get(CONFIG_VARIABLE)
+    usual = Path(named or "~/.config/kip848/client.properties").expanduser()
+    if named or usual.is_file():
+        properties |= _read_file(usual, CONFIG_VARIABLE if named else "the file")
+    if bootstrap := os.environ.get(BOOTSTRAP_VARIABLE):
+        properties["bootstrap.servers"] = bootstrap
+    if arguments.property_file is not None:
+        properties |= _read_file(arguments.property_file, "-F")
+    if arguments.bootstrap is not None:
+        properties["bootstrap.servers"] = arguments.bootstrap
     for text in arguments.properties:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"-X {text!r} is not KEY=VALUE")
         properties[key.strip()] = value.strip()
+    if not properties.get("bootstrap.servers"):
+        raise ConfigError(
+            f"no broker is named: give --bootstrap HOST:PORT, set {BOOTSTRAP_VARIABLE}, or write "
+            f"bootstrap.servers=HOST:PORT into {usual}"
+        )
     return properties
 
 
-def _read_file(path: Path) -> Iterator[tuple[str, str]]:
+def _read_file(path: Path, source: str) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"-F {path}: {error.strerror or error}") from error
+        raise ConfigError(f"{source} {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"-F {path}: not UTF-8 text") from error
+        raise ConfigError(f"{source} {path}: not UTF-8 text") from error
+    found = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"-F {path}, line {number}: not KEY=VALUE")
-        yield key.strip(), value.strip()
+            raise ConfigError(f"{source} {path}, line {number}: not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found

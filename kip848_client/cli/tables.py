@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import sys
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from kip848_client.model import TopicPartition
+
+_STYLES: Final = {
+    **dict.fromkeys(("Stable", "stable", "consumer"), "green"),
+    **dict.fromkeys(("Reconciling", "Assigning", "PreparingRebalance", "CompletingRebalance"), "yellow"),
+    **dict.fromkeys(("Dead", "Empty", "-"), "dim"),
+}
+"""Cell -> how it is drawn; the text says the same without it."""
 
 
 def name_partitions(partitions: Iterable[TopicPartition]) -> str:
@@ -22,10 +32,12 @@ def name_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table; columns whose cells are all empty are left out."""
+    """Write a table; columns whose cells are all empty are left out. In colour on a terminal, if rich is installed."""
     columns = [column for column in zip(header, *rows, strict=True) if any(column[1:]) or not rows]
-    widths = [max(map(len, column)) for column in columns]
     numbers = [all(cell.replace(",", "").isdigit() or cell == "-" for cell in column[1:]) for column in columns]
+    if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        return _coloured(columns, numbers)
+    widths = [max(map(len, column)) for column in columns]
     lines = []
     for cells in zip(*columns, strict=True):
         aligned = [
@@ -34,3 +46,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ]
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
+
+
+def _coloured(columns: Sequence[Sequence[str]], numbers: Sequence[bool]) -> str:
+    from rich import box  # an extra, and slow to import
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False)
+    for (title, *_), number in zip(columns, numbers, strict=True):
+        drawn.add_column(title, justify="right" if number else "left", overflow="fold")
+    for cells in zip(*(column[1:] for column in columns), strict=True):
+        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
+    console = Console(file=sys.stdout)
+    with console.capture() as written:
+        console.print(drawn)
+    return "\n".join(line.rstrip() for line in written.get().strip("\n").splitlines())

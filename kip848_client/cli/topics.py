@@ -113,7 +113,6 @@ def client_conf(arguments: argparse.Namespace) -> dict[str, str]:
         ConfigError: a property without ``=``, or a file that cannot be read.
     """
     return {
-        "bootstrap.servers": arguments.bootstrap,
         "client.id": f"kip848-{arguments.command}",
         "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
         **read_properties(arguments),

@@ -31,6 +31,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "re2": ("patterns.py",),
     "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/", "broker/async_waits.py"),
     "cramjam": ("wire/record_batch.py",),
+    "shtab": ("cli/completion.py",),
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),
     "pytest": ("pytest_plugin.py",),
