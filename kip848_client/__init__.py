@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
+    from kip848_client.aio.worker import AsyncWorker
     from kip848_client.assignors.interface import (
         AssignmentSpec,
         AssignorMetadata,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         AssignorTimeoutError,
         AuthenticationError,
         BrokerError,
+        CatalogConflictError,
         ClientAssignorError,
         ClientAssignorsUnsupportedError,
         CommitFailedError,
@@ -82,19 +84,27 @@ if TYPE_CHECKING:
         UnknownMemberIdError,
         UnreleasedInstanceIdError,
         UnsupportedAssignorError,
+        UnsupportedByBrokerError,
         UnsupportedGroupProtocolError,
         UnsupportedVersionError,
         ValueDeserializationError,
     )
     from kip848_client.member.events import LeaveMode
     from kip848_client.member.states import MemberState
-    from kip848_client.model import SubscriptionPattern
+    from kip848_client.model import SubscriptionPattern, Unit
+    from kip848_client.worker.events import OwnedUnit
+    from kip848_client.worker.worker import LeaderElection, Worker
 
 __all__ = [
     "Consumer",
     "AsyncConsumer",
     "ConsumerRebalanceListener",
     "AsyncConsumerRebalanceListener",
+    "Worker",
+    "AsyncWorker",
+    "LeaderElection",
+    "Unit",
+    "OwnedUnit",
     "SubscriptionPattern",
     "TopicPartition",
     "Message",
@@ -104,6 +114,7 @@ __all__ = [
     "LeaveMode",
     "Kip848Error",
     "BrokerError",
+    "CatalogConflictError",
     "ConfigError",
     "IllegalStateError",
     "AssignorTimeoutError",
@@ -143,6 +154,7 @@ __all__ = [
     "UnknownMemberIdError",
     "UnreleasedInstanceIdError",
     "UnsupportedAssignorError",
+    "UnsupportedByBrokerError",
     "UnsupportedGroupProtocolError",
     "UnsupportedVersionError",
     "ErrorCode",
@@ -185,7 +197,8 @@ _HOMES = {
     "LeaveMode": ("kip848_client.member.events", "LeaveMode"),
     **dict.fromkeys(
         """
-        AssignorTimeoutError AuthenticationError BrokerError ClientAssignorError ClientAssignorsUnsupportedError
+        AssignorTimeoutError AuthenticationError BrokerError CatalogConflictError ClientAssignorError
+        ClientAssignorsUnsupportedError
         CommitFailedError ConfigError ConnectionLostError DataDirCorruptError DataDirError
         DataDirForeignError DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError
         ForkedProcessError GroupAuthorizationError GroupIdNotFoundError GroupMaxSizeReachedError IllegalStateError
@@ -194,6 +207,7 @@ _HOMES = {
         RequestTimeoutError
         RetriableCommitFailedError StaleMemberEpochError TopicAuthorizationError UnknownMemberIdError
         UnreleasedInstanceIdError UnsupportedAssignorError UnsupportedGroupProtocolError UnsupportedVersionError
+        UnsupportedByBrokerError
         DeserializationError KeyDeserializationError ValueDeserializationError
         """.split(),
         ("kip848_client.errors", ""),
@@ -207,6 +221,11 @@ _HOMES = {
         """.split(),
         ("kip848_client.client.data_plane", ""),
     ),
+    "AsyncWorker": ("kip848_client.aio.worker", "AsyncWorker"),
+    "Worker": ("kip848_client.worker.worker", "Worker"),
+    "LeaderElection": ("kip848_client.worker.worker", "LeaderElection"),
+    "OwnedUnit": ("kip848_client.worker.events", "OwnedUnit"),
+    "Unit": ("kip848_client.model", "Unit"),
     "EmbeddedBroker": ("kip848_client.broker", "EmbeddedBroker"),
     "PartitionAssignor": ("kip848_client.assignors.interface", "PartitionAssignor"),
     "AssignorMetadata": ("kip848_client.assignors.interface", "AssignorMetadata"),

@@ -16,6 +16,7 @@
     │   ├── DataDirForeignError     it holds files that no broker wrote; untouched
     │   └── DataDirCorruptError     its content is damaged: .file, .position
     ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
+    │   └── UnsupportedByBrokerError   the broker lacks a whole feature, such as workers
     ├── ListenerError               a rebalance listener raised; the cause is attached
     ├── ClientAssignorError         a PartitionAssignor failed: .assignor; the cause is attached
     │   ├── InvalidAssignmentError  its result cannot be applied: .partitions, .members
@@ -43,6 +44,7 @@
             ├── ClientAssignorsUnsupportedError
             ├── InvalidRegularExpressionError
             ├── InvalidGroupRequestError
+            │   └── CatalogConflictError   workers of a group have different units under one version
             ├── GroupIdNotFoundError
             └── UnsupportedGroupProtocolError
 
@@ -75,6 +77,7 @@ __all__ = [
     "BrokerError",
     "ClientAssignorError",
     "ClientAssignorsUnsupportedError",
+    "CatalogConflictError",
     "CommitFailedError",
     "ConfigError",
     "ConnectionLostError",
@@ -112,6 +115,7 @@ __all__ = [
     "UnknownMemberIdError",
     "UnreleasedInstanceIdError",
     "UnsupportedAssignorError",
+    "UnsupportedByBrokerError",
     "UnsupportedGroupProtocolError",
     "UnsupportedVersionError",
     "error_for_code",
@@ -223,6 +227,10 @@ class UnsupportedVersionError(Kip848Error):
     """Client and broker have no common version of a request, or it lacks a field that is set."""
 
     librdkafka_code = -165  # _UNSUPPORTED_FEATURE
+
+
+class UnsupportedByBrokerError(UnsupportedVersionError):
+    """The broker lacks a feature as a whole: Apache Kafka does not serve workers."""
 
 
 class ListenerError(Kip848Error):
@@ -399,6 +407,10 @@ class GroupAuthorizationError(FatalGroupError):
 
 class InvalidGroupRequestError(FatalGroupError):
     """INVALID_REQUEST(42): the coordinator refuses what the member sends."""
+
+
+class CatalogConflictError(InvalidGroupRequestError):
+    """Workers of a group were given different units under the same ``units.version``."""
 
 
 class GroupIdNotFoundError(FatalGroupError):

@@ -78,7 +78,7 @@ class _Job(Generic[ResultT]):
         """Its task wants it to end soon."""
         self.abandoned = False
         """No task waits for it."""
-        self._tell_loop = _teller()
+        self._tell_loop = teller()
         self._moved = anyio.Event()
 
     def tell(self) -> None:
@@ -335,7 +335,7 @@ def _differs(variable: ContextVar[Any], value: object) -> bool:
     return variable.get(_Job) is not value  # _Job stands for nothing: no variable has it
 
 
-def _teller() -> Callable[[Callable[[], object]], object]:
+def teller() -> Callable[[Callable[[], object]], object]:
     """What runs a function soon in the current event loop, from another thread.
 
     Raises:

@@ -39,10 +39,12 @@ def plan_uniform(member_ids: Sequence[str], units: Iterable[Unit], previous: Uni
         for member_id in member_ids:
             held = kept[member_id]
             held += [next(left) for _ in range(lo - len(held))]
-        for member_id in member_ids:  # those that no one kept more for
+        by_load = sorted(member_ids, key=lambda member_id: (len(plan[member_id]), member_id))
+        for member_id in by_load:  # so that one worker does not get the odd unit of both kinds
             if bonuses and len(kept[member_id]) == lo:
                 kept[member_id].append(next(left))
                 bonuses -= 1
+        for member_id in member_ids:
             plan[member_id] += kept[member_id]
     return plan
 

@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep topics, groups and offsets in this folder")
     parser.add_argument("--profile", choices=("default", "kafka"), default="default", help="fast, or Kafka's defaults")
+    parser.add_argument(
+        "--connect-groups", action="store_true", help="serve kip848_client.Worker, which Apache Kafka cannot"
+    )
     parser.add_argument("--node-id", metavar="N", type=int, default=1)
     parser.add_argument("--ready-file", metavar="FILE", type=Path, help="write a JSON line here once it serves")
     parser.add_argument("--journal", metavar="FILE", type=Path, help="append the event log here, as JSON lines")
@@ -93,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                     data_dir=arguments.data_dir,
                     journal=journal,
                     node_id=arguments.node_id,
+                    connect_groups=arguments.connect_groups,
                     nodes=arguments.nodes,
                     racks=tuple(rack for rack in arguments.racks.split(",") if rack),
                     **security_options(arguments),

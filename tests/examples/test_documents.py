@@ -83,6 +83,16 @@ PROGRAMS = {
         after="assert {row.what: row['count'] for row in spark.table('counts').collect()} == {'tea': 2, 'milk': 1}"
     ),
     "values.md": Program(after="consumer.close()"),
+    "workers.md": Program(
+        before="import threading\njobs, feeds = [], set()\n"
+        "def run_next_job(fencing_token):\n"
+        "    jobs.append(fencing_token)\n"
+        "    if len(jobs) == 3: election.close()\n"
+        "def fetch(name, fencing_token):\n"
+        "    feeds.add(name)\n"
+        "    if len(feeds) == 3: threading.Timer(0, worker.close).start()",
+        after="assert jobs == [1, 1, 1] and feeds == {'eurusd', 'gbpusd', 'usdjpy'}",
+    ),
 }
 """Pages whose blocks are a program."""
 
@@ -90,7 +100,7 @@ AROUND = """
 from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker
 
-broker = EmbeddedBroker({"orders": 6})
+broker = EmbeddedBroker({"orders": 6}, connect_groups=True)
 broker.start()
 producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 for value in (b"tea", b"milk", b"tea"):

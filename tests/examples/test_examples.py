@@ -104,6 +104,22 @@ def test_quickstart(kip848_broker: EmbeddedBroker) -> None:
         interrupt(process)
 
 
+def test_leader_election_and_pollers() -> None:
+    """What docs/workers.md promises: another process leads when the leader goes, and each feed has one poller."""
+    with EmbeddedBroker(connect_groups=True) as broker:
+        with example("leader_election.py", broker, "0.05") as first:
+            assert lines_of(first, 1) == ["leading with token 1"]
+            with example("leader_election.py", broker, "0.05") as second:
+                first.send_signal(signal.SIGINT)
+                first.communicate(timeout=TIMEOUT_S)
+                (line,) = lines_of(second, 1)
+                assert int(line.removeprefix("leading with token ")) > 1
+        with example("pollers.py", broker, "eur,gbp", "0.05") as poller:
+            seen = {lines_of(poller, 1)[0].split()[0] for _ in range(20)}
+            assert seen == {"eur", "gbp"}
+            assert interrupt(poller).endswith("leaving; the others take over\n")
+
+
 def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
     """Each payment is saved once: what is summed when Ctrl-C comes is saved and committed on the way out."""
     kip848_broker.create_topic("payments", partitions=1)

@@ -29,7 +29,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
     "transitions": ("member/states.py",),
     "re2": ("patterns.py",),
-    "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/", "broker/async_waits.py"),
+    "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/", "broker/async_waits.py", "worker/host.py"),
     "cramjam": ("wire/record_batch.py",),
     "shtab": ("cli/completion.py",),
     "matplotlib": ("report/png.py",),

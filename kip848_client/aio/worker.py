@@ -1,0 +1,284 @@
+"""`AsyncWorker`: `Worker` for asyncio and trio. Callbacks and runners are tasks of the application's event loop.
+
+The membership is kept by the worker's own thread, so a loop that is busy loses no heartbeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+import anyio
+import anyio.abc
+import msgspec
+
+from kip848_client.aio.lookout import Lookout
+from kip848_client.aio.owner_thread import teller
+from kip848_client.clock import Clock
+from kip848_client.config.reader import ConfigValue
+from kip848_client.errors import IllegalStateError, ListenerError
+from kip848_client.logs import LogEvent, log_event
+from kip848_client.model import Unit
+from kip848_client.worker.base import WorkerBase
+from kip848_client.worker.callbacks import note_failure
+from kip848_client.worker.config import UnitLike, UnitSource
+from kip848_client.worker.events import (
+    Call,
+    CallbackDone,
+    CallbackKind,
+    CloseRequested,
+    OwnedUnit,
+    Start,
+    StopNow,
+)
+from kip848_client.worker.host import check_started
+
+AsyncCallback: TypeAlias = "Callable[[AsyncWorker, list[OwnedUnit]], Awaitable[object]]"
+AsyncRunner: TypeAlias = Callable[[OwnedUnit, anyio.Event], Awaitable[object]]
+"""Runs one unit until the event is set."""
+
+
+class _Running(msgspec.Struct, eq=False):
+    owned: OwnedUnit
+    stop: anyio.Event
+    ended: anyio.Event
+
+
+class AsyncWorker(WorkerBase):
+    """As `Worker`, with coroutine functions; used in an ``async with`` block.
+
+    Args:
+        config, units: as of `Worker`.
+        on_assigned, on_revoked, on_lost: coroutine functions that are awaited with ``(worker, units)``, one at a time.
+
+    Raises:
+        ConfigError: a key or a unit is wrong.
+
+    Example::
+
+        worker = AsyncWorker({"bootstrap.servers": "127.0.0.1:9092", "group.id": "feeds"}, units=["eurusd", "gbpusd"])
+
+        @worker.runner
+        async def poll(owned, stop):
+            while not stop.is_set():
+                await fetch(owned.name, fencing_token=owned.token)
+
+        async with worker:
+            await worker.wait()
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        units: Iterable[UnitLike] | UnitSource,
+        on_assigned: AsyncCallback | None = None,
+        on_revoked: AsyncCallback | None = None,
+        on_lost: AsyncCallback | None = None,
+        clock: Clock | None = None,
+        **settings: ConfigValue,
+    ) -> None:
+        super().__init__(config, settings, units=units, clock=clock)
+        self._on_assigned: Final = on_assigned
+        self._on_revoked: Final = on_revoked
+        self._on_lost: Final = on_lost
+        self._runner: AsyncRunner | None = None
+        self._running: Final[dict[Unit, _Running]] = {}
+        self.errors: Final[dict[Unit, BaseException]] = {}
+        """What the runners of units raised."""
+        self._calls: Final[deque[tuple[Call, Callable[[CallbackDone], None]]]] = deque()
+        self._tell: Callable[[Callable[[], object]], object] | None = None
+        self._called: anyio.Event | None = None
+        self._moved: anyio.Event | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._lookout: Final = Lookout()
+
+    def runner(self, function: AsyncRunner) -> AsyncRunner:
+        """Decorate the coroutine function that runs one unit, as `Worker.runner`.
+
+        Raises:
+            IllegalStateError: the worker was started, or has callbacks.
+        """
+        if self._host is not None:
+            raise IllegalStateError("runner comes before the async with block")
+        if self._on_assigned is not None or self._on_revoked is not None:
+            raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
+        self._runner = function
+        return function
+
+    async def close(self, timeout_s: float = 30.0, *, keep_units: bool = False) -> None:
+        """Stop all units, and leave the group; arguments as of `Worker.close`."""
+        host = self._host
+        if host is None or host.ended.is_set():
+            return
+        host.post(CloseRequested(self._clock.now_ms() + int(timeout_s * 1000), for_a_while=keep_units))
+        with anyio.move_on_after(timeout_s + 1.0):
+            await self._wait_for(host.ended.is_set)
+
+    async def wait(self) -> None:
+        """Wait until the worker has ended.
+
+        Raises:
+            Kip848Error: the error that stopped the worker.
+        """
+        host = check_started(self._host)
+        await self._wait_for(host.ended.is_set)
+        if host.crashed is not None:
+            raise IllegalStateError("the worker's thread ended by a bug; see the cause") from host.crashed
+        if host.view.error is not None:
+            raise host.view.error
+
+    async def wait_for(self, condition: Callable[[AsyncWorker], bool]) -> bool:
+        """Wait until *condition* holds, or the worker has ended; whether it holds. Use it within a time-out."""
+        host = check_started(self._host)
+        await self._wait_for(lambda: condition(self) or host.ended.is_set())
+        return condition(self)
+
+    async def __aenter__(self) -> Self:
+        if self._host is not None:
+            raise IllegalStateError("the worker was started before; make a new one")
+        if self._runner is None and self._on_assigned is None:
+            raise IllegalStateError("nothing would run: give on_assigned and on_revoked, or decorate a runner")
+        self._tell = teller()
+        self._called, self._moved = anyio.Event(), anyio.Event()
+        tasks = anyio.create_task_group()
+        self._tasks = await tasks.__aenter__()
+        self._tasks.start_soon(self._perform_calls)
+        if self._source is not None:
+            self._tasks.start_soon(self._refresh_regularly)
+        self._host = self._make_host(self, on_view=lambda: self._soon(self._set_moved))
+        self._host.start(first=Start())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._tasks is not None
+        with anyio.CancelScope(shield=True):
+            await self.close()
+        self._tasks.cancel_scope.cancel()
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    # Called on the worker's thread
+
+    def run(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
+        """Have a callback run in the loop; called by the worker itself."""
+
+        def take() -> None:
+            assert self._called is not None
+            self._calls.append((call, done))
+            self._called.set()
+
+        self._soon(take)
+
+    def stop_now(self, stop: StopNow) -> None:
+        """Tell runners to stop; called by the worker itself."""
+        self._soon(lambda: self._signal(stop.units))
+
+    def ended(self) -> None:
+        """The worker has ended; called by the worker itself."""
+
+    def _soon(self, function: Callable[[], object]) -> None:
+        assert self._tell is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the application with it
+            self._tell(function)
+
+    # In the loop
+
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        with self._lookout:
+            while not condition():
+                assert self._moved is not None
+                moved = self._moved
+                with anyio.move_on_after(0.5):
+                    await moved.wait()
+
+    def _set_moved(self) -> None:
+        assert self._moved is not None
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+    async def _perform_calls(self) -> None:
+        while True:
+            assert self._called is not None
+            await self._called.wait()
+            self._called = anyio.Event()
+            while self._calls:
+                call, done = self._calls.popleft()
+                try:
+                    await self._perform(call)
+                except Exception as error:  # noqa: BLE001  the application's code; the worker lives on
+                    note_failure(call, error)
+                    done(CallbackDone(call.call_id, frozenset(owned.unit for owned in call.units)))
+                else:
+                    done(CallbackDone(call.call_id))
+
+    async def _perform(self, call: Call) -> None:
+        if self._runner is not None:
+            if call.kind is CallbackKind.ASSIGNED:
+                for owned in call.units:
+                    self._start_runner(owned)
+            else:
+                await self._stop_runners(call.units)
+            return
+        callback = {
+            CallbackKind.ASSIGNED: self._on_assigned,
+            CallbackKind.REVOKED: self._on_revoked,
+            CallbackKind.LOST: self._on_lost or self._on_revoked,
+        }[call.kind]
+        if callback is not None:
+            await callback(self, list(call.units))
+
+    def _start_runner(self, owned: OwnedUnit) -> None:
+        assert self._tasks is not None
+        self.errors.pop(owned.unit, None)
+        running = self._running[owned.unit] = _Running(owned, anyio.Event(), anyio.Event())
+        self._tasks.start_soon(self._run_unit, running)
+
+    async def _run_unit(self, running: _Running) -> None:
+        assert self._runner is not None
+        owned = running.owned
+        try:
+            await self._runner(owned, running.stop)
+        except Exception as error:  # noqa: BLE001  a unit that fails must not take others along
+            self.errors[owned.unit] = error
+            log_event(logging.ERROR, LogEvent.UNIT_FAILED, exc_info=error, unit=str(owned.unit), token=owned.token)
+        finally:
+            running.ended.set()
+
+    def _signal(self, units: Iterable[OwnedUnit]) -> None:
+        for owned in units:
+            running = self._running.get(owned.unit)
+            if running is not None:
+                running.stop.set()
+
+    async def _stop_runners(self, units: Iterable[OwnedUnit]) -> None:
+        units = list(units)
+        self._signal(units)
+        with anyio.move_on_after(self._stop_timeout_s):
+            for owned in units:
+                running = self._running.get(owned.unit)
+                if running is not None:
+                    await running.ended.wait()
+        late = [str(owned.unit) for owned in units if not self._has_ended(owned.unit)]
+        for owned in units:
+            if self._has_ended(owned.unit):
+                self._running.pop(owned.unit, None)
+        if late:
+            raise ListenerError(
+                f"the runner of {', '.join(late)} goes on {self._stop_timeout_s:g} s after its stop event was set; it "
+                "must look at the event and return"
+            )
+
+    def _has_ended(self, unit: Unit) -> bool:
+        running = self._running.get(unit)
+        return running is None or running.ended.is_set()
+
+    async def _refresh_regularly(self) -> None:
+        while True:
+            await anyio.sleep(self._config.units_refresh_ms / 1000)
+            await anyio.to_thread.run_sync(self._refresh)

@@ -1,0 +1,144 @@
+"""What `Worker` and `AsyncWorker` have in common: configuration, list of units, and what can be looked at."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kip848_client.clock import Clock, SystemClock
+from kip848_client.config.consumer import merge_settings
+from kip848_client.config.reader import ConfigValue
+from kip848_client.errors import ConfigError, IllegalStateError
+from kip848_client.logs import LogEvent, log_event
+from kip848_client.member.states import MemberState
+from kip848_client.model import Unit
+from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_config, read_units
+from kip848_client.worker.core import WorkerCore
+from kip848_client.worker.events import DrainRequested, OwnedUnit, UnitsChanged
+from kip848_client.worker.host import CallbackRunner, WorkerHost, check_started
+
+
+class WorkerBase:
+    """See `kip848_client.Worker`."""
+
+    def __init__(
+        self,
+        config: Mapping[str, ConfigValue] | None,
+        settings: Mapping[str, ConfigValue],
+        *,
+        units: Iterable[UnitLike] | UnitSource,
+        clock: Clock | None,
+    ) -> None:
+        self._config: Final = parse_worker_config(merge_settings(config, settings))
+        self._source: Final[UnitSource | None] = units if callable(units) else None
+        self._fixed: Final = None if callable(units) else read_units(units)
+        self._clock: Final[Clock] = clock or SystemClock()
+        self._host: WorkerHost | None = None
+        self._known: tuple[int, frozenset[Unit]] | None = None
+
+    def _make_host(self, callbacks: CallbackRunner, *, on_view: Callable[[], None]) -> WorkerHost:
+        offset, units = self._known = self._read_units()
+        core = WorkerCore(self._config.settings, offset=offset, units=units)
+        return WorkerHost(core, self._config, callbacks=callbacks, clock=self._clock, on_view=on_view)
+
+    @property
+    def _stop_timeout_s(self) -> float:
+        return self._config.settings.rebalance_timeout_ms / 1000
+
+    # Looking
+
+    def assignment(self) -> list[OwnedUnit]:
+        """The units that run here, ascending. Empty from the end of the lease on."""
+        host = self._host
+        if host is None:
+            return []
+        view = host.view
+        if view.lease_ends_ms is None or self._clock.now_ms() >= view.lease_ends_ms:
+            return []
+        return list(view.assignment)
+
+    @property
+    def pending(self) -> list[Unit]:
+        """Units that come here as soon as other workers have stopped them."""
+        return [] if self._host is None else list(self._host.view.pending)
+
+    @property
+    def failed(self) -> list[Unit]:
+        """Units whose start raised in *on_assigned*."""
+        return [] if self._host is None else list(self._host.view.failed)
+
+    @property
+    def state(self) -> MemberState:
+        """The state of the membership."""
+        return MemberState.UNJOINED if self._host is None else self._host.view.state
+
+    @property
+    def member_id(self) -> str:
+        """The id of this worker in the group, made at its construction."""
+        return self._config.settings.member_id
+
+    @property
+    def worker_id(self) -> str:
+        """Its name for people (``worker.id``)."""
+        return self._config.settings.worker_id
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch that this worker has reached; 0 while it is not in the group."""
+        return 0 if self._host is None else self._host.view.member_epoch
+
+    @property
+    def lease_remaining_s(self) -> float:
+        """Seconds until the units are stopped unless a heartbeat is answered before; 0 without units."""
+        ends_ms = None if self._host is None else self._host.view.lease_ends_ms
+        return 0.0 if ends_ms is None else max(0.0, (ends_ms - self._clock.now_ms()) / 1000)
+
+    # Wishes
+
+    def update_units(self, version: int, units: Iterable[UnitLike]) -> None:
+        """Give the group another list of units.
+
+        Args:
+            version: higher than that of the list before.
+
+        Raises:
+            ConfigError: a unit is wrong, or the version does not grow although the list differs.
+        """
+        host = check_started(self._host)
+        assert self._known is not None
+        new = read_units(units)
+        before, known = self._known
+        if version < before or (version == before and new != known):
+            raise ConfigError(f"another list of units needs a version above {before}, got {version}")
+        if (version, new) != self._known:
+            self._known = (version, new)
+            host.post(UnitsChanged(version, new))
+
+    def request_rebalance(self) -> None:
+        """Ask for a new plan; only with a client-side assignor."""
+        check_started(self._host)
+        raise IllegalStateError(
+            "request_rebalance() needs a client-side assignor; with a server-side one the coordinator does it by itself"
+        )
+
+    def drain(self) -> None:
+        """Give all units to other workers and take no new ones; the worker stays open, outside the group."""
+        check_started(self._host).post(DrainRequested())
+
+    # Inside
+
+    def _read_units(self) -> tuple[int, frozenset[Unit]]:
+        if self._source is None:
+            assert self._fixed is not None
+            return self._config.units_version, self._fixed
+        version, units = self._source()
+        return version, read_units(units)
+
+    def _refresh(self) -> None:
+        try:
+            version, units = self._read_units()
+            if self._known is not None and version > self._known[0]:
+                self.update_units(version, units)
+        except Exception as error:  # noqa: BLE001  the application's code; the list before goes on
+            log_event(logging.ERROR, LogEvent.UNITS_NOT_READ, exc_info=error, group_id=self._config.settings.group_id)

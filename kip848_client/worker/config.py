@@ -1,0 +1,122 @@
+"""A worker's configuration: its own keys, and those of connections, which are a consumer's."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from kip848_client.config import ConsumerConfig, parse_consumer_config
+from kip848_client.config.reader import ConfigReader, ConfigValue
+from kip848_client.errors import ConfigError
+from kip848_client.model import Unit
+from kip848_client.worker.core import WorkerSettings
+
+UnitLike: TypeAlias = str | Unit
+UnitSource: TypeAlias = Callable[[], tuple[int, Iterable[UnitLike]]]
+"""Returns a list of units and its version, which grows whenever the list changes."""
+
+_OWN: Final = (
+    "worker.id",
+    "worker.url",
+    "units.version",
+    "units.refresh.interval.ms",
+    "rebalance.timeout.ms",
+    "fence.margin.ms",
+    "stop.error",
+    "group.remote.assignor",
+)
+_SHARED: Final = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "group.id",
+    "client.id",
+    "group.instance.id",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "socket.connection.setup.timeout.ms",
+)
+_SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "kip848.", "oauth")
+
+
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """What a worker is told, checked.
+
+    Args:
+        units_version: of a fixed list of units.
+        connections: the keys of connections.
+    """
+
+    settings: WorkerSettings
+    connections: ConsumerConfig
+    units_version: int
+    units_refresh_ms: int
+
+
+def parse_worker_config(conf: Mapping[str, ConfigValue]) -> WorkerConfig:
+    """Check a worker's configuration.
+
+    Raises:
+        ConfigError: keys are missing, unknown or out of range. The message names all of them.
+    """
+    reader = ConfigReader(conf, aliases={})
+    for key in reader.conf:
+        if key not in _OWN and key not in _SHARED and not key.startswith(_SECURITY):
+            near = difflib.get_close_matches(key, [*_OWN, *_SHARED], n=1)
+            reader.refuse(f"{key} is no setting of a worker{f'; did you mean {near[0]}?' if near else ''}", None)
+    stop_error = reader.one_of("stop.error", {"hold": "hold", "release": "release"}, default="hold")
+    margin_ms = reader.integer("fence.margin.ms", default=-1, low=1, high=3_600_000)
+    rebalance_timeout_ms = reader.integer("rebalance.timeout.ms", default=60_000, low=1, high=86_400_000)
+    worker_id = reader.not_blank("worker.id") or f"{socket.gethostname()}:{os.getpid()}"
+    worker_url = reader.not_blank("worker.url")
+    assignor = reader.one_of("group.remote.assignor", {"uniform": "uniform", "eager": "eager"}, default="uniform")
+    version = reader.integer("units.version", default=0, low=0, high=2**62)
+    refresh_ms = reader.integer("units.refresh.interval.ms", default=5_000, low=10, high=86_400_000)
+    reader.check()
+    connections = parse_consumer_config({key: value for key, value in reader.conf.items() if key not in _OWN})
+    return WorkerConfig(
+        settings=WorkerSettings(
+            group_id=connections.group_id,
+            member_id=str(uuid.uuid4()),
+            worker_id=worker_id,
+            instance_id=connections.group_instance_id,
+            worker_url=worker_url,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            request_timeout_ms=connections.request_timeout_ms,
+            retry_backoff_ms=connections.retry_backoff_ms,
+            retry_backoff_max_ms=connections.retry_backoff_max_ms,
+            fence_margin_ms=margin_ms if margin_ms > 0 else None,
+            hold_failed_stops=stop_error == "hold",
+            server_assignor=assignor,
+        ),
+        connections=connections,
+        units_version=version,
+        units_refresh_ms=refresh_ms,
+    )
+
+
+def read_units(units: Iterable[UnitLike]) -> frozenset[Unit]:
+    """Units as the user wrote them.
+
+    Raises:
+        ConfigError: one is no name and no `Unit`, is blank, or has an index below -1; or one is there twice.
+    """
+    if isinstance(units, str):
+        raise ConfigError(f"units must be a list of names, got the text {units!r}; write [{units!r}]")
+    read: set[Unit] = set()
+    for given in units:
+        unit = Unit(given) if isinstance(given, str) else given
+        if not isinstance(unit, Unit):
+            raise ConfigError(f"a unit is a name or a Unit, got {given!r}")
+        if not unit.name.strip() or unit.index < -1:
+            raise ConfigError(f"the name of a unit can't be blank and its index must be -1 or more, got {given!r}")
+        if unit in read:
+            raise ConfigError(f"unit {unit} is there twice")
+        read.add(unit)
+    return frozenset(read)

@@ -1,0 +1,570 @@
+"""The protocol of one worker: joins, heartbeats, stops before it starts, and never outlives its lease. Pure.
+
+The shell hands in events with the time and performs effects; callbacks run elsewhere, one at a time, and heartbeats go
+on meanwhile. Rules: W1 to W13 in docs/workers.md.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
+
+import msgspec
+
+from kip848_client.errors import (
+    CatalogConflictError,
+    ErrorCode,
+    IllegalStateError,
+    Kip848Error,
+    error_for_code,
+)
+from kip848_client.member.states import MemberState
+from kip848_client.model import Unit
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    Assignment,
+    Catalog,
+    ClientAssignor,
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+    UnitsOfName,
+)
+from kip848_client.worker.events import (
+    Answered,
+    Call,
+    CallbackDone,
+    CallbackKind,
+    CloseRequested,
+    DrainRequested,
+    Failed,
+    Left,
+    NotAnswered,
+    Noted,
+    OwnedUnit,
+    RebalanceRequested,
+    Send,
+    Start,
+    StopNow,
+    Tick,
+    UnitsChanged,
+    WorkerEffect,
+    WorkerEvent,
+    WorkerRequest,
+    WorkerView,
+)
+
+CLOCK_DRIFT: Final = 0.1
+"""How much slower than the coordinator's the worker's clock may run."""
+
+_LEAVE: Final = -1
+_LEAVE_FOR_A_WHILE: Final = -2
+_FIRST_INTERVAL_MS: Final = 1_000
+"""Between attempts to join before a coordinator has named its interval."""
+
+_REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
+_ELSEWHERE: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class Phase(enum.Enum):
+    """What the worker is doing; each phase belongs to one `MemberState`."""
+
+    IDLE = "idle"
+    """Not started, or drained."""
+    JOINING = "joining"
+    """Sends full heartbeats of epoch 0 until it has an epoch."""
+    IN_SYNC = "in_sync"
+    """Runs what it was given."""
+    REVOKING = "revoking"
+    """`on_revoked` is running, or is to be tried again."""
+    ASSIGNING = "assigning"
+    """`on_assigned` is running."""
+    LEAVING = "leaving"
+    """Stops everything; then the leave heartbeat is sent."""
+    LEFT = "left"
+    RELEASING = "releasing"
+    """Removed from the group, or the lease ended: `on_lost` is running."""
+    FATAL = "fatal"
+
+
+_STATES: Final[Mapping[Phase, MemberState]] = {
+    Phase.IDLE: MemberState.UNJOINED,
+    Phase.JOINING: MemberState.UNJOINED,
+    Phase.IN_SYNC: MemberState.STABLE,
+    Phase.REVOKING: MemberState.RECONCILING,
+    Phase.ASSIGNING: MemberState.RECONCILING,
+    Phase.LEAVING: MemberState.RECONCILING,
+    Phase.LEFT: MemberState.UNJOINED,
+    Phase.RELEASING: MemberState.RELEASING_ASSIGNMENT,
+    Phase.FATAL: MemberState.FATAL,
+}
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """What a worker is told at its start.
+
+    Args:
+        fence_margin_ms: how long before the end of its lease the worker stops its units; None: a third of the session.
+        hold_failed_stops: an `on_revoked` that raises is tried again and not acknowledged; else it counts as stopped.
+    """
+
+    group_id: str
+    member_id: str
+    worker_id: str
+    instance_id: str | None = None
+    worker_url: str | None = None
+    rebalance_timeout_ms: int = 60_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    fence_margin_ms: int | None = None
+    hold_failed_stops: bool = True
+    server_assignor: str = "uniform"
+
+
+class _Calling(msgspec.Struct, frozen=True):
+    call_id: int
+    kind: CallbackKind
+    units: tuple[OwnedUnit, ...]
+
+
+class WorkerCore:
+    """One worker."""
+
+    def __init__(self, settings: WorkerSettings, *, offset: int, units: Iterable[Unit]) -> None:
+        self._settings: Final = settings
+        self._catalogue = (offset, frozenset(units))
+        self._phase = Phase.IDLE
+        self._now_ms = 0
+        self._effects: list[WorkerEffect] = []
+        self._ids = 0
+        # The membership
+        self._epoch = 0
+        self._interval_ms = _FIRST_INTERVAL_MS
+        self._session_ms = 0
+        self._failures = 0
+        self._look_anew = False
+        self._in_flight: dict[int, int] = {}
+        """Heartbeat without an answer -> when it was sent; one at most."""
+        self._beat_due_ms: int | None = None
+        self._say_all = True
+        """The next heartbeat has every field."""
+        self._say_owned = False
+        self._say_catalogue = True
+        self._status = 0
+        # The units
+        self._assigned: dict[Unit, int] = {}
+        """What the coordinator gave, unit -> token."""
+        self._pending: tuple[Unit, ...] = ()
+        self._owned: dict[Unit, int] = {}
+        """What runs here, or may run: from before on_assigned to after on_revoked or on_lost."""
+        self._failed: set[Unit] = set()
+        self._calling: _Calling | None = None
+        self._lost = False
+        """Everything must be released before anything else."""
+        self._retry_stop_ms: int | None = None
+        # The lease
+        self._confirmed_ms: int | None = None
+        """Send time of the last heartbeat that was accepted."""
+        self._asked_ms: int | None = None
+        """Send time of the heartbeat whose answer first asked for the revocation that is not acknowledged."""
+        self._acknowledging = 0
+        """The heartbeat that said what is left after the last revocation."""
+        # The end
+        self._closing: CloseRequested | None = None
+        self._left_sent = False
+        self._draining = False
+        self._error: Kip848Error | None = None
+
+    # What the shell calls
+
+    def step(self, event: WorkerEvent, *, now_ms: int) -> list[WorkerEffect]:
+        """Take one event.
+
+        Raises:
+            IllegalStateError: the call does not fit this kind of group.
+        """
+        self._now_ms = now_ms
+        self._effects = []
+        match event:
+            case Start():
+                if self._phase is Phase.IDLE:
+                    self._phase = Phase.JOINING
+                    self._beat_due_ms = now_ms
+            case Answered(request_id, response):
+                self._answered(request_id, response)
+            case NotAnswered(request_id, error, final):
+                self._not_answered(request_id, error, final=final)
+            case CallbackDone():
+                self._called(event)
+            case UnitsChanged(offset, units):
+                self._catalogue = (offset, units)
+                self._say_catalogue = True
+                self._beat_now()
+            case RebalanceRequested():
+                raise IllegalStateError(
+                    "request_rebalance() needs a client-side assignor; with a server-side one the coordinator balances "
+                    "by itself"
+                )
+            case DrainRequested():
+                self._draining = True
+            case CloseRequested():
+                self._closing = self._closing or event
+            case Tick():
+                pass
+            case _:
+                assert_never(event)
+        self._advance()
+        return self._effects
+
+    def deadline_ms(self) -> int | None:
+        """When a `Tick` is due; None if only another event can move the worker."""
+        if self._phase in (Phase.LEFT, Phase.FATAL) and self._calling is None and not self._owned:
+            return None
+        due = [] if self._in_flight else [self._beat_due_ms]
+        due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
+        if self._closing is not None:
+            due.append(self._closing.deadline_ms)
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
+
+    def view(self) -> WorkerView:
+        """The worker as it is now."""
+        return WorkerView(
+            state=_STATES[self._phase],
+            member_id=self._settings.member_id,
+            member_epoch=self._epoch,
+            assignment=() if self._lost else _ordered(self._owned),
+            pending=self._pending,
+            failed=tuple(sorted(self._failed)),
+            lease_ends_ms=None if self._lost or not self._owned else self._release_at_ms(),
+            assignor_status=self._status,
+            error=self._error,
+        )
+
+    # Answers
+
+    def _answered(self, request_id: int, response: object) -> None:
+        sent_ms = self._in_flight.pop(request_id, None)
+        if sent_ms is None or not isinstance(response, ConnectGroupHeartbeatResponse):
+            return
+        if self._phase is Phase.LEAVING and self._left_sent:
+            self._leave_done()
+            return
+        code = response.error_code
+        if code in _ELSEWHERE:
+            self._look_anew = True
+            self._retry()
+        elif code in _REJOIN and (self._epoch or code != ErrorCode.GROUP_ID_NOT_FOUND):
+            self._note("fenced", error=ErrorCode(code).name)
+            self._removed()
+        elif code:
+            self._fail(self._refusal(code, response.error_message or ""))
+        else:
+            if request_id == self._acknowledging:
+                self._asked_ms = None
+            self._accepted(response, sent_ms=sent_ms)
+
+    def _accepted(self, response: ConnectGroupHeartbeatResponse, *, sent_ms: int) -> None:
+        self._failures = 0
+        self._interval_ms = max(1, response.heartbeat_interval_ms)
+        self._session_ms = response.session_timeout_ms
+        self._status = response.assignor_status
+        self._confirmed_ms = sent_ms  # W9: the session began no earlier than this
+        if self._lost:
+            # The answer belongs to what is being given up; the next heartbeat asks for everything anew.
+            self._beat_due_ms = self._now_ms + self._interval_ms
+            return
+        self._epoch = response.member_epoch
+        self._beat_due_ms = self._now_ms + self._interval_ms
+        if response.assignment is not None:
+            self._take(response.assignment, sent_ms=sent_ms)
+
+    def _take(self, assignment: Assignment, *, sent_ms: int) -> None:
+        self._assigned = {
+            Unit(item.name, index): token
+            for item in assignment.assigned
+            for index, token in zip(item.indexes, item.epochs, strict=True)
+        }
+        self._pending = tuple(sorted(Unit(item.name, index) for item in assignment.pending for index in item.indexes))
+        if self._asked_ms is None and self._to_stop():
+            self._asked_ms = sent_ms
+
+    def _not_answered(self, request_id: int, error: Kip848Error, *, final: bool) -> None:
+        if self._in_flight.pop(request_id, None) is None:
+            return
+        if self._phase is Phase.LEAVING and self._left_sent:
+            self._leave_done()
+        elif final:
+            self._fail(error)
+        else:
+            self._note("request_failed", error=str(error))
+            self._retry()
+
+    def _retry(self) -> None:
+        """W5: what is sent after a failure has every field, since what the coordinator took of it is not known."""
+        self._say_all = True
+        backoff_ms = min(
+            self._settings.retry_backoff_ms << min(self._failures, 10), self._settings.retry_backoff_max_ms
+        )
+        self._failures += 1
+        self._beat_due_ms = self._now_ms + min(backoff_ms, self._interval_ms)
+
+    def _refusal(self, code: int, message: str) -> Kip848Error:
+        if code == ErrorCode.INVALID_REQUEST and "catalogue conflict" in message:
+            return CatalogConflictError(message, code=code)
+        return error_for_code(code, message, stopped=True)
+
+    def _removed(self) -> None:
+        """W7: the coordinator has removed this worker: release everything, then join again under the same id."""
+        self._lose()
+        self._epoch = 0
+        self._pending = ()
+        self._confirmed_ms = None
+        self._beat_due_ms = None
+
+    def _fail(self, error: Kip848Error) -> None:
+        self._error = error
+        self._pending = ()
+        self._beat_due_ms = None
+        self._lose()
+        self._phase = Phase.FATAL
+
+    def _lose(self) -> None:
+        """Give up everything, at once where a runner can be told."""
+        if self._owned and not self._lost:
+            self._effects.append(StopNow(_ordered(self._owned)))
+        self._lost = True
+        self._assigned = {}  # only a new answer may start anything again
+        self._asked_ms = None
+        self._retry_stop_ms = None
+
+    # Callbacks
+
+    def _called(self, done: CallbackDone) -> None:
+        calling = self._calling
+        if calling is None or calling.call_id != done.call_id:
+            return
+        self._calling = None
+        if calling.kind is CallbackKind.ASSIGNED:
+            self._failed |= done.failed & self._owned.keys()
+            self._say_owned = True
+            if done.failed:
+                self._note("start_failed", units=[str(unit) for unit in sorted(done.failed)])
+        elif (
+            calling.kind is CallbackKind.REVOKED and done.failed and self._settings.hold_failed_stops and not self._lost
+        ):
+            self._retry_stop_ms = self._now_ms + self._interval_ms
+            self._note("stop_failed", units=[str(unit) for unit in sorted(done.failed)])
+        else:
+            for owned in calling.units:
+                self._owned.pop(owned.unit, None)
+                self._failed.discard(owned.unit)
+            if calling.kind is CallbackKind.REVOKED and not self._lost:
+                self._say_owned = True
+                self._beat_now()  # W4: acknowledged at once, before anything is started
+
+    def _call(self, kind: CallbackKind, units: Mapping[Unit, int]) -> None:
+        self._ids += 1
+        self._calling = _Calling(self._ids, kind, _ordered(units))
+        self._effects.append(Call(self._ids, kind, self._calling.units))
+
+    # Moving on
+
+    def _advance(self) -> None:
+        """Do what can be done now."""
+        release_at_ms = self._release_at_ms()
+        if self._owned and not self._lost and release_at_ms is not None and self._now_ms >= release_at_ms:
+            self._note("lease_ended", units=[str(unit) for unit in sorted(self._owned)])
+            self._lose()  # W9
+            if self._phase is not Phase.LEAVING:
+                self._phase = Phase.RELEASING
+        if self._calling is None:
+            self._next_step()
+        self._heartbeat()
+
+    def _next_step(self) -> None:
+        if self._lost:
+            if self._owned:
+                if self._phase not in (Phase.FATAL, Phase.LEAVING):
+                    self._phase = Phase.RELEASING
+                self._call(CallbackKind.LOST, self._owned)
+                return
+            self._lost = False
+            self._say_all = True
+            if self._phase is Phase.FATAL:
+                assert self._error is not None
+                self._effects.append(Failed(self._error))
+                return
+            if self._phase is not Phase.LEAVING:
+                self._phase = Phase.JOINING if not self._epoch else Phase.IN_SYNC
+                self._beat_now()
+        if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
+            if self._closing is not None and self._phase is Phase.IDLE:
+                self._phase = Phase.LEFT
+                self._effects.append(Left())
+            return
+        if self._closing is not None or self._draining:
+            self._leave()
+            return
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        """W3: stop what is not ours any more, acknowledge it, then start what is new."""
+        to_stop = self._to_stop()
+        if to_stop:
+            if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
+                self._retry_stop_ms = None
+                self._phase = Phase.REVOKING
+                self._call(CallbackKind.REVOKED, to_stop)
+            return
+        self._retry_stop_ms = None
+        to_start = {unit: token for unit, token in self._assigned.items() if unit not in self._owned}
+        ends_ms = self._release_at_ms()
+        if to_start and ends_ms is not None and self._now_ms < ends_ms:
+            self._heartbeat()  # the acknowledgement leaves first
+            self._phase = Phase.ASSIGNING
+            self._owned.update(to_start)
+            self._call(CallbackKind.ASSIGNED, to_start)
+            return
+        self._phase = Phase.IN_SYNC if self._epoch else Phase.JOINING
+
+    def _to_stop(self) -> dict[Unit, int]:
+        """What runs and is not ours any more; also what somebody else had in between, which its token tells."""
+        return {unit: token for unit, token in self._owned.items() if self._assigned.get(unit) != token}
+
+    # Leaving
+
+    def _leave(self) -> None:
+        self._phase = Phase.LEAVING
+        if self._owned:
+            if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
+                self._retry_stop_ms = None
+                self._assigned = {}
+                self._call(CallbackKind.REVOKED, self._owned)
+        elif not self._left_sent and not self._in_flight:
+            if self._confirmed_ms is None:
+                self._leave_done()
+                return
+            self._left_sent = True
+            closing = self._closing
+            for_a_while = closing is not None and closing.for_a_while and self._settings.instance_id is not None
+            self._send(
+                ConnectGroupHeartbeatRequest(
+                    group_id=self._settings.group_id,
+                    member_id=self._settings.member_id,
+                    member_epoch=_LEAVE_FOR_A_WHILE if for_a_while else _LEAVE,
+                    instance_id=self._settings.instance_id,
+                )
+            )
+
+    def _leave_done(self) -> None:
+        self._left_sent = False
+        self._epoch, self._confirmed_ms, self._beat_due_ms = 0, None, None
+        self._assigned, self._pending = {}, ()
+        self._in_flight.clear()
+        self._say_all = self._say_catalogue = True
+        if self._closing is None:
+            self._draining = False
+            self._phase = Phase.IDLE
+            return
+        self._phase = Phase.LEFT
+        self._effects.append(Left())
+
+    # Heartbeats
+
+    def _beat_now(self) -> None:
+        if self._phase not in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
+            self._beat_due_ms = self._now_ms
+
+    def _heartbeat(self) -> None:
+        """W2: one at a time, on the interval, and at once where something must be said."""
+        closing = self._closing
+        if closing is not None and self._now_ms >= closing.deadline_ms and self._phase is not Phase.LEFT:
+            self._owned.clear()  # the application was given its time
+            self._leave_done()
+            return
+        if self._beat_due_ms is None or self._now_ms < self._beat_due_ms or self._in_flight or self._left_sent:
+            return
+        if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
+            return
+        if not self._epoch and (self._lost or self._owned):
+            return  # W7: joins again when everything is released
+        joins = not self._epoch
+        everything = self._say_all or joins
+        settings = self._settings
+        request = ConnectGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=settings.member_id,
+            member_epoch=self._epoch,
+            instance_id=settings.instance_id,
+            worker_id=settings.worker_id if everything else None,
+            worker_url=settings.worker_url if everything else None,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms if everything else -1,
+            server_assignor=self._server_assignor() if everything else None,
+            client_assignors=self._offers(everything=everything),
+            catalog=self._catalog() if everything or self._say_catalogue else None,
+            owned_units=_units_on_wire(self._owned) if everything or self._say_owned else None,
+        )
+        self._say_all = self._say_owned = self._say_catalogue = False
+        self._beat_due_ms = None
+        self._send(request)
+
+    def _server_assignor(self) -> str | None:
+        return self._settings.server_assignor
+
+    def _offers(self, *, everything: bool) -> tuple[ClientAssignor, ...] | None:
+        del everything
+        return None
+
+    def _catalog(self) -> Catalog | None:
+        offset, units = self._catalogue
+        return Catalog(offset=offset, units=_units_on_wire(units))
+
+    def _send(self, request: WorkerRequest) -> None:
+        self._ids += 1
+        if isinstance(request, ConnectGroupHeartbeatRequest):
+            self._in_flight = {self._ids: self._now_ms}
+            if request.owned_units is not None and not self._to_stop():
+                self._acknowledging = self._ids
+        timeout_ms = self._settings.request_timeout_ms
+        if self._session_ms:
+            timeout_ms = min(timeout_ms, max(1, self._session_ms // 3))  # W9: another try must fit into the lease
+        self._effects.append(Send(self._ids, request, timeout_ms, anew=self._look_anew))
+        self._look_anew = False
+
+    def _release_at_ms(self) -> int | None:
+        """When the units must be given up: a margin before the coordinator may give them away."""
+        if self._confirmed_ms is None or not self._session_ms:
+            return None
+        margin_ms = self._margin_ms()
+        ends_ms = self._confirmed_ms + self._session_ms - margin_ms
+        if self._asked_ms is not None:
+            timeout_ms = self._settings.rebalance_timeout_ms
+            # W10: with a timeout much longer than the session, the margin must still cover the clocks' drift
+            late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT))
+            ends_ms = min(ends_ms, self._asked_ms + timeout_ms - min(late_ms, timeout_ms // 2))
+        return ends_ms
+
+    def _margin_ms(self) -> int:
+        given_ms = self._settings.fence_margin_ms
+        least_ms = int(self._session_ms * CLOCK_DRIFT)
+        return max(least_ms, self._session_ms // 3 if given_ms is None else min(given_ms, self._session_ms - 1))
+
+    def _note(self, what: str, **fields: object) -> None:
+        self._effects.append(Noted(what, fields))
+
+
+def _ordered(units: Mapping[Unit, int]) -> tuple[OwnedUnit, ...]:
+    return tuple(OwnedUnit(unit, units[unit]) for unit in sorted(units))
+
+
+def _units_on_wire(units: Iterable[Unit]) -> tuple[UnitsOfName, ...]:
+    by_name: dict[str, list[int]] = {}
+    for unit in sorted(units):
+        by_name.setdefault(unit.name, []).append(unit.index)
+    return tuple(UnitsOfName(name=name, indexes=tuple(indexes)) for name, indexes in by_name.items())

@@ -1,0 +1,212 @@
+"""What the core of a worker is told and what it asks for. Values only."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from kip848_client.errors import Kip848Error
+from kip848_client.member.states import MemberState
+from kip848_client.model import Unit
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.connect_group_install_assignment import (
+    ConnectGroupInstallAssignmentRequest,
+    ConnectGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.connect_group_prepare_assignment import (
+    ConnectGroupPrepareAssignmentRequest,
+    ConnectGroupPrepareAssignmentResponse,
+)
+
+WorkerRequest: TypeAlias = (
+    ConnectGroupHeartbeatRequest | ConnectGroupPrepareAssignmentRequest | ConnectGroupInstallAssignmentRequest
+)
+WorkerResponse: TypeAlias = (
+    ConnectGroupHeartbeatResponse | ConnectGroupPrepareAssignmentResponse | ConnectGroupInstallAssignmentResponse
+)
+
+
+class OwnedUnit(msgspec.Struct, frozen=True, order=True):
+    """A unit that this worker runs.
+
+    Args:
+        token: fencing token: grows with every change of the unit's owner, so a store that remembers the greatest token
+            it has seen can reject a stale owner.
+    """
+
+    unit: Unit
+    token: int
+
+    @property
+    def name(self) -> str:
+        """Name of the unit."""
+        return self.unit.name
+
+    def __str__(self) -> str:
+        return f"{self.unit} (token {self.token})"
+
+
+class CallbackKind(enum.Enum):
+    """Which callback of the application."""
+
+    ASSIGNED = "on_assigned"
+    REVOKED = "on_revoked"
+    LOST = "on_lost"
+
+
+# Events
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Join the group."""
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to a request."""
+
+    request_id: int
+    response: WorkerResponse
+
+
+class NotAnswered(msgspec.Struct, frozen=True):
+    """A request failed.
+
+    Args:
+        final: a retry cannot help: refused credentials, or a broker without these APIs.
+    """
+
+    request_id: int
+    error: Kip848Error
+    final: bool = False
+
+
+class CallbackDone(msgspec.Struct, frozen=True):
+    """A callback ended.
+
+    Args:
+        failed: units for which it raised; all of them for `CallbackKind.REVOKED` and `CallbackKind.LOST`.
+    """
+
+    call_id: int
+    failed: frozenset[Unit] = frozenset()
+
+
+class UnitsChanged(msgspec.Struct, frozen=True):
+    """The application's list of units is now this one."""
+
+    offset: int
+    units: frozenset[Unit]
+
+
+class RebalanceRequested(msgspec.Struct, frozen=True):
+    """The application asks for a new plan."""
+
+
+class DrainRequested(msgspec.Struct, frozen=True):
+    """The application wants to give all units away, and goes on living."""
+
+
+class CloseRequested(msgspec.Struct, frozen=True):
+    """Stop all units and leave.
+
+    Args:
+        for_a_while: a static worker that will be back: its units wait for it.
+        deadline_ms: when to leave even if a callback has not ended.
+    """
+
+    deadline_ms: int
+    for_a_while: bool = False
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """`deadline_ms` is reached."""
+
+
+WorkerEvent: TypeAlias = (
+    Start
+    | Answered
+    | NotAnswered
+    | CallbackDone
+    | UnitsChanged
+    | RebalanceRequested
+    | DrainRequested
+    | CloseRequested
+    | Tick
+)
+
+
+# Effects
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a request to the coordinator; its end is `Answered` or `NotAnswered`.
+
+    Args:
+        anew: the coordinator may be another broker now: look for it first.
+    """
+
+    request_id: int
+    request: WorkerRequest
+    timeout_ms: int
+    anew: bool = False
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Run a callback on the application's side; its end is `CallbackDone`. There is one at a time."""
+
+    call_id: int
+    kind: CallbackKind
+    units: tuple[OwnedUnit, ...]
+
+
+class StopNow(msgspec.Struct, frozen=True):
+    """The lease ends: runners of these units must be told to stop at once, whatever callback is running."""
+
+    units: tuple[OwnedUnit, ...]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The worker has stopped for good; all its units were released."""
+
+    error: Kip848Error
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The worker has left the group, or nothing is left to do for it."""
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """Something for the log."""
+
+    what: str
+    fields: Mapping[str, object]
+
+
+WorkerEffect: TypeAlias = Send | Call | StopNow | Failed | Left | Noted
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """What the application may read at any time; replaced as a whole.
+
+    Args:
+        assignment: units that run, ascending.
+        pending: units that this worker will get as soon as others have stopped them.
+        failed: units whose start raised.
+        lease_ends_ms: when the units must be stopped unless a heartbeat is answered before; None without units.
+    """
+
+    state: MemberState
+    member_id: str
+    member_epoch: int
+    assignment: tuple[OwnedUnit, ...]
+    pending: tuple[Unit, ...]
+    failed: tuple[Unit, ...]
+    lease_ends_ms: int | None
+    assignor_status: int = 0
+    error: Kip848Error | None = None

@@ -1,0 +1,297 @@
+"""The thread of a worker: one event loop that steps the core, sends its requests, and hands callbacks on.
+
+Does not own: any protocol rule (`core`), what the application runs (`callbacks`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, assert_never
+
+import anyio
+import anyio.abc
+
+from kip848_client.client.connection_opener import ConnectionOpener
+from kip848_client.client.ownership import HomeProcess
+from kip848_client.client.request_sender import BrokerConnection, RequestSender
+from kip848_client.clock import Clock
+from kip848_client.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    IllegalStateError,
+    Kip848Error,
+    ProtocolError,
+    RequestTimeoutError,
+    UnsupportedByBrokerError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from kip848_client.logs import LOGGER, LogEvent, log_event
+from kip848_client.model import BrokerNode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.worker.config import WorkerConfig
+from kip848_client.worker.core import WorkerCore
+from kip848_client.worker.events import (
+    Answered,
+    Call,
+    CallbackDone,
+    Failed,
+    Left,
+    NotAnswered,
+    Noted,
+    Send,
+    StopNow,
+    Tick,
+    WorkerEvent,
+    WorkerView,
+)
+
+
+class CallbackRunner(Protocol):
+    """Runs the callbacks of the application, one at a time."""
+
+    def run(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
+        """Start a callback; *done* may be called on any thread."""
+        ...
+
+    def stop_now(self, stop: StopNow) -> None:
+        """Tell the runners of these units to stop. Called on the worker's thread; must not block."""
+        ...
+
+    def ended(self) -> None:
+        """The worker has stopped; no callback comes any more."""
+        ...
+
+
+class WorkerHost:
+    """Runs one core. Started by `start`.
+
+    Args:
+        on_view: called on the worker's thread after each step.
+    """
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        config: WorkerConfig,
+        *,
+        callbacks: CallbackRunner,
+        clock: Clock,
+        on_view: Callable[[], None],
+    ) -> None:
+        self._core: Final = core
+        self._config: Final = config
+        self._callbacks: Final = callbacks
+        self._clock: Final = clock
+        self._on_view: Final = on_view
+        self._opener: Final = ConnectionOpener(config.connections)
+        self.home: Final = HomeProcess()
+        self.view: WorkerView = core.view()
+        self.ended: Final = threading.Event()
+        """The worker has left or failed, and its thread is done."""
+        self.crashed: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context: contextvars.Context | None = None
+        self._thread: threading.Thread | None = None
+        self._early: list[WorkerEvent] = []
+        self._lock: Final = threading.Lock()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._sender: RequestSender | None = None
+        self._connection: BrokerConnection | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping: anyio.Event | None = None
+
+    # From any thread
+
+    def start(self, *, first: WorkerEvent) -> None:
+        """Start the thread, with *first* as its first event."""
+        self.home.check()
+        self._early.append(first)
+        name = f"kip848-worker-{self._config.settings.worker_id}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def post(self, event: WorkerEvent) -> None:
+        """Step *event* soon.
+
+        Raises:
+            ForkedProcessError: this is a child of the process that made the worker.
+        """
+        self.home.check()
+        with self._lock:
+            loop = self._loop
+            if loop is None:
+                self._early.append(event)
+                return
+        try:
+            loop.call_soon_threadsafe(lambda: self._step(event), context=self._context)
+        except RuntimeError:  # the loop was closed meanwhile: the worker has ended
+            return
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait for the end of the thread; whether it came."""
+        return self.ended.wait(timeout_s)
+
+    # On the worker's thread
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._main, backend="asyncio")
+        except BaseException as bug:  # noqa: BLE001  whatever it is, the application must hear of it
+            self.crashed = bug
+            log_event(logging.ERROR, LogEvent.WORKER_CRASHED, exc_info=bug, group_id=self._config.settings.group_id)
+        finally:
+            with self._lock:
+                self._loop = None
+            self._callbacks.ended()
+            self.ended.set()
+            self._on_view()
+
+    async def _main(self) -> None:
+        config = self._config.connections
+        self._stopping = anyio.Event()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._sender = RequestSender(
+                    bootstrap=[(server.host, server.port) for server in config.bootstrap_servers],
+                    open_connection=self._opener,
+                    tasks=self._tasks,
+                    clock=self._clock,
+                    rng=random.Random(random.SystemRandom().random()),
+                    backoff_ms=config.retry_backoff_ms,
+                    backoff_max_ms=config.retry_backoff_max_ms,
+                    setup_timeout_ms=config.connection_setup_timeout_ms,
+                )
+                self._context = contextvars.copy_context()
+                with self._lock:
+                    self._loop = asyncio.get_running_loop()
+                    early, self._early = self._early, []
+                for event in early:
+                    self._step(event)
+                await self._stopping.wait()
+                await self._close_connection()
+                await self._sender.aclose()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _step(self, event: WorkerEvent) -> None:
+        if self._stopping is None or self._stopping.is_set():
+            return
+        effects = self._core.step(event, now_ms=self._clock.now_ms())
+        self.view = self._core.view()
+        assert self._tasks is not None
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._tasks.start_soon(self._send, effect)
+                case Call():
+                    self._callbacks.run(effect, self.post)
+                case StopNow():
+                    self._callbacks.stop_now(effect)
+                case Failed(error):
+                    self._log(logging.ERROR, LogEvent.WORKER_FAILED, {"error": error})
+                    self._stopping.set()
+                case Left():
+                    self._stopping.set()
+                case Noted(what, fields):
+                    self._log(logging.INFO, LogEvent.WORKER_NOTED, {"what": what, **fields})
+                case _:
+                    assert_never(effect)
+        self._arm()
+        self._on_view()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._core.deadline_ms()
+        loop = self._loop
+        if deadline_ms is not None and loop is not None and self._stopping is not None and not self._stopping.is_set():
+            delay_ms = max(deadline_ms - self._clock.now_ms(), 1)
+            self._timer = loop.call_later(delay_ms / 1000, lambda: self._step(Tick()))
+
+    async def _send(self, send: Send) -> None:
+        try:
+            with anyio.fail_after(send.timeout_ms / 1000):
+                connection = await self._coordinator(anew=send.anew, timeout_ms=send.timeout_ms)
+                response: Any = await connection.send(send.request, timeout_ms=send.timeout_ms)
+        except TimeoutError:
+            await self._close_connection()
+            late = RequestTimeoutError(f"no answer from the coordinator in {send.timeout_ms} ms")
+            self._step(NotAnswered(send.request_id, late))
+        except (AuthenticationError, UnsupportedByBrokerError, UnsupportedVersionError) as error:
+            self._step(NotAnswered(send.request_id, error, final=True))
+        except Kip848Error as error:
+            if isinstance(error, ConnectionLostError | ProtocolError):
+                await self._close_connection()
+            self._step(NotAnswered(send.request_id, error))
+        else:
+            self._step(Answered(send.request_id, response))
+
+    async def _coordinator(self, *, anew: bool, timeout_ms: int) -> BrokerConnection:
+        """The coordinator's connection; opened if there is none.
+
+        Raises:
+            UnsupportedByBrokerError: the broker has no connect groups.
+        """
+        if anew:
+            await self._close_connection()
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        assert self._sender is not None
+        group_id = self._config.settings.group_id
+        request = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=(group_id,))
+        response = await self._sender.send_any(request, timeout_ms=timeout_ms)
+        found = next((item for item in response.coordinators if item.key == group_id), None)
+        code = response.error_code if found is None else found.error_code
+        if code:
+            raise error_for_code(code, f"no coordinator of group {group_id!r} yet")
+        if found is None:
+            raise ProtocolError(f"FindCoordinator answered nothing about group {group_id!r}")
+        node = BrokerNode(found.node_id, found.host, found.port)
+        connection = await self._sender.open(node, timeout_ms=timeout_ms)
+        if ApiKey.CONNECT_GROUP_HEARTBEAT not in connection.api_versions:
+            await connection.aclose()
+            raise UnsupportedByBrokerError(
+                f"the broker at {node.host}:{node.port} does not serve workers (API {ApiKey.CONNECT_GROUP_HEARTBEAT}). "
+                "Apache Kafka does not have connect groups: run `kip848 broker --connect-groups`, or use "
+                "EmbeddedBroker(connect_groups=True); on a broker of this library, list `connect` in "
+                "group.coordinator.rebalance.protocols"
+            )
+        self._connection = connection
+        return connection
+
+    async def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with anyio.CancelScope(shield=True):
+                await connection.aclose()
+
+    def _log(self, level: int, event: LogEvent, fields: Mapping[str, object]) -> None:
+        settings = self._config.settings
+        log_event(
+            level,
+            event,
+            exc_info=None,
+            logger=LOGGER,
+            **{"group_id": settings.group_id, "worker_id": settings.worker_id, **fields},
+        )
+
+
+def check_started(host: WorkerHost | None) -> WorkerHost:
+    """The host of a worker that was started.
+
+    Raises:
+        IllegalStateError: it was not.
+    """
+    if host is None:
+        raise IllegalStateError("the worker was not started; call start(), or use it in a with block")
+    return host

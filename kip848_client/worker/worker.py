@@ -1,0 +1,316 @@
+"""`Worker` and `LeaderElection`: named units of work, each of them on one live process at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from kip848_client.clock import Clock
+from kip848_client.config.consumer import merge_settings
+from kip848_client.config.reader import ConfigValue
+from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.model import Unit
+from kip848_client.worker.base import WorkerBase
+from kip848_client.worker.callbacks import CallbackThread
+from kip848_client.worker.config import UnitLike, UnitSource
+from kip848_client.worker.events import (
+    CloseRequested,
+    OwnedUnit,
+    Start,
+)
+from kip848_client.worker.host import check_started
+from kip848_client.worker.runners import Runner, UnitThreads
+
+Callback: TypeAlias = "Callable[[Worker, list[OwnedUnit]], object]"
+
+
+class Worker(WorkerBase):
+    """One of N processes that share named units of work.
+
+    Each unit runs on one live worker of the group. A move is graceful: the old owner stops the unit and says so, and
+    only then the new owner starts it. A worker that is cut off stops its units before the coordinator gives them away.
+
+    Callbacks run one after the other on a thread of the worker's own, with ``(worker, units)``; the heartbeats go on
+    meanwhile. Instead of callbacks, `runner` takes a function that runs one unit.
+
+    Args:
+        config: keys of Kafka (``bootstrap.servers``, ``group.id``, security) and of workers, see docs/workers.md;
+            keyword arguments are added to it.
+        units: all units that the group shall run, as names or `Unit`; every worker must be given the same list, and a
+            new list needs a higher ``units.version``. Or a function that returns ``(version, units)``: it is called
+            again every ``units.refresh.interval.ms``.
+        on_assigned: start these units. If it raises, they count as failed, and stay.
+        on_revoked: stop these units. Returning means that they are stopped: another worker may start them now.
+        on_lost: stop these units at once, since they may run elsewhere soon; *on_revoked* if None.
+
+    Raises:
+        ConfigError: a key or a unit is wrong.
+
+    Example::
+
+        worker = Worker({"bootstrap.servers": "127.0.0.1:9092", "group.id": "feeds"}, units=["eurusd", "gbpusd"])
+
+        @worker.runner
+        def poll(owned, stop):
+            while not stop.wait(1.0):
+                fetch(owned.name, fencing_token=owned.token)
+
+        with worker:
+            worker.wait()
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        units: Iterable[UnitLike] | UnitSource,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+        clock: Clock | None = None,
+        **settings: ConfigValue,
+    ) -> None:
+        super().__init__(config, settings, units=units, clock=clock)
+        self._on_assigned: Final = on_assigned
+        self._on_revoked: Final = on_revoked
+        self._on_lost: Final = on_lost
+        self._runner: Runner | None = None
+        self._threads: UnitThreads | None = None
+        self._callbacks: CallbackThread | None = None
+        self._changed: Final = threading.Condition()
+
+    # Life
+
+    def start(self) -> Self:
+        """Join the group, and start what it gives; returns at once.
+
+        Raises:
+            IllegalStateError: it was started before, or there is neither a runner nor a callback.
+            ConfigError: the function that gives the units returned something else.
+        """
+        if self._host is not None:
+            raise IllegalStateError("the worker was started before; make a new one")
+        if self._runner is None and self._on_assigned is None:
+            raise IllegalStateError(
+                "nothing would run: give on_assigned and on_revoked, or decorate a function with runner"
+            )
+        if self._runner is not None:
+            self._threads = UnitThreads(self._runner, stop_timeout_s=self._stop_timeout_s)
+        self._callbacks = CallbackThread(
+            self,
+            name=f"kip848-units-{self._config.settings.worker_id}",
+            refresh=None if self._source is None else self._refresh,
+            refresh_s=self._config.units_refresh_ms / 1000,
+        )
+        self._host = self._make_host(self._callbacks, on_view=self._tell_waiters)
+        self._host.start(first=Start())
+        return self
+
+    def close(self, timeout_s: float = 30.0, *, keep_units: bool = False) -> None:
+        """Stop all units, and leave the group: other workers get them at once.
+
+        Args:
+            timeout_s: how long to wait for callbacks and for the coordinator.
+            keep_units: a worker with a ``group.instance.id`` is restarted soon: its units wait for it.
+        """
+        host = self._host
+        if host is None or host.ended.is_set():
+            return
+        host.home.check()
+        deadline_ms = self._clock.now_ms() + int(timeout_s * 1000)
+        host.post(CloseRequested(deadline_ms, for_a_while=keep_units))
+        if self._callbacks is not None and self._callbacks.is_current:
+            return  # inside a callback: it ends after this one
+        host.join(timeout_s + 1.0)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the worker has ended.
+
+        Returns:
+            Whether it has; False when *timeout_s* passed.
+
+        Raises:
+            Kip848Error: the error that stopped the worker.
+        """
+        host = check_started(self._host)
+        ended = self._wait_for(lambda _: host.ended.is_set(), timeout_s)
+        if host.crashed is not None:
+            raise IllegalStateError("the worker's thread ended by a bug; see the cause") from host.crashed
+        if host.view.error is not None:
+            raise host.view.error
+        return ended
+
+    def wait_for(self, condition: Callable[[Worker], bool], timeout_s: float | None = None) -> bool:
+        """Wait until *condition* holds, or the time is over, or the worker has ended; whether it holds."""
+        host = check_started(self._host)
+        self._wait_for(lambda worker: condition(worker) or host.ended.is_set(), timeout_s)
+        return condition(self)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What runs
+
+    def runner(self, function: Runner) -> Runner:
+        """Decorate the function that runs one unit: ``function(owned, stop)``, in a thread per unit.
+
+        It must return soon after the event *stop* is set; the unit counts as stopped only then. If it returns or raises
+        earlier, the unit rests until it moves; what it raised is in `errors`.
+
+        Raises:
+            IllegalStateError: the worker was started, or has callbacks.
+        """
+        if self._host is not None:
+            raise IllegalStateError("runner comes before start()")
+        if self._on_assigned is not None or self._on_revoked is not None:
+            raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
+        self._runner = function
+        return function
+
+    @property
+    def errors(self) -> Mapping[Unit, BaseException]:
+        """What the runners of units raised."""
+        return {} if self._threads is None else dict(self._threads.errors)
+
+    # Called on other threads
+
+    def assigned(self, units: Sequence[OwnedUnit]) -> None:
+        """Start units; called by the worker itself."""
+        if self._threads is not None:
+            self._threads.start(units)
+        elif self._on_assigned is not None:
+            self._on_assigned(self, list(units))
+
+    def revoked(self, units: Sequence[OwnedUnit]) -> None:
+        """Stop units; called by the worker itself."""
+        if self._threads is not None:
+            self._threads.stop(units)
+        elif self._on_revoked is not None:
+            self._on_revoked(self, list(units))
+
+    def lost(self, units: Sequence[OwnedUnit]) -> None:
+        """Stop units that are lost; called by the worker itself."""
+        if self._threads is not None:
+            self._threads.stop(units)
+        elif self._on_lost is not None:
+            self._on_lost(self, list(units))
+        else:
+            self.revoked(units)
+
+    def stop_now(self, units: Sequence[OwnedUnit]) -> None:
+        """Tell runners to stop; called by the worker itself."""
+        if self._threads is not None:
+            self._threads.signal(units)
+
+    def _tell_waiters(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait_for(self, condition: Callable[[Worker], bool], timeout_s: float | None) -> bool:
+        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while not condition(self):
+                left_s = 0.5 if ends_s is None else min(0.5, ends_s - time.monotonic())
+                if left_s <= 0:
+                    return False
+                self._changed.wait(left_s)  # in short waits: a signal is handled between them
+        return True
+
+
+class LeaderElection:
+    """One leader among N processes: a `Worker` with one unit.
+
+    Args:
+        config: as of `Worker`.
+        name: what the processes elect a leader for; the unit's name.
+
+    Example::
+
+        with LeaderElection({"bootstrap.servers": "127.0.0.1:9092", "group.id": "jobs"}, name="scheduler") as election:
+            while election.wait_for_leadership():
+                while election.is_leader:
+                    run_next_job(fencing_token=election.token)
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        name: str = "leader",
+        clock: Clock | None = None,
+        **settings: ConfigValue,
+    ) -> None:
+        self._worker: Final = Worker(
+            merge_settings(config, settings),
+            units=[name],
+            on_assigned=_do_nothing,
+            on_revoked=_do_nothing,
+            clock=clock,
+        )
+
+    def start(self) -> Self:
+        """Take part; returns at once."""
+        self._worker.start()
+        return self
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Stop taking part; if this was the leader, another one follows with its next heartbeat."""
+        self._worker.close(timeout_s)
+
+    def wait_for_leadership(self, timeout_s: float | None = None) -> bool:
+        """Wait until this is the leader; False if the time is over, or it takes part no more.
+
+        Raises:
+            Kip848Error: the error that stopped it.
+        """
+        won = self._worker.wait_for(lambda worker: bool(worker.assignment()), timeout_s)
+        error = self.error
+        if not won and error is not None:
+            raise error
+        return won
+
+    def wait_for_loss(self, timeout_s: float | None = None) -> bool:
+        """Wait until this is not the leader; whether it is not."""
+        return self._worker.wait_for(lambda worker: not worker.assignment(), timeout_s)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is the leader now. False in time before another one can be elected, also if nothing is heard."""
+        return bool(self._worker.assignment())
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token of this leadership, greater than all before; None if this is not the leader."""
+        owned = self._worker.assignment()
+        return owned[0].token if owned else None
+
+    @property
+    def error(self) -> Kip848Error | None:
+        """What stopped it for good, or None."""
+        host = self._worker._host
+        return None if host is None else host.view.error
+
+    @property
+    def worker(self) -> Worker:
+        """The worker behind it."""
+        return self._worker
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _do_nothing(worker: Worker, units: list[OwnedUnit]) -> None:
+    """A leader looks at `is_leader`."""

@@ -1,0 +1,290 @@
+"""The core of a worker, with the clock moved by hand; the numbers are those of the scenarios in the specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kip848_client.errors import ConnectionLostError, ErrorCode
+from kip848_client.member.states import MemberState
+from kip848_client.model import Unit
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    AssignedUnits,
+    Assignment,
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.worker.core import WorkerCore, WorkerSettings
+from kip848_client.worker.events import (
+    Answered,
+    Call,
+    CallbackDone,
+    CloseRequested,
+    Failed,
+    Left,
+    NotAnswered,
+    Send,
+    Start,
+    StopNow,
+    Tick,
+    WorkerEffect,
+    WorkerEvent,
+)
+
+SESSION_MS, INTERVAL_MS = 45_000, 5_000
+
+
+class Bench:
+    """A core, its clock, and what it asked for last."""
+
+    def __init__(self, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"group_id": "g", "member_id": "m", "worker_id": "w", "request_timeout_ms": 30_000}
+        self.core = WorkerCore(WorkerSettings(**(defaults | settings)), offset=0, units=[Unit("a"), Unit("b")])
+        self.now_ms = 0
+        self.sent: list[Send] = []
+        self.calls: list[Call] = []
+        self.effects: list[WorkerEffect] = []
+        self.step(Start())
+
+    def step(self, event: WorkerEvent) -> list[WorkerEffect]:
+        """Step one event."""
+        effects = self.core.step(event, now_ms=self.now_ms)
+        self.sent += [effect for effect in effects if isinstance(effect, Send)]
+        self.calls += [effect for effect in effects if isinstance(effect, Call)]
+        self.effects += effects
+        return effects
+
+    def request(self) -> ConnectGroupHeartbeatRequest:
+        """The last heartbeat."""
+        request = self.sent[-1].request
+        assert isinstance(request, ConnectGroupHeartbeatRequest)
+        return request
+
+    def answer(self, epoch: int = 1, units: str | None = None, *, token: int = 1, code: int = 0) -> None:
+        """Answer the last heartbeat; units are names."""
+        assigned = None
+        if units is not None:
+            assigned = Assignment(
+                assigned=tuple(AssignedUnits(name=name, indexes=(-1,), epochs=(token,)) for name in units.split())
+            )
+        self.step(
+            Answered(
+                self.sent[-1].request_id,
+                ConnectGroupHeartbeatResponse(
+                    error_code=code,
+                    member_id="m",
+                    member_epoch=epoch,
+                    heartbeat_interval_ms=INTERVAL_MS,
+                    session_timeout_ms=SESSION_MS,
+                    assignment=assigned,
+                ),
+            )
+        )
+
+    def done(self, *failed: str) -> None:
+        """End the callback that runs."""
+        self.step(CallbackDone(self.calls[-1].call_id, frozenset(map(Unit, failed))))
+
+    def pass_time(self, ms: int) -> None:
+        """Move the clock, ticking at every deadline."""
+        until_ms = self.now_ms + ms
+        while (due_ms := self.core.deadline_ms()) is not None and due_ms <= until_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.step(Tick())
+        self.now_ms = until_ms
+
+    @property
+    def last_call(self) -> tuple[str, list[str]]:
+        """Kind and units of the last callback."""
+        return self.calls[-1].kind.value, [str(owned.unit) for owned in self.calls[-1].units]
+
+    def owned(self) -> list[str] | None:
+        """What the last heartbeat said that it owns."""
+        units = self.request().owned_units
+        return None if units is None else [item.name for item in units]
+
+
+def running(**settings: Any) -> Bench:
+    """A worker that runs a and b at epoch 1."""
+    bench = Bench(**settings)
+    bench.answer(1, "a b")
+    bench.done()
+    return bench
+
+
+def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
+    """The first heartbeat is the contract; owned units are confirmed with the next one."""
+    bench = Bench()
+    request = bench.request()
+    assert (request.member_epoch, request.server_assignor, bench.owned(), request.rebalance_timeout_ms) == (
+        0,
+        "uniform",
+        [],
+        60_000,
+    )
+    assert request.catalog is not None
+
+    bench.answer(1, "a b")
+    assert bench.last_call == ("on_assigned", ["a", "b"])
+    bench.done("b")
+    bench.pass_time(INTERVAL_MS)
+
+    assert bench.owned() == ["a", "b"]
+    assert bench.core.view().failed == (Unit("b"),)
+    assert bench.core.view().state is MemberState.STABLE
+
+
+def test_heartbeats_go_on_while_a_unit_is_stopped() -> None:
+    """Scenario 57: a stop that takes 20 s must not cost the membership."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1, "a")
+    assert bench.last_call == ("on_revoked", ["b"])
+    before = len(bench.sent)
+    for _ in range(4):
+        bench.pass_time(INTERVAL_MS)
+        assert bench.owned() is None
+        bench.answer(1)
+    assert len(bench.sent) == before + 4
+
+    bench.done()
+
+    assert bench.owned() == ["a"]
+    assert bench.request().member_epoch == 1
+
+
+def test_what_is_new_starts_after_the_acknowledgement() -> None:
+    """Scenario 58: after lost answers one response may take and give; the stop is confirmed before the start."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(2, "b c", token=2)  # b came back with another token: somebody else had it in between
+    assert bench.last_call == ("on_revoked", ["a", "b"])
+
+    effects = bench.core.step(CallbackDone(bench.calls[-1].call_id), now_ms=bench.now_ms)
+
+    assert [type(effect).__name__ for effect in effects] == ["Send", "Call"]
+    (send, call) = effects
+    assert isinstance(send, Send)
+    assert isinstance(send.request, ConnectGroupHeartbeatRequest)
+    assert send.request.owned_units == ()
+    assert isinstance(call, Call)
+    assert [(str(one.unit), one.token) for one in call.units] == [("b", 2), ("c", 2)]
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_a_stop_that_fails_is_tried_again_or_counts(hold: bool) -> None:
+    """Scenario 59: with ``hold`` a unit that may still run is not given to others."""
+    bench = running(hold_failed_stops=hold)
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1, "a")
+    bench.done("b")
+    if hold:
+        assert bench.owned() != ["a"]
+        bench.pass_time(INTERVAL_MS)
+        bench.answer(1)
+        assert len([call for call in bench.calls if call.kind.value == "on_revoked"]) == 2
+        bench.done()
+    assert bench.owned() == ["a"]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND]
+)
+def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: ErrorCode) -> None:
+    """Scenario 60: nothing runs twice, and the process needs no restart."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(code=code)
+    assert bench.last_call == ("on_lost", ["a", "b"])
+    assert bench.core.view().assignment == ()
+    sent = len(bench.sent)
+    bench.pass_time(60_000)
+    assert len(bench.sent) == sent, "it joins when everything has stopped"
+
+    bench.done()
+
+    assert (bench.request().member_epoch, bench.request().member_id, bench.owned()) == (0, "m", [])
+    assert len([call for call in bench.calls if call.kind.value == "on_lost"]) == 1
+
+
+def test_the_lease_ends_a_margin_before_the_session() -> None:
+    """Scenarios 61 and 62: counted from when the last accepted heartbeat was sent, not from its answer."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    sent_ms = bench.now_ms
+    bench.pass_time(4_000)
+    bench.answer(1)  # the answer came 4 s later
+    while bench.now_ms < sent_ms + 29_999:
+        bench.pass_time(min(1_000, sent_ms + 29_999 - bench.now_ms))
+        bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    assert bench.last_call[0] != "on_lost"
+
+    bench.pass_time(1)
+
+    assert bench.now_ms == sent_ms + 30_000
+    assert bench.last_call == ("on_lost", ["a", "b"])
+    assert any(isinstance(effect, StopNow) for effect in bench.effects)
+    bench.done()
+    bench.pass_time(INTERVAL_MS)
+    assert bench.request().member_epoch == 1, "it keeps trying, and comes back without joining anew"
+    bench.answer(1, "a b")
+    assert bench.last_call == ("on_assigned", ["a", "b"])
+
+
+def test_an_unacknowledged_revocation_ends_the_lease_before_the_coordinator_evicts() -> None:
+    """Scenario 62: rebalance timeout 60 s, margin 15 s: everything is lost 45 s after the heartbeat was sent."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    asked_ms = bench.now_ms
+    bench.answer(1, "a")
+    while bench.now_ms < asked_ms + 44_999:
+        bench.pass_time(min(INTERVAL_MS, asked_ms + 44_999 - bench.now_ms))
+        bench.answer(1)
+    assert bench.core.view().assignment
+
+    bench.pass_time(1)
+
+    assert bench.core.view().assignment == ()
+    assert any(isinstance(effect, StopNow) for effect in bench.effects)
+    bench.done()  # the revocation, at last
+    assert bench.last_call == ("on_lost", ["a"])
+
+
+def test_a_failure_is_followed_by_a_heartbeat_with_every_field() -> None:
+    """What the coordinator took of a request without an answer is not known."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    bench.pass_time(1_000)
+
+    assert (bench.owned(), bench.request().rebalance_timeout_ms) == (["a", "b"], 60_000)
+    assert bench.request().catalog is not None
+
+
+def test_closing_stops_everything_then_leaves() -> None:
+    """Other workers get the units at once, and only after they have stopped."""
+    bench = running(instance_id="i")
+    bench.pass_time(INTERVAL_MS)
+    bench.step(CloseRequested(deadline_ms=bench.now_ms + 30_000, for_a_while=True))
+    assert bench.last_call == ("on_revoked", ["a", "b"])
+    bench.done()
+    bench.answer(1)  # the heartbeat that was under way
+    assert bench.request().member_epoch == -2
+    bench.answer(-2)
+    assert isinstance(bench.effects[-1], Left)
+
+
+def test_an_error_that_no_retry_cures_releases_everything_and_stops() -> None:
+    """The application hears of it once, after its units were stopped."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert bench.last_call == ("on_lost", ["a", "b"])
+    assert not any(isinstance(effect, Failed) for effect in bench.effects)
+
+    bench.done()
+
+    assert isinstance(bench.effects[-1], Failed)
+    assert bench.core.view().state is MemberState.FATAL
+    assert bench.core.deadline_ms() is None

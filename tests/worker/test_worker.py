@@ -1,0 +1,267 @@
+"""Workers against the embedded broker; the numbers are those of the scenarios in their specification."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kip848_client import (
+    CatalogConflictError,
+    ConfigError,
+    EmbeddedBroker,
+    IllegalStateError,
+    LeaderElection,
+    MemberState,
+    OwnedUnit,
+    Unit,
+    UnsupportedByBrokerError,
+    Worker,
+)
+from kip848_client.faults import drop
+from kip848_client.wire.api_keys import ApiKey
+from tests.support.waiting import wait_until
+
+FEEDS = ["audusd", "eurusd", "gbpusd", "usdjpy"]
+SESSION_MS = 1_500
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    config = {"group.connect.session.timeout.ms": SESSION_MS, "group.connect.heartbeat.interval.ms": 50}
+    with EmbeddedBroker(connect_groups=True, config=config) as running:
+        yield running
+
+
+class Fleet:
+    """Workers of one group, and what runs where."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self._broker = broker
+        self.lock = threading.Lock()
+        self.running: dict[Unit, list[str]] = {}
+        self.tokens: dict[Unit, list[int]] = {}
+        self.overlaps: list[str] = []
+        self.stack = ExitStack()
+
+    def conf(self, **more: Any) -> dict[str, Any]:
+        """Configuration of a worker."""
+        return {"bootstrap.servers": self._broker.bootstrap_servers, "group.id": "feeds", **more}
+
+    def add(self, worker_id: str, *, units: Any = FEEDS, **more: Any) -> Worker:
+        """Start a worker whose runners note what they run."""
+        worker = Worker(self.conf(**{"worker.id": worker_id}, **more), units=units)
+
+        @worker.runner
+        def run(owned: OwnedUnit, stop: threading.Event) -> None:
+            with self.lock:
+                self.running.setdefault(owned.unit, []).append(worker_id)
+                self.tokens.setdefault(owned.unit, []).append(owned.token)
+                if len(self.running[owned.unit]) > 1:
+                    self.overlaps.append(f"{owned.unit}: {self.running[owned.unit]}")
+            stop.wait()
+            with self.lock:
+                self.running[owned.unit].remove(worker_id)
+
+        self.stack.callback(worker.close, 5.0)
+        return worker.start()
+
+    def runs(self, worker: Worker) -> int:
+        """How many units a worker runs."""
+        return len(worker.assignment())
+
+
+@pytest.fixture
+def fleet(broker: EmbeddedBroker) -> Iterator[Fleet]:
+    made = Fleet(broker)
+    with made.stack:
+        yield made
+    assert not made.overlaps
+    assert all(tokens == sorted(set(tokens)) for tokens in made.tokens.values()), made.tokens
+
+
+def test_each_unit_runs_on_one_worker_whoever_comes_and_goes(fleet: Fleet) -> None:
+    """Scenario 63: three workers share four units, one closes, its units run elsewhere, and no unit runs twice."""
+    first = fleet.add("w1")
+    wait_until(lambda: fleet.runs(first) == 4)
+    second, third = fleet.add("w2"), fleet.add("w3")
+    wait_until(lambda: sorted(map(fleet.runs, (first, second, third))) == [1, 1, 2])
+    assert first.state is MemberState.STABLE
+
+    second.close()
+
+    wait_until(lambda: fleet.runs(first) + fleet.runs(third) == 4)
+    assert second.assignment() == []
+    wait_until(lambda: sum(map(len, fleet.running.values())) == 4)
+
+
+def test_a_worker_that_is_cut_off_stops_before_others_start(fleet: Fleet, broker: EmbeddedBroker) -> None:
+    """Scenario 61: two pollers of one feed would spend its quota twice, or write twice."""
+    first = fleet.add("w1", units=["a", "b"])
+    wait_until(lambda: fleet.runs(first) == 2)
+    second = fleet.add("w2", units=["a", "b"])
+    wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 1)
+
+    broker.faults.on(ApiKey.CONNECT_GROUP_HEARTBEAT, drop(), member=first.member_id, times=None)
+
+    wait_until(lambda: fleet.runs(first) == 0)
+    wait_until(lambda: fleet.runs(second) == 2)
+    broker.faults.clear()
+    wait_until(lambda: fleet.runs(first) == 1)
+
+
+def test_exactly_one_process_leads(fleet: Fleet) -> None:
+    """Scenario 64: a scheduler runs once; if its process ends another one takes over with a greater token."""
+    elections = [LeaderElection(fleet.conf(), name="scheduler").start() for _ in range(3)]
+    wait_until(lambda: sum(election.is_leader for election in elections) == 1)
+    (leader,) = [election for election in elections if election.is_leader]
+    token = leader.token
+
+    leader.close()
+
+    assert not leader.is_leader
+    wait_until(lambda: sum(election.is_leader for election in elections) == 1)
+    (heir,) = [election for election in elections if election.is_leader]
+    assert token is not None
+    assert heir.token is not None
+    assert heir.token > token
+    assert heir.wait_for_leadership(1.0)
+    assert not heir.wait_for_loss(0.05)
+    for election in elections:
+        election.close()
+
+
+def test_without_the_keys_the_error_says_what_to_do() -> None:
+    """Scenario 66: somebody who points a worker at Apache Kafka learns why it cannot work."""
+    with EmbeddedBroker() as plain:
+        worker = Worker(
+            {"bootstrap.servers": plain.bootstrap_servers, "group.id": "g"}, units=["a"], on_assigned=lambda *_: None
+        ).start()
+        with pytest.raises(UnsupportedByBrokerError, match="Apache Kafka does not have connect groups"):
+            worker.wait(10)
+        assert worker.state is MemberState.FATAL
+
+
+def test_callbacks_stop_before_they_start_and_hear_of_their_worker(fleet: Fleet) -> None:
+    """The three-callback style: what another library needs to start and stop work."""
+    calls: list[tuple[str, list[str]]] = []
+
+    def note(name: str) -> Callable[[Worker, list[OwnedUnit]], None]:
+        return lambda worker, owned: calls.append((f"{worker.worker_id} {name}", [str(one.unit) for one in owned]))
+
+    first = Worker(
+        fleet.conf(**{"worker.id": "w1"}), units=["a", "b"], on_assigned=note("starts"), on_revoked=note("stops")
+    )
+    with first:
+        wait_until(lambda: len(first.assignment()) == 2)
+        second = fleet.add("w2", units=["a", "b"])
+        wait_until(lambda: fleet.runs(second) == 1)
+        assert calls == [("w1 starts", ["a", "b"]), ("w1 stops", ["b"])]
+    assert calls[-1] == ("w1 stops", ["a"])
+    wait_until(lambda: fleet.runs(second) == 2)
+
+
+def test_a_list_of_units_changes_by_its_version(fleet: Fleet) -> None:
+    """Scenarios 14 and 16 seen by a worker: new feeds are taken up, a conflicting deployment is told so."""
+    worker = fleet.add("w1", units=["a", "b"])
+    wait_until(lambda: fleet.runs(worker) == 2)
+
+    worker.update_units(1, ["b", "c", Unit("d", 0)])
+    wait_until(lambda: [str(owned.unit) for owned in worker.assignment()] == ["b", "c", "d/0"])
+    wait_until(lambda: not fleet.running[Unit("a")])
+
+    other = fleet.add("w2", units=["x"], **{"units.version": 1})
+    with pytest.raises(CatalogConflictError, match="higher offset"):
+        other.wait(10)
+    with pytest.raises(ConfigError, match="version above 1"):
+        worker.update_units(1, ["z"])
+
+
+def test_units_may_come_from_a_function(fleet: Fleet) -> None:
+    """A list that lives in a database or a file is followed without a restart."""
+    listed: list[tuple[int, list[str]]] = [(3, ["a"])]
+    worker = fleet.add("w1", units=lambda: listed[-1], **{"units.refresh.interval.ms": 10})
+    wait_until(lambda: fleet.runs(worker) == 1)
+
+    listed.append((4, ["a", "b"]))
+
+    wait_until(lambda: fleet.runs(worker) == 2)
+
+
+def test_a_drained_worker_gives_its_units_away_and_stays_open(fleet: Fleet) -> None:
+    """Scenario 54, with a server-side assignor: a host is emptied before maintenance, without a pause in the work."""
+    first, second = fleet.add("w1"), fleet.add("w2")
+    wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 2)
+
+    first.drain()
+
+    wait_until(lambda: fleet.runs(second) == 4)
+    assert first.assignment() == []
+    assert first.state is MemberState.UNJOINED
+    first.close()
+
+
+def test_a_static_worker_comes_back_to_its_units(fleet: Fleet) -> None:
+    """Scenario 28: a rolling restart moves nothing."""
+    first = fleet.add("w1", **{"group.instance.id": "i1"})
+    second = fleet.add("w2", **{"group.instance.id": "i2"})
+    wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 2)
+    before = second.assignment()
+
+    second.close(keep_units=True)
+    fleet.tokens.clear()
+    again = fleet.add("w2", **{"group.instance.id": "i2"})
+
+    wait_until(lambda: again.assignment() == before)
+    assert fleet.runs(first) == 2
+
+
+def test_a_runner_that_fails_rests_and_is_reported(fleet: Fleet) -> None:
+    """One broken feed must not take the others along."""
+    worker = Worker(fleet.conf(), units=["bad", "good"])
+
+    @worker.runner
+    def run(owned: OwnedUnit, stop: threading.Event) -> None:
+        if owned.name == "bad":
+            raise ValueError("no such feed")
+        stop.wait()
+
+    with worker:
+        wait_until(lambda: len(worker.assignment()) == 2)
+        wait_until(lambda: Unit("bad") in worker.errors)
+        assert worker.lease_remaining_s > 0
+
+
+@pytest.mark.parametrize(
+    ("conf", "units", "text"),
+    [
+        ({"worker.name": "w"}, ["a"], "did you mean worker.id"),
+        ({"stop.error": "ignore"}, ["a"], "stop.error must be one of hold, release"),
+        ({}, "eurusd", "must be a list"),
+        ({}, ["a", "a"], "twice"),
+        ({}, [Unit("a", -2)], "index"),
+        ({"auto.offset.reset": "earliest"}, ["a"], "no setting of a worker"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(conf: dict[str, str], units: Any, text: str) -> None:
+    """A typing error must not be found by a unit that does not run."""
+    with pytest.raises(ConfigError, match=text):
+        Worker({"bootstrap.servers": "127.0.0.1:9092", "group.id": "g", **conf}, units=units)
+
+
+def test_calls_out_of_order_are_refused() -> None:
+    """Mistakes in a program are told where they are made."""
+    worker = Worker({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}, units=["a"])
+    with pytest.raises(IllegalStateError, match="nothing would run"):
+        worker.start()
+    with pytest.raises(IllegalStateError, match="was not started"):
+        worker.wait()
+    worker.close()
+    before_s = time.monotonic()
+    with Worker({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}, units=["a"], on_assigned=lambda *_: None):
+        pass
+    assert time.monotonic() - before_s < 20
