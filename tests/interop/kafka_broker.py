@@ -64,6 +64,7 @@ class KafkaBroker:
         listeners: more client listeners, name -> security protocol, for example `{"SASL": "SASL_PLAINTEXT"}`;
             each gets a free loopback port, see `endpoint`.
         format_arguments: more arguments of `StorageTool format`, for example `("--add-scram", "SCRAM-SHA-256=[...]")`.
+        version: of the broker; by default `kafka_version`.
     """
 
     def __init__(
@@ -72,12 +73,13 @@ class KafkaBroker:
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
         format_arguments: Sequence[str] = (),
+        version: str | None = None,
     ) -> None:
-        self.version: Final = kafka_version()
+        self.version: Final = version or kafka_version()
         self.start_duration_s = 0.0
         """How long the last start took, until the group coordinator answered."""
         self._java: Final = java_command()
-        self._libs: Final = kafka_libs()
+        self._libs: Final = kafka_libs(self.version)
         self._properties: Final = dict(properties or {})
         self._protocols: Final = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self._format_arguments: Final = tuple(format_arguments)
@@ -268,7 +270,7 @@ class KafkaBroker:
             nonlocal unready
             try:
                 with WireConnection(self.bootstrap_servers) as connection:
-                    unready = _why_not_ready(connection)
+                    unready = self._why_not_ready(connection)
             except OSError as error:
                 unready = f"connection to {self.bootstrap_servers}: {error}"
             if unready is not None and not self.is_running:
@@ -281,6 +283,21 @@ class KafkaBroker:
             message = f"the broker did not serve groups within {START_TIMEOUT_S:.0f} s ({unready})"
             raise self._failure(message) from None
 
+    def _why_not_ready(self, connection: WireConnection) -> str | None:
+        """None once the broker counts as alive in its own metadata and the coordinator of a new group answers."""
+        cluster = connection.exchange("describe_cluster", 0, {"include_cluster_authorized_operations": False}).response
+        if not cluster["brokers"]:
+            return "the cluster has no living broker yet"
+        # The first question for a coordinator creates __consumer_offsets; offsets are answered once it is loaded.
+        asked: dict[str, Json] = {"key_type": 0, "coordinator_keys": [PROBE_GROUP]}
+        found = connection.exchange("find_coordinator", 4, asked).response["coordinators"]
+        group: dict[str, Json] = {"group_id": PROBE_GROUP, "topics": []}
+        fetched = connection.exchange("offset_fetch", 8, {"groups": [group], "require_stable": False}).response[
+            "groups"
+        ]
+        errors = [answer["error_code"] for answer in _rows(found) + _rows(fetched)]
+        return None if errors == [0, 0] else f"FindCoordinator and OffsetFetch answer with error codes {errors}"
+
     def _java_call(self, main_class: str, *arguments: str) -> list[str]:
         return [self._java, *JVM_OPTIONS, "-cp", f"{self._libs}/*", main_class, *arguments]
 
@@ -290,20 +307,6 @@ class KafkaBroker:
     @property
     def _properties_path(self) -> Path:
         return self._folder / "server.properties"
-
-
-def _why_not_ready(connection: WireConnection) -> str | None:
-    """None once the broker counts as alive in its own metadata and the coordinator of a new group answers."""
-    cluster = connection.exchange("describe_cluster", 0, {"include_cluster_authorized_operations": False}).response
-    if not cluster["brokers"]:
-        return "the cluster has no living broker yet"
-    # The first question for a coordinator creates __consumer_offsets; offsets are answered once it is loaded.
-    asked: dict[str, Json] = {"key_type": 0, "coordinator_keys": [PROBE_GROUP]}
-    found = connection.exchange("find_coordinator", 4, asked).response["coordinators"]
-    group: dict[str, Json] = {"group_id": PROBE_GROUP, "topics": []}
-    fetched = connection.exchange("offset_fetch", 8, {"groups": [group], "require_stable": False}).response["groups"]
-    errors = [answer["error_code"] for answer in _rows(found) + _rows(fetched)]
-    return None if errors == [0, 0] else f"FindCoordinator and OffsetFetch answer with error codes {errors}"
 
 
 def _rows(value: Json) -> list[dict[str, Json]]:

@@ -77,24 +77,28 @@ def java_command() -> str:
     return java
 
 
-def kafka_libs() -> Path:
+def kafka_libs(version: str | None = None) -> Path:
     """Folder of all jars of the broker; downloads them on first use.
 
     Several processes may ask at once: one downloads under a file lock, into a folder that is renamed when complete.
 
+    Args:
+        version: of the broker; by default `kafka_version`.
+
     Raises:
         KafkaUnavailableError: the jars are not cached and Maven is missing or failed.
     """
-    home = _cache_root() / f"kafka-{kafka_version()}"
+    version = version or kafka_version()
+    home = _cache_root() / f"kafka-{version}"
     libs, stamp = home / "libs", home / "pom.sha256"
     wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
-    with _locked(_cache_root() / f"kafka-{kafka_version()}.lock"):
+    with _locked(_cache_root() / f"kafka-{version}.lock"):
         if libs.is_dir() and stamp.is_file() and stamp.read_text() == wanted:
             return libs
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home, prefix="partial-") as partial:
             fetched = Path(partial, "libs")
-            _run_maven(destination=fetched)
+            _run_maven(version, destination=fetched)
             if libs.is_dir():  # a running broker keeps its open jars; only the names go
                 libs.rename(Path(partial, "old"))
             fetched.rename(libs)
@@ -102,15 +106,13 @@ def kafka_libs() -> Path:
     return libs
 
 
-def _run_maven(*, destination: Path) -> None:
+def _run_maven(version: str, *, destination: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaUnavailableError(
-            f"The jars of Kafka {kafka_version()} are not cached and there is no `mvn` on PATH."
-        )
+        raise KafkaUnavailableError(f"The jars of Kafka {version} are not cached and there is no `mvn` on PATH.")
     command = [
         maven,
-        *("-q", "-B", "-f", str(POM), f"-Dkafka.version={kafka_version()}"),
+        *("-q", "-B", "-f", str(POM), f"-Dkafka.version={version}"),
         *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={destination}"),
     ]
     try:
@@ -121,7 +123,7 @@ def _run_maven(*, destination: Path) -> None:
         raise KafkaUnavailableError(f"Maven did not finish in {MAVEN_TIMEOUT_S} s: {' '.join(command)}.") from error
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()[-2000:]
-        raise KafkaUnavailableError(f"Maven could not fetch Kafka {kafka_version()}: {said}\n")
+        raise KafkaUnavailableError(f"Maven could not fetch Kafka {version}: {said}\n")
 
 
 def _java_major(version_text: str) -> int:

@@ -1,0 +1,70 @@
+"""The classic protocol on the oldest Apache Kafka that starts here: most clusters are older than KIP-848."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip848_client import Consumer
+from kip848_client.assignors.library import Weighted
+from kip848_client.errors import UnsupportedGroupProtocolError
+from tests.interop.classic.conftest import PARTITIONS, Scene, close_all
+from tests.interop.conftest import create_topic, require_kafka, unique_name
+from tests.interop.embedded.clients import admin_of
+from tests.interop.old_kafka import OldKafka
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+# The time limit leaves room for the first download of the jars.
+
+
+@pytest.fixture(scope="module")
+def old_kafka() -> Iterator[OldKafka]:
+    require_kafka()
+    with OldKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def old_scene(old_kafka: OldKafka) -> Iterator[Scene]:
+    topic = unique_name("topic")
+    create_topic(admin_of(old_kafka.bootstrap_servers), topic, partitions=PARTITIONS)
+    made = Scene(old_kafka.bootstrap_servers, topic, unique_name("group"))
+    yield made
+    close_all(made)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_share_a_group_with_librdkafka(old_scene: Scene, strategy: str) -> None:
+    """Records, commits, rebalances and leaving need no API that came after 2019."""
+    old_scene.produce(60)
+    first = old_scene.start(f"ours {strategy}")
+    old_scene.wait_until_all_is_read()
+    second = old_scene.start(f"librdkafka {strategy}")
+    old_scene.wait_for_owned(first, second, shares=(3, 3))
+    old_scene.produce(600)
+    old_scene.wait_until_all_is_read()
+    old_scene.leave(first)
+    old_scene.wait_for_owned(second, shares=(PARTITIONS,))
+    old_scene.produce(60)
+    old_scene.wait_until_all_is_read()
+    assert set(old_scene.read.values()) == {1}
+
+
+def test_an_assignor_of_ones_own_assigns(old_scene: Scene) -> None:
+    """The reason to use the classic protocol of this library on a cluster that offers nothing else."""
+    big, small = (old_scene.ours(group_local_assignors=Weighted(weight)) for weight in (8, 4))
+    old_scene.wait_for_owned(big, small, shares=(4, 2))
+    old_scene.produce(60)
+    old_scene.wait_until_all_is_read()
+    assert (len(big.owned), len(small.owned)) == (4, 2)
+
+
+def test_kip_848_is_refused_with_the_line_to_change(old_scene: Scene) -> None:
+    """The default protocol of this library is not there; the user is told at once, and how to go on."""
+    settings = {"bootstrap.servers": old_scene.bootstrap_servers, "group.id": old_scene.group_id, "log_level": 0}
+    with Consumer(settings) as consumer:
+        consumer.subscribe([old_scene.topic])
+        with pytest.raises(UnsupportedGroupProtocolError, match=r"group\.protocol=classic"):
+            wait_until(lambda: consumer.poll(0.1), what="the refusal")
