@@ -50,7 +50,7 @@ def plan_uniform(member_ids: Sequence[str], units: Iterable[Unit], previous: Uni
 
 
 def plan_eager(member_ids: Sequence[str], units: Iterable[Unit], previous: UnitPlan) -> dict[str, list[Unit]]:
-    """Deal *units* round-robin, plain units first, whoever had them before: Kafka Connect's ``EagerAssignor``.
+    """Deal *units* round-robin, plain units first, and ignore previous owners: Kafka Connect's ``EagerAssignor``.
 
     Args:
         member_ids: ascending.

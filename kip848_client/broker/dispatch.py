@@ -76,18 +76,7 @@ class Dispatcher:
             header, request = decode_request(data, elements_max=self._elements_max)
         except (ProtocolError, UnsupportedVersionError) as error:
             raise ProtocolError(f"{api_name(api_key)} version {api_version} cannot be read: {error}") from error
-        context = RequestContext(
-            connection.answered,
-            api_key=api_key,
-            api_version=api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=connection.client_host,
-            connection_id=connection.connection_id,
-            now_ms=self._broker.clock.now_ms(),
-            node_id=connection.node_id,
-        )
-        connection.track(context)
+        context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
         self._requests.opened(context, request, size=len(data))
         if not (self._faults.armed and self._is_faulty(api, request, context, connection)):
             self._handle(api, request, context)
@@ -185,18 +174,7 @@ class Dispatcher:
 
     def _answer_newer_api_versions(self, data: bytes, connection: ClientConnection) -> None:
         header = peek_request_header(data)
-        context = RequestContext(
-            connection.answered,
-            api_key=header.api_key,
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=connection.client_host,
-            connection_id=connection.connection_id,
-            now_ms=self._broker.clock.now_ms(),
-            node_id=connection.node_id,
-        )
-        connection.track(context)
+        context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
         context.reply(unsupported_version(self._broker))
 
     def _frame(self, response: Response, context: RequestContext) -> bytes:

@@ -104,7 +104,7 @@ class FailOver:
         node = self._node(node_id)
         if node.state != "stopped":
             raise IllegalStateError(f"node {node_id} runs already")
-        if node_id in self._placement.living:  # it was killed, and nobody has noticed yet
+        if node_id in self._placement.living:  # it was killed, and its death is not noticed yet
             self._changed(self._placement.node_died(node_id))
         await node.start(self._make_server(node_id))
         self._on_event("node_started", node_id)

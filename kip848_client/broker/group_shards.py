@@ -255,7 +255,7 @@ class GroupShards:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits for a group."""
+        """Whether any call waits for a group."""
         return bool(self._waiters) or any(host.has_waiters for host in self._hosts.values())
 
     def add_waiter(

@@ -73,7 +73,7 @@ class Node:
         return "paused" if self.server.paused else "running"
 
     def bind(self) -> None:
-        """Take the port. Whoever connects is refused until the node serves.
+        """Take the port. Connections are refused until the node serves.
 
         Raises:
             ConfigError: the port is taken.
@@ -192,7 +192,7 @@ class Nodes:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that has the port and does not listen yet: whoever connects is refused."""
+    """A socket that has the port and does not listen yet, so that connections are refused."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         if os.name == "posix":  # elsewhere the option would let another process have the port

@@ -83,18 +83,7 @@ class Relay:
             ProtocolError: the frame has no header of a request.
         """
         header = peek_request_header(data)
-        context = RequestContext(
-            connection.answered,
-            api_key=header.api_key,
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=connection.client_host,
-            connection_id=connection.connection_id,
-            now_ms=self._clock.now_ms(),
-            node_id=self.node_id,
-        )
-        connection.track(context)
+        context = connection.begin(header, now_ms=self._clock.now_ms(), node_id=self.node_id)
         request = _decoded(data)
         self._requests.opened(context, request, size=len(data))
         if header.api_key == ApiKey.API_VERSIONS and header.api_version > ApiVersionsRequest.WIRE.versions.last:

@@ -33,6 +33,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.refusals import Refusals, connections_that_files_allow
 from kip848_client.errors import ProtocolError
+from kip848_client.wire.codec import RequestHeader
 
 __all__ = ["ClientConnection", "Server"]
 
@@ -335,9 +336,25 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether nothing is read from it or sent to it any more."""
         return self._closed
 
-    def track(self, context: RequestContext) -> None:
-        """Remember an opened request; its answer waits for those before it."""
+    def begin(self, header: RequestHeader, *, now_ms: int, node_id: int) -> RequestContext:
+        """Make the context of a request. Its answer waits for those of earlier requests.
+
+        Args:
+            node_id: the node that the request is for.
+        """
+        context = RequestContext(
+            self.answered,
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=self.client_host,
+            connection_id=self.connection_id,
+            now_ms=now_ms,
+            node_id=node_id,
+        )
         self._open.append(context)
+        return context
 
     def answered(self, context: RequestContext) -> None:
         """*context* has its answer: send what is due."""

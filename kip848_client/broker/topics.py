@@ -169,7 +169,7 @@ class TopicRegistry:
             self._agree_on_epochs(topic)
 
     def leaders_changed(self, changes: Iterable[LeaderChange]) -> None:
-        """Some partitions have other leaders: the next epoch begins, and whoever waits for them looks again."""
+        """Some partitions have other leaders: begin their next epoch, and wake requests that wait for them."""
         topics: dict[TopicKey, Topic | None] = {}
         for change in changes:
             topic = self._by_id.get(change.topic) if isinstance(change.topic, uuid.UUID) else None

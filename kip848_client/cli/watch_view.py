@@ -22,7 +22,7 @@ _COMMIT_WINDOW_MS: Final = 10_000
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A member waits for partitions that somebody else still has."""
+    """A member waits for partitions that other members still own."""
 
     partitions: tuple[TopicPartition, ...]
     owner: str
@@ -111,7 +111,7 @@ class GroupView:
     # --- what is asked
 
     def waits(self, member: MemberView) -> list[Wait]:
-        """For whom *member* waits, by owner; ``nobody yet`` for partitions that are free."""
+        """The partitions that *member* waits for, by owner; ``nobody yet`` for free ones."""
         missing = member.target - member.owned
         owners = {tp: other for other in self.members.values() if other is not member for tp in other.owned}
         by_owner: dict[str, list[TopicPartition]] = {}
@@ -133,7 +133,7 @@ class GroupView:
 
     @property
     def free(self) -> list[TopicPartition]:
-        """Partitions that somebody shall have and nobody has."""
+        """Partitions of the target that no member owns."""
         owned = {partition for member in self.members.values() for partition in member.owned}
         return sorted({partition for member in self.members.values() for partition in member.target} - owned)
 

@@ -57,7 +57,7 @@ def derive_state(*, member_count: int, reconciled_count: int, group_epoch: int, 
     return GroupState.STABLE
 
 
-_NOBODY: Final[Mapping[int, str]] = {}
+_NO_HOLDERS: Final[Mapping[int, str]] = {}
 
 
 class Group(Generic[KeyT, MetadataT]):
@@ -115,7 +115,7 @@ class Group(Generic[KeyT, MetadataT]):
 
     def holders(self, key: KeyT) -> Mapping[int, str]:
         """Number -> member that counts it as assigned or pending revocation, for one key."""
-        return self._holders.get(key, _NOBODY)
+        return self._holders.get(key, _NO_HOLDERS)
 
     def target_of(self, member_id: str) -> Mapping[KeyT, tuple[int, ...]]:
         """What a member shall own; empty if no target was computed for it yet."""

@@ -122,7 +122,7 @@ def upgrade(
 
 
 def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGroup) -> bool:
-    """Whether *group* may go on with what *classic* had assigned: nobody has to join again.
+    """Whether *group* may go on with the assignment of *classic*, so that no member has to join again.
 
     In the middle of a rebalance members have something else than the coordinator recorded, and only a JoinGroup says
     what. And an assignment may leave partitions out, or be of topics that a static member gave up when it came back.

@@ -351,10 +351,10 @@ class ClassicGroup:
         self.rejoin(self._wanted or "the assignment does not match the subscription")
 
     def _once_more(self, partitions: frozenset[TopicIdPartition]) -> str | None:
-        """Why to join again once this assignment is taken up, though nobody asks for it.
+        """Reason to join again after this assignment although the coordinator does not ask for it; None for none.
 
-        A static member that is back gets what its former self had, without a round. So nobody may have looked at what
-        it subscribes to now (R240); and if it leads, nobody may know any more what the last round left out (R242).
+        A static member that returns gets the assignment of its former process without a round. So the leader may not
+        know its present subscription (R240); and if it leads, it does not know what the last round left out (R242).
         """
         if self._round.is_leader and self._round.skipped and self._round.protocol not in EAGER:
             return "the leader was replaced"
@@ -397,7 +397,7 @@ class ClassicGroup:
         self._matching = self._topics.ask(subscription.topics, subscription.pattern, self._pattern_matched)
 
     def _stop_matching(self) -> None:
-        """Nobody waits for what a pattern matches any more."""
+        """Forget the request for topics that match the pattern."""
         self._topics.forget(self._matching)
         self._matching = self._match_again_ms = None
 

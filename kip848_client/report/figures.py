@@ -165,7 +165,7 @@ def figures_of(timeline: Timeline) -> Figures:
 
 
 def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set[tuple[str, float]]:
-    """Gaps that are none, as (partition, begin): all members with logs were stable, so somebody without one had it."""
+    """Gaps that are none, as (partition, begin): all members with logs were stable, so one without a log owned it."""
     if timeline.coordinated:
         return set()
     rests = [span for span in timeline.states if span.text == "Stable"]

@@ -11,7 +11,7 @@ from kip848_client.journal import JournalEvent
 def member_name(client_id: str, member_id: str, *, shared: bool) -> str:
     """The client id; with the beginning of the member id if several members of the group have it.
 
-    Classic member ids begin with the client id, which tells nobody apart.
+    Classic member ids begin with the client id, which several members may share.
     """
     return f"{client_id} {member_id.removeprefix(f'{client_id}-')[:8]}" if shared else client_id
 

@@ -125,7 +125,7 @@ class ClientSide:
             self._connect(ANY_NODE, effect.request_id, opened)
 
     def _send_round(self, node_id: int, effect: SendRequest) -> None:
-        """One request at a time: a connection on which one has no answer is closed, because nobody waits for it."""
+        """One request at a time: a connection with an unanswered request is closed, since its answer is not awaited."""
         connection = self._round
         if connection is not None and connection.open and not connection.pending:
             self._write(connection, effect)
@@ -148,7 +148,7 @@ class ClientSide:
     def _end_round(self) -> None:
         connection, self._round = self._round, None
         if connection is not None:
-            self._consumer.world.call_in(0, lambda: self._network.close(connection, "nobody waits for an answer"))
+            self._consumer.world.call_in(0, lambda: self._network.close(connection, "its answer is not awaited"))
 
     def connect_coordinator(self, effect: ConnectCoordinator) -> None:
         """Open a connection to the coordinator; the ones before are closed."""

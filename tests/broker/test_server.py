@@ -25,6 +25,7 @@ from kip848_client.broker.context import RequestContext
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.server import ClientConnection, Server
 from kip848_client.errors import ProtocolError
+from kip848_client.wire.codec import RequestHeader
 from kip848_client.wire.schema import Response
 from tests.support.waiting import wait_until
 
@@ -79,17 +80,8 @@ class ServerUnderTest:
             raise ProtocolError("not a request")
         self.opened += 1
         self.frames.append(frame)
-        context = RequestContext(
-            connection.answered,
-            api_key=0,
-            api_version=0,
-            correlation_id=self.opened,
-            client_id=None,
-            client_host=connection.client_host,
-            connection_id=connection.connection_id,
-            now_ms=0,
-        )
-        connection.track(context)
+        header = RequestHeader(api_key=0, api_version=0, correlation_id=self.opened, client_id=None)
+        context = connection.begin(header, now_ms=0, node_id=-1)
         if frame.startswith(b"echo"):
             context.reply(Text(frame))
         elif frame.startswith(b"big"):

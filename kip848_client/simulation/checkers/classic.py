@@ -154,7 +154,7 @@ class ClassicFencing(Observer):
                 pass
 
     def _is_parked(self, member_id: str) -> bool:
-        """Whether the answer may be one that somebody else's request led to."""
+        """Whether another member's request may have caused the answer."""
         group = self._mirror.classic
         return group is not None and (member_id in group.awaiting_join or member_id in group.awaiting_sync)
 

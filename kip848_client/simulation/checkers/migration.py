@@ -71,7 +71,7 @@ class Conversions(Observer):
             fail("K9", f"the policy is {self._config.migration_policy}, and the group became {after}")
         modern = [one for one, seen in converted.members.items() if seen.member.metadata.classic is None]
         if not modern:
-            fail("K9", f"nobody was on the new protocol, and the group became {after}")
+            fail("K9", f"no member was on the new protocol, and the group became {after}")
         if after.members.keys() & set(modern):
             fail("K9", f"{modern} spoke the new protocol, and are in {after}")
         if not mirror.group_epoch <= after.generation <= mirror.group_epoch + 1:

@@ -144,7 +144,7 @@ class ExclusiveReading(Observer):
                 self._look(consumer)
 
     def _after_upgrade(self) -> None:
-        """A classic member still has what its leader gave to nobody, until it joined again."""
+        """Until it joins again, a classic member keeps partitions that its leader assigned to no member."""
         for consumer in self._consumers():
             seen = self._mirror.members.get(consumer.view.member_id)
             if seen is not None and consumer.is_classic:
