@@ -126,17 +126,17 @@ def test_records_that_come_while_a_batch_is_planned_are_no_data_loss(
 
 def test_a_pattern_does_not_mean_kafkas_own_topics(broker: EmbeddedBroker) -> None:
     """Every cluster has them, and ``.*`` means one's own."""
-    broker.create_topic("__consumer_offsets", 1)
-    produce(broker.bootstrap_servers, "__consumer_offsets", 1)
+    broker.create_topic("__transaction_state", 1)
+    produce(broker.bootstrap_servers, "__transaction_state", 1)
     everything: dict[str, object] = {"subscribe": None, "subscribePattern": ".*"}
-    named: dict[str, object] = {"subscribe": "__consumer_offsets"}
+    named: dict[str, object] = {"subscribe": "__transaction_state"}
 
     assert {each.partition.topic for task in plan_batch(parsed(broker, everything)) for each in task} == {
         "orders",
         "orders-old",
     }
     assert by_partition(broker, named) == {0: [0]}
-    broker.delete_topic("__consumer_offsets")
+    broker.delete_topic("__transaction_state")
 
 
 @pytest.mark.parametrize(
