@@ -75,6 +75,7 @@ class Membership:
         self._options = options
         self._log = log
         self._rebalance_timeout_ms: Final = config.rebalance_timeout_ms
+        self._classic: Final = config.protocol == "classic"
         self._changed = threading.Condition()
         self._gate = Gate()
         self._gate.restore(restored.positions)
@@ -407,6 +408,8 @@ class Membership:
     def _check_incarnations(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Notice topics that were deleted and made again under their old name."""
         ids = {tip.topic: tip.topic_id for tip in partitions}
+        if self._classic:
+            ids = self._log.topic_ids(ids)  # that protocol names topics, and the member makes ids up
         with self._changed:
             read = {partition.topic for partition in self._gate.progress}
             anew = sorted(

@@ -156,10 +156,6 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
     """
     reader = _Reader(options)
     reader.refuse_unknown()
-    if str(reader.kafka.get("group.protocol")).lower() == "classic":
-        raise ConfigError(
-            "kafka.group.protocol=classic: this source is a member by the protocol of KIP-848 only; leave the key out"
-        )
     if not streaming:
         reader.refuse(_STREAM_ONLY, "applies to streams only; leave it out of a batch read")
     else:

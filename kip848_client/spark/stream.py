@@ -183,7 +183,7 @@ class Stream:
         waiting_s = time.monotonic()
         while True:
             with self._lock:
-                source = self._joined(start)
+                source = self._joined(StreamOffset.from_json(start))
                 self._end_planned(source, start)
                 if self._stopping:
                     source.await_change(IDLE_WAIT_S)
@@ -217,8 +217,8 @@ class Stream:
             **source.statistics,
         }
 
-    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Task]:
-        """What the batch between *start* and *end* reads.
+    def tasks(self, end: Mapping[str, Any]) -> list[Task]:
+        """What the batch that ends at *end* reads.
 
         If this is the first call of all, an earlier run was interrupted in that batch, and the query joins first: what
         other members have read and committed meanwhile is left out.
@@ -227,9 +227,8 @@ class Stream:
         ranges = batch.ranges
         if self._source is None and ranges:
             with self._lock:
-                self._repeated = (dict(end), self._without_read_by_others(start, batch))
+                self._repeated = (dict(end), self._without_read_by_others(batch))
                 self._planned = dict(end)
-                self._written = frozenset(batch.positions)
         if self._repeated is not None and self._repeated[0] == end:
             ranges = self._repeated[1]
         return cut_tasks(
@@ -282,14 +281,14 @@ class Stream:
         self._planned = end.to_json()
         return self._planned
 
-    def _without_read_by_others(self, start: Mapping[str, Any], batch: StreamOffset) -> tuple[OffsetRange, ...]:
+    def _without_read_by_others(self, batch: StreamOffset) -> tuple[OffsetRange, ...]:
         """The ranges of an interrupted batch, without what other members have committed since.
 
         Waits until the group has settled, so that those who give partitions back have committed, and until those who
         keep some have committed the batch; at most as long as a first trigger waits for partitions.
         """
-        source = self._joined(start, query=batch.query)
-        self._batch = batch.batch
+        begins = {each.partition: each.start for each in batch.ranges}
+        source = self._joined(msgspec.structs.replace(batch, positions={**batch.positions, **begins}))
         if self._options.assigned or not self._options.commit:
             return batch.ranges
         given_ms = self._options.first_assignment_ms
@@ -334,11 +333,11 @@ class Stream:
             if (mark := Mark.parse(at.metadata)) is None or mark.query != self._query
         }
 
-    def _joined(self, start: Mapping[str, Any], *, query: str = "") -> Ownership:
+    def _joined(self, restored: StreamOffset) -> Ownership:
+        """Join, in the first call; *restored* is where an earlier run came to."""
         if self._source is None:
-            restored = StreamOffset.from_json(start)
             self._written = frozenset(restored.positions)
-            self._query, self._batch = query or restored.query or uuid4().hex, restored.batch
+            self._query, self._batch = restored.query or uuid4().hex, restored.batch
             restored = msgspec.structs.replace(restored, query=self._query)
             self._watch = StopWatch(self._query, self.complete)
             kind = FixedPartitions if self._options.assigned else Membership

@@ -64,7 +64,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch that ends at *end*; after a restart the first call of all."""
-        return [TaskPartition(task) for task in self._running().tasks(start, end)]
+        return [TaskPartition(task) for task in self._running().tasks(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; runs in a worker."""

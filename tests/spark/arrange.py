@@ -100,7 +100,7 @@ class Driver:
 
     def replay(self, end: dict[str, Any]) -> None:
         """Read the batch that ends at *end*, as after a restart."""
-        for task in self.stream.tasks(self.offset, end):
+        for task in self.stream.tasks(end):
             for batch in read_ranges(task, self.options):
                 columns = batch.select(["topic", "partition", "offset"]).to_pydict()
                 self.rows.update(zip(*columns.values(), strict=True))

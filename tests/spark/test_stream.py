@@ -16,6 +16,7 @@ from kip848_client.errors import AuthenticationError, ConfigError, NoOffsetForPa
 from kip848_client.faults import ALWAYS, error
 from kip848_client.journal import read_journal
 from kip848_client.spark.data_loss import DataLossError
+from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from tests.security.certificates import Authority
 from tests.spark.arrange import (
     GROUP,
@@ -24,6 +25,7 @@ from tests.spark.arrange import (
     consumer,
     driving,
     everything,
+    partition,
     produce,
     take,
 )
@@ -143,6 +145,56 @@ def test_an_interrupted_batch_is_not_read_again_where_others_have_read_it(
             wait_until(everything_is_read)
 
     assert first.rows + second.rows + seen == everything(100, partitions=4)
+
+
+@pytest.mark.parametrize("selection", [{}, {"subscribe": None, "assign": '{"orders":[0,1,2,3]}'}])
+def test_where_the_first_batch_began_is_not_chosen_again_when_it_is_repeated(
+    broker: EmbeddedBroker, address: str, selection: dict[str, object]
+) -> None:
+    """The options say "from the end", and since then the end has moved: what came in between would be missing."""
+    changed: dict[str, object] = {**selection, "startingOffsets": "latest"}
+    begun = {partition(number): 90 for number in range(4)}
+    planned = StreamOffset(
+        ranges=tuple(OffsetRange(each, 90, 95) for each in begun),
+        positions=dict.fromkeys(begun, 95),
+        counts={"orders": 4},
+        query="q",
+        batch=1,
+    )
+    with driving(address, changed) as second:
+        second.replay(planned.to_json())
+        second.run(40)
+
+    assert second.rows == Counter(("orders", number, offset) for number in range(4) for offset in range(90, 100))
+
+
+@pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky"])
+def test_a_query_shares_a_group_of_the_classic_protocol(broker: EmbeddedBroker, address: str, strategy: str) -> None:
+    """Clusters and services that are not on the new protocol yet: members assign, and nothing is lost or doubled."""
+    protocol = {"group.protocol": "classic", "partition.assignment.strategy": strategy}
+    seen: Counter[tuple[str, int, int]] = Counter()
+    changed = {f"kafka.{name}": text for name, text in protocol.items()}
+    with driving(address, changed, maxOffsetsPerTrigger=50) as driver:
+        driver.run(400)
+        with consumer(address, **protocol) as service:
+            service.subscribe(["orders"])
+            wait_until(lambda: (driver.turn(), take(service, seen), len(service.assignment()))[-1] == 2)
+            produce(address, "orders", 100, partitions=4, first=100)
+
+            def all_is_read() -> bool:
+                driver.turn()
+                take(service, seen)
+                return (driver.rows + seen).total() >= 800
+
+            wait_until(all_is_read)
+            service.commit(asynchronous=False)
+            driver.drain()
+            wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 200))
+        driver.stream.bound()
+        driver.drain()
+
+    assert len({number for _, number, _ in seen}) == 2
+    assert driver.rows + seen == everything(200, partitions=4)
 
 
 def test_a_batch_that_the_query_itself_has_committed_is_repeated_as_it_was(
@@ -330,7 +382,7 @@ def test_where_a_query_begins_is_in_its_checkpoint_before_there_is_anything_to_r
     """A restart before the first record would begin later, or at the beginning, and skip or repeat what is between."""
     with driving(address, chosen) as first:
         assert first.plan()
-        assert first.stream.tasks(first.offset, first.planned) == []
+        assert first.stream.tasks(first.planned) == []
         first.finish()
         assert not first.plan(), "once is enough"
     produce(address, "orders", 5, partitions=1, first=100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ from kip848_client.spark.data_loss import DataLossError
 from tests.interop.client.drive import ConsumerUnderTest
 from tests.interop.conftest import CreateTopic, create_topic, unique_name
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.spark.arrange import consumed, consumer, driving, everything, produce
+from tests.spark.arrange import consumer, driving, everything, produce, take
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(120)]
@@ -64,30 +65,33 @@ def test_everything_is_read_once_and_committed(
     assert driver.rows == everything(500, partitions=4, topic=topic)
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_consumer_takes_half_and_gives_it_back(
-    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
+    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str], protocol: str
 ) -> None:
     """Hand-over in both directions with records, on Kafka's own coordinator."""
     topic, group = kafka_topic(partitions=4), kafka_group()
     produce(address, topic, 500, partitions=4)
     seen: Counter[tuple[str, int, int]] = Counter()
-    with driving(address, {"kafka.group.id": group}, subscribe=topic, maxOffsetsPerTrigger=100) as driver:
+    changed = {"kafka.group.id": group, "kafka.group.protocol": protocol}
+    with driving(address, changed, subscribe=topic, maxOffsetsPerTrigger=100) as driver:
         assert driver.plan()
         driver.finish()
-        with consumer(address, **{"group.id": group}) as plain:
+        with consumer(address, **{"group.id": group, "group.protocol": protocol}) as plain:
             plain.subscribe([topic])
+            wait_until(lambda: (driver.turn(), take(plain, seen, 50), len(plain.assignment()))[-1] == 2)
+            produce(address, topic, 500, partitions=4, first=500)
 
             def half_is_read() -> bool:
                 driver.turn()
-                seen.update(consumed(plain.consume(50, 0.02)))
-                return seen.total() >= 200
+                return take(plain, seen, 50) >= 200
 
             wait_until(half_is_read)
             plain.commit(asynchronous=False)
-        driver.run(2_000 - seen.total())
+        driver.run(4_000 - seen.total())
 
     assert len({number for _, number, _ in seen}) in {1, 2}
-    assert driver.rows + seen == everything(500, partitions=4, topic=topic)
+    assert driver.rows + seen == everything(1_000, partitions=4, topic=topic)
 
 
 def test_transactions_are_read_when_they_are_committed(
@@ -188,3 +192,37 @@ def test_available_now_reads_what_a_dead_member_held(
     dead.raw.close()
 
     assert driver.rows == everything(300, partitions=4, topic=topic)
+
+
+def test_a_query_that_is_back_leaves_out_what_others_have_read_of_its_batch(
+    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
+) -> None:
+    """A release in the middle of a batch: metadata tells commits of the query from others."""
+    topic, group = kafka_topic(partitions=4), kafka_group()
+    produce(address, topic, 500, partitions=4)
+    seen: Counter[tuple[str, int, int]] = Counter()
+    changed = {"kafka.group.id": group}
+    with driving(address, changed, subscribe=topic, maxOffsetsPerTrigger=800) as first:
+        assert first.plan()
+        first.finish()
+        assert first.plan()
+        interrupted = first.planned
+    with consumer(address, **{"group.id": group}) as service:
+        service.subscribe([topic])
+        wait_until(lambda: take(service, seen, 50) >= 501)
+        service.commit(asynchronous=False)
+        with driving(address, changed, start=first.offset, subscribe=topic) as second:
+            back = threading.Thread(target=second.replay, args=(interrupted,))
+            back.start()
+            while back.is_alive():
+                if take(service, seen, 50):
+                    service.commit(asynchronous=False)
+
+            def everything_is_read() -> bool:
+                second.turn()
+                take(service, seen)
+                return (first.rows + second.rows + seen).total() >= 2_000
+
+            wait_until(everything_is_read)
+
+    assert first.rows + second.rows + seen == everything(500, partitions=4, topic=topic)
