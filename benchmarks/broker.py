@@ -175,6 +175,7 @@ def main() -> None:
     result["memory_ms"] = life_ms(30, lambda: EmbeddedBroker({"t": PARTITIONS}))
     with tempfile.TemporaryDirectory() as folder:
         result["folder_ms"] = life_ms(30, lambda: EmbeddedBroker({"t": PARTITIONS}, data_dir=folder))
+    result["three_nodes_ms"] = life_ms(30, lambda: EmbeddedBroker({"t": PARTITIONS}, nodes=3))
     print(json.dumps(result), flush=True)
     result["records"] = compare_records(arguments.pairs, arguments.records)
     print(json.dumps(result, indent=2))

@@ -311,13 +311,28 @@ class EmbeddedBroker:
 
     # --- topics
 
-    def create_topic(self, name: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None) -> uuid.UUID:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+    ) -> uuid.UUID:
         """Create a topic and return its id.
 
+        Args:
+            replication_factor: nodes that have a replica of a partition; None takes ``default.replication.factor``.
+
         Raises:
-            BrokerError: the name is taken or not allowed, or there are too few or too many partitions.
+            BrokerError: the name is taken or not allowed, there are too few or too many partitions, or fewer nodes than
+                replicas.
         """
-        return self._on_loop(lambda state: state.topics.create(name, partitions, configs=configs).topic_id)
+        return self._on_loop(
+            lambda state: (
+                state.topics.create(name, partitions, configs=configs, replication_factor=replication_factor).topic_id
+            )
+        )
 
     def add_partitions(self, name: str, count: int) -> None:
         """Increase the partitions of a topic to *count*.

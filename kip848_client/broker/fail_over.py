@@ -9,6 +9,7 @@ coordinator has read its records.
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -27,9 +28,13 @@ from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
 from kip848_client.broker.transaction_shards import TransactionShards
 from kip848_client.clock import ManualClock
-from kip848_client.errors import IllegalStateError
+from kip848_client.errors import DataDirError, IllegalStateError
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
 __all__ = ["FailOver", "node_snapshots"]
+
+_RETRY_MS: Final = 500
+"""Pause after the log of a coordinator could not be read."""
 
 
 class FailOver:
@@ -145,12 +150,12 @@ class FailOver:
 
         Raises:
             IllegalStateError: the node does not run.
-            BrokerError: the log does not hold so many records.
+            BrokerError: the log does not hold so many records; nothing was changed.
         """
         self._running(to)
-        change = self._placement.move(topic.topic_id, partition, to)
         if lose_records:
             self._state.topics.lose_records(topic, partition, lose_records)
+        change = self._placement.move(topic.topic_id, partition, to, elect_anew=lose_records > 0)
         if change is not None:
             self._changed([change])
 
@@ -192,10 +197,14 @@ class FailOver:
         groups, ids = self._groups.leaders_changed(changes), self._transactions.leaders_changed(changes)
 
         def load() -> None:
-            if groups:
-                self._groups.load(groups)
-            if ids:
-                self._transactions.load(ids)
+            try:
+                if groups:
+                    self._groups.load(groups)
+                if ids:
+                    self._transactions.load(ids)
+            except DataDirError as error:
+                log_event(logging.ERROR, LogEvent.STORAGE_FAILED, logger=BROKER_LOGGER, error=error)
+                self._after(_RETRY_MS, load)
 
         if groups or ids:
             self._after(self._config.coordinator_load_ms, load)

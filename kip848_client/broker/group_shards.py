@@ -123,12 +123,11 @@ class GroupShards:
         """Let the coordinators of *partitions*, or of all, read their records; after that they serve.
 
         Raises:
-            DataDirError: the log cannot be read.
+            DataDirError: the log cannot be read; what was not loaded does not serve.
             ProtocolError: a record of the log is not what its type says.
         """
         if partitions is None:
             partitions = range(len(self._placement.of(GROUP_OFFSETS)))
-        self._loading.difference_update(partitions)
         records: dict[int, list[KeyAndValue]] = {}
         for key, value in self._log.load():
             record = decode_record(key, value)
@@ -137,6 +136,7 @@ class GroupShards:
         for partition in partitions:
             if partition in records and partition not in self._hosts and self._leader(partition) != NO_LEADER:
                 self._open(partition, records[partition])
+            self._loading.discard(partition)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             self.add_waiter(*waiter)
@@ -309,8 +309,8 @@ class GroupShards:
             loop=self._loop,
             has=lambda group_id: coordinator_partition(group_id) == partition,
         )
-        self._hosts[partition] = host
         host.load()
+        self._hosts[partition] = host
         return host
 
     def _on(self, node_id: int) -> list[GroupHost]:

@@ -181,9 +181,17 @@ class Nodes:
             node.close()
 
     async def start(self, make_server: Callable[[int], Server]) -> None:
-        """Let all of them serve."""
-        for node in self:
-            await node.start(make_server(node.node_id))
+        """Let all of them serve.
+
+        Raises:
+            ConfigError: a port was taken meanwhile; none serves.
+        """
+        try:
+            for node in self:
+                await node.start(make_server(node.node_id))
+        except ConfigError:
+            await self.stop(abort=True)
+            raise
 
     async def stop(self, *, abort: bool) -> None:
         """Stop all of them for good."""

@@ -79,15 +79,17 @@ class Placement:
     """
 
     def __init__(self, node_ids: Sequence[int], *, replication_factor: int = 1) -> None:
-        self._nodes: list[int] = sorted(node_ids)
+        self._nodes: Final = sorted(node_ids)
         self._living: set[int] = set(node_ids)
         self._replication_factor: Final = replication_factor
         self._topics: Final[dict[TopicKey, list[PlacedPartition]]] = {}
         self._placed = 0
-        self.is_spread = False
-        """Whether there is, or was, more than one node: with a single one every partition is its own."""
-        if len(self._nodes) > 1:
-            self._spread()
+        self.is_spread: Final = len(self._nodes) > 1
+        """Whether there is more than one node: to a single one every partition belongs."""
+        if self.is_spread:
+            everywhere = self._striped(0, range(COORDINATOR_PARTITIONS), len(self._nodes))
+            for topic in COORDINATOR_TOPICS:
+                self._topics[topic] = [PlacedPartition(replicas, replicas[0]) for replicas in everywhere]
 
     # --- who is there
 
@@ -246,16 +248,6 @@ class Placement:
 
     # --- events
 
-    def node_added(self, node_id: int) -> None:
-        """A new node is there. It leads nothing yet; coordinators may move to it."""
-        self._nodes = sorted([*self._nodes, node_id])
-        self._living.add(node_id)
-        if not self.is_spread:
-            return
-        for topic in COORDINATOR_TOPICS:
-            for placed in self._topics[topic]:
-                placed.replicas = (*placed.replicas, node_id)
-
     def node_died(self, node_id: int) -> tuple[LeaderChange, ...]:
         """A node is gone: what it led goes to the next living replica."""
         self._living.discard(node_id)
@@ -275,12 +267,11 @@ class Placement:
             or (preferred and placed.replicas[0] == node_id and placed.leader != node_id)
         )
 
-    def node_removed(self, node_id: int) -> None:
-        """A dead node will not come back. Replicas that were on it stay offline."""
-        self._nodes.remove(node_id)
-
-    def move(self, topic: TopicKey, partition: int, to: int) -> LeaderChange | None:
+    def move(self, topic: TopicKey, partition: int, to: int, *, elect_anew: bool = False) -> LeaderChange | None:
         """Let another node lead a partition; None if it does already. One that had no replica gets one.
+
+        Args:
+            elect_anew: begin the next epoch also if it leads already.
 
         Raises:
             ValueError: the node does not live.
@@ -288,19 +279,13 @@ class Placement:
         if to not in self._living:
             raise ValueError(f"node {to} does not run; running are {list(self.living)}")
         placed = self._topics[topic][partition]
-        if placed.leader == to:
+        if placed.leader == to and not elect_anew:
             return None
         if to not in placed.replicas:
             placed.replicas = tuple(to if node == placed.leader else node for node in placed.replicas)
         return self._lead(topic, partition, placed, to)
 
     # --- inside
-
-    def _spread(self) -> None:
-        self.is_spread = True
-        everywhere = self._striped(0, range(COORDINATOR_PARTITIONS), len(self._nodes))
-        for topic in COORDINATOR_TOPICS:
-            self._topics[topic] = [PlacedPartition(replicas, replicas[0]) for replicas in everywhere]
 
     def _striped(self, start: int, partitions: Iterable[int], factor: int) -> list[tuple[int, ...]]:
         living = self.living

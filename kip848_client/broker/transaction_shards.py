@@ -73,12 +73,11 @@ class TransactionShards(TransactionAdmission):
         """Let the coordinators of *partitions*, or of all, read their records; after that they serve.
 
         Raises:
-            DataDirError: the log cannot be read.
+            DataDirError: the log cannot be read; what was not loaded does not serve.
             ProtocolError: a record of the log is not what its version says.
         """
         if partitions is None:
             partitions = range(len(self._placement.of(TRANSACTION_STATE)))
-        self._loading.difference_update(partitions)
         records: dict[int, list[KeyAndValue]] = {}
         for key, value in self._log.load():
             transactional_id = decode_transaction_record(key, value)[0].transactional_id
@@ -86,6 +85,7 @@ class TransactionShards(TransactionAdmission):
         for partition in partitions:
             if partition in records and partition not in self._hosts and self._leader(partition) != NO_LEADER:
                 self._open(partition, records[partition])
+            self._loading.discard(partition)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             self.add_waiter(*waiter)
@@ -204,8 +204,8 @@ class TransactionShards(TransactionAdmission):
             loop=self._loop,
             coordinator_epoch=self._placement.get(TRANSACTION_STATE, partition).epoch,
         )
-        self._hosts[partition] = host
         host.load()
+        self._hosts[partition] = host
         return host
 
 

@@ -18,7 +18,7 @@ from kip848_client.faults import error
 from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kip848_client.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
@@ -221,9 +221,6 @@ def test_a_partition_without_a_living_replica_says_so(broker: EmbeddedBroker, at
 
 def test_too_few_replicas_refuse_those_who_want_all(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 43. Producers with acks=all would never meet NOT_ENOUGH_REPLICAS before production."""
-    with at(1) as connection:
-        topic = CreatableTopic(name="safe", num_partitions=1, replication_factor=2)
-        assert connection.ask(CreateTopicsRequest(topics=(topic,)), version=7).topics[0].replication_factor == 2
     broker._on_loop(lambda state: state.topics.set_configs(TOPIC, {"min.insync.replicas": "2"}))
     assert produced(at(1), 0) == 0
     broker.kill_node(2)
@@ -248,6 +245,37 @@ def test_a_consumer_beyond_a_lost_record_is_told_where_the_log_ends(broker: Embe
     assert (end.leader_epoch, end.end_offset) == (0, 3)
     with pytest.raises(BrokerError, match="holds 4 records, not 9"):
         broker.move_leader(TOPIC, 0, 1, lose_records=9)
+
+
+def test_a_topic_has_the_replicas_that_it_asks_for(broker: EmbeddedBroker, at: At) -> None:
+    """A program that creates its topics with three replicas could only be run on a real cluster."""
+
+    def created(name: str, **fields: Any) -> Any:
+        defaults: dict[str, Any] = {"num_partitions": 1, "replication_factor": -1}
+        topic = CreatableTopic(name=name, **(defaults | fields))
+        return at(1).ask(CreateTopicsRequest(topics=(topic,)), version=7).topics[0]
+
+    assert [created(f"t{factor}", replication_factor=factor).replication_factor for factor in (1, 3, -1)] == [1, 3, 2]
+    assert created("t4", replication_factor=4).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    by_hand = (CreatableReplicaAssignment(partition_index=0, broker_ids=(3, 1)),)
+    assert created("t5", num_partitions=-1, assignments=by_hand).replication_factor == 2
+    assert broker.leader("t5", 0) == 3
+    broker.create_topic("t6", replication_factor=3)
+    metadata = at(1).ask(MetadataRequest(topics=(MetadataRequestTopic(name="t6"),)), version=12)
+    assert sorted(metadata.topics[0].partitions[0].replica_nodes) == [1, 2, 3]
+
+
+def test_lost_records_stay_lost_over_a_restart(tmp_path: Path) -> None:
+    """A restart would bring back what consumers were told is gone."""
+    for _ in range(2):
+        with EmbeddedBroker({TOPIC: 1}, nodes=3, data_dir=tmp_path) as broker:
+            if broker.offsets(TOPIC)[0] == (0, 0):
+                with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+                    assert [produced(connection, 0) for _ in range(4)] == [0, 0, 0, 0]
+                    broker.move_leader(TOPIC, 0, 1, lose_records=2)
+                    assert fetch(connection, 0, epoch=0)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+                    assert produced(connection, 0) == 0
+            assert broker.offsets(TOPIC)[0] == (0, 3)
 
 
 def test_a_parked_fetch_hears_of_a_moved_leader_at_once(broker: EmbeddedBroker, at: At) -> None:
