@@ -17,6 +17,9 @@ _TOPICS: Final = ({"orders": 4}, {"orders": 4, "audit": 2}, {"orders": 3, "audit
 
 _WITH_ASSIGNORS: Final = 0.05
 
+_EARLY: Final = (0.0, 0.0, 0.5, 1.0)
+"""Part of the consumers with early heartbeats, as a consumer has by default."""
+
 _EVENTS: Final[tuple[tuple[str, float, float], ...]] = (
     # number of the scenario     part of the seeds   expected events a second, at most
     ("joins", 0.6, 0.6),
@@ -50,10 +53,13 @@ def scenario_of(name: str, *, seed: int, changes: Iterable[str] = ()) -> Scenari
 def settled(scenario: Scenario, *, seed: int) -> Scenario:
     """*scenario* itself, or if it is `MIXED` or `BRIEF` what *seed* makes of it."""
     if scenario == MIXED:
-        return _draw(random.Random(f"{seed}/variety"))
-    if scenario == BRIEF:
-        return _draw_brief(random.Random(f"{seed}/brief"))
-    return scenario
+        drawn = _draw(random.Random(f"{seed}/variety"))
+    elif scenario == BRIEF:
+        drawn = _draw_brief(random.Random(f"{seed}/brief"))
+    else:
+        return scenario
+    # A randomness of its own, so that the other numbers of a seed are what they were before there was this one.
+    return replace(drawn, early=random.Random(f"{seed}/early").choice(_EARLY))
 
 
 def _draw(rng: random.Random) -> Scenario:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.mutants import (
     known_answers,
     known_assignors,
+    known_classic,
     known_coordinator,
     known_incidents,
     known_invariants,
@@ -23,6 +24,7 @@ __all__ = [
     "by_name",
     "known_answers",
     "known_assignors",
+    "known_classic",
     "known_coordinator",
     "known_incidents",
     "known_invariants",

@@ -27,6 +27,7 @@ _ROUGH_ASSIGNORS: Final = (
 _SELDOM: Final = ("behaviour.asks=0.3", "no_reset=0.5", "trials=0", "statics=0.5", "held_instances=0.6")
 """Applications that ask for committed offsets, some without a reset policy, and coordinators that refuse a member its
 own instance id."""
+_GROUPS: Final = ("classic", "migration")
 _OF_TEN: Final[dict[int, tuple[str, ...]]] = {
     2: _SELDOM,
     4: _ASSIGNORS,
@@ -55,12 +56,14 @@ class Play(NamedTuple):
 
 
 def plays(count: int = PLAYS) -> list[Play]:
-    """The first *count* plays of the list: all of them with probes, one in ten of a scenario that takes a minute."""
+    """The first *count* plays of the list: one in five of classic groups, and the others with probes."""
     return [_play(number) for number in range(count)]
 
 
 def _play(number: int) -> Play:
     tens, digit = divmod(number, 10)
+    if digit in (3, 8):
+        return Play(_GROUPS[digit == 8], tens)
     if digit == 9:
         return Play(_NAMED[tens % len(_NAMED)], tens, ("probes=1",))
     return Play("mixed", number, ("probes=1", *_OF_TEN.get(digit, ())))

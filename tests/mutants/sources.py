@@ -16,7 +16,7 @@ from types import CodeType, ModuleType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TARGETS: Final = ("kip848_client.member", "kip848_client.coordinator")
+TARGETS: Final = ("kip848_client.member", "kip848_client.coordinator", "kip848_client.coordinator.classic")
 
 Change = Callable[[str, ast.Module], ast.Module]
 """(module name, its tree) -> the tree to run."""

@@ -72,7 +72,10 @@ class ClassicRounds(Observer):
         self._look_at_parked(after, loaded=loaded)
         if after is None or after is before:
             return
-        after.check_invariants()
+        try:
+            after.check_invariants()
+        except AssertionError as broken:
+            fail("K3", f"{broken}: {_text(after)}")
         if before is None or loaded:
             return
         moved = after.generation - before.generation
@@ -137,7 +140,8 @@ class ClassicFencing(Observer):
             case HeartbeatRequest(), HeartbeatResponse(error_code=code):
                 wanted = self._generation_verdict(request) or self._beat_verdict(request)
                 if code != wanted:
-                    fail("K10", f"{client_id} sent {request} and was told {code}, not {wanted.name}")
+                    number = "K7" if ErrorCode.REBALANCE_IN_PROGRESS in (code, wanted) else "K10"
+                    fail(number, f"{client_id} sent {request} and was told {code}, not {wanted.name}")
                 self._changes_nothing(client_id, request, code)
             case SyncGroupRequest(), SyncGroupResponse(error_code=code):
                 if not self._is_parked(request.member_id):

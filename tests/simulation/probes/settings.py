@@ -74,6 +74,8 @@ def _resolved(config: CoordinatorConfig, overrides: Mapping[str, str]) -> GroupC
         session_timeout_ms=int(overrides.get(SESSION_TIMEOUT, config.consumer_session_timeout_ms)),
         heartbeat_interval_ms=int(overrides.get(HEARTBEAT_INTERVAL, config.consumer_heartbeat_interval_ms)),
         assignment_interval_ms=int(overrides.get(ASSIGNMENT_INTERVAL, config.consumer_assignment_interval_ms)),
+        connect_session_timeout_ms=config.connect_session_timeout_ms,
+        connect_heartbeat_interval_ms=config.connect_heartbeat_interval_ms,
     )
 
 

@@ -1,0 +1,106 @@
+"""Bugs in classic groups, their members and the migration, put in one at a time; see `registry`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from kip848_client.coordinator import coordinator, departure, heartbeat, migration, mixed_group, offset_commit
+from kip848_client.coordinator.classic import group, rebalance
+from kip848_client.coordinator.classic import heartbeat as classic_heartbeat
+from kip848_client.coordinator.classic.membership import find_member
+from kip848_client.coordinator.timers import TimerKind
+from kip848_client.member.classic_group import ClassicGroup
+from kip848_client.member.classic_plan import ClassicPlan
+from tests.mutants.registry import Patch, mutant
+
+
+@mutant("a completed join phase keeps the generation", "K2", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(
+        rebalance,
+        "next_generation",
+        lambda before, **at: replace(group.next_generation(before, **at), generation=max(1, before.generation)),
+    )
+
+
+@mutant("a leader that is removed stays the leader", "K3", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(rebalance, "without", lambda one, gone: replace(group.without(one, gone), leader=one.leader))
+
+
+@mutant("a join phase has no time limit", "K4", "L1", scenario="classic")
+def _(patch: Patch) -> None:
+    arm = rebalance.Turn._arm
+
+    def all_but_joins(self: Any, kind: TimerKind, member_id: str, delay_ms: int) -> None:
+        if kind is not TimerKind.CLASSIC_JOIN or self.group.is_initial:
+            arm(self, kind, member_id, delay_ms)
+
+    patch.setattr(rebalance.Turn, "_arm", all_but_joins)
+
+
+@mutant("two members get each other's assignment", "K5", scenario="classic")
+def _(patch: Patch) -> None:
+    def exchanged(one: Any, given: Any) -> Any:
+        return group.with_assignments(one, dict(zip(given, reversed(given.values()), strict=True)))
+
+    patch.setattr(rebalance, "with_assignments", exchanged)
+
+
+@mutant("a downgrade records what members hold, and not their target", "K6", scenario="migration")
+def _(patch: Patch) -> None:
+    downgraded = migration._downgraded_member
+    patch.setattr(
+        migration, "_downgraded_member", lambda state, member, _: downgraded(state, member, member.current.assigned)
+    )
+
+
+@mutant("members of a mixed group are not sent to join again", "K7", scenario="migration")
+def _(patch: Patch) -> None:
+    patch.setattr(mixed_group, "_must_rejoin", lambda *_: False)
+
+
+@mutant("a load forgets the generation", "K8", "S3", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(coordinator, "from_value", lambda name, value: replace(group.from_value(name, value), generation=1))
+
+
+@mutant("a group of classic members alone stays a consumer group", "K9", scenario="migration")
+def _(patch: Patch) -> None:
+    patch.setattr(departure, "can_downgrade", lambda *_, **__: False)
+
+
+@mutant("a heartbeat of any generation counts", "K10", "K11", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(classic_heartbeat, "check_generation", lambda *_: None)
+
+
+@mutant("a commit of any generation counts", "K11", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(
+        offset_commit,
+        "check_classic_commit",
+        lambda one, *, member_id, instance_id, **_: find_member(one, member_id=member_id, instance_id=instance_id),
+    )
+
+
+@mutant("a join is repeated with what the member does not subscribe to any more", "K13", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(ClassicGroup, "ready_to_join", lambda _: True)
+
+
+@mutant("a leader gives away what is still owned", "K14", scenario="classic")
+def _(patch: Patch) -> None:
+    patch.setattr(ClassicPlan, "_adjusted", lambda _self, _member_id, partitions: frozenset(partitions))
+
+
+@mutant("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=627)
+def _(patch: Patch) -> None:
+    patch.setattr(ClassicGroup, "_once_more", lambda *_: None)
+
+
+@mutant("an upgrade in the middle of a rebalance moves nobody", "K7", "L1", scenario="migration", seed=660)
+def _(patch: Patch) -> None:
+    patch.setattr(heartbeat, "is_settled", lambda *_: True)
