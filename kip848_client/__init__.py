@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
     from kip848_client.aio.worker import AsyncWorker
+    from kip848_client.assignors.cooperative import CooperativeAssignor, EagerAssignor
     from kip848_client.assignors.interface import (
         AssignmentSpec,
         AssignorMetadata,
@@ -103,6 +104,8 @@ __all__ = [
     "Worker",
     "AsyncWorker",
     "LeaderElection",
+    "CooperativeAssignor",
+    "EagerAssignor",
     "Unit",
     "OwnedUnit",
     "SubscriptionPattern",
@@ -224,6 +227,8 @@ _HOMES = {
     "AsyncWorker": ("kip848_client.aio.worker", "AsyncWorker"),
     "Worker": ("kip848_client.worker.worker", "Worker"),
     "LeaderElection": ("kip848_client.worker.worker", "LeaderElection"),
+    "CooperativeAssignor": ("kip848_client.assignors.cooperative", "CooperativeAssignor"),
+    "EagerAssignor": ("kip848_client.assignors.cooperative", "EagerAssignor"),
     "OwnedUnit": ("kip848_client.worker.events", "OwnedUnit"),
     "Unit": ("kip848_client.model", "Unit"),
     "EmbeddedBroker": ("kip848_client.broker", "EmbeddedBroker"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
@@ -18,6 +18,7 @@ import msgspec
 
 from kip848_client.aio.lookout import Lookout
 from kip848_client.aio.owner_thread import teller
+from kip848_client.assignors.units import UnitAssignor
 from kip848_client.clock import Clock
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, ListenerError
@@ -79,10 +80,11 @@ class AsyncWorker(WorkerBase):
         on_assigned: AsyncCallback | None = None,
         on_revoked: AsyncCallback | None = None,
         on_lost: AsyncCallback | None = None,
+        assignors: Sequence[UnitAssignor] = (),
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
-        super().__init__(config, settings, units=units, clock=clock)
+        super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
         self._on_lost: Final = on_lost

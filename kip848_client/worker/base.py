@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from kip848_client.assignors.units import UnitAssignor
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -15,7 +16,7 @@ from kip848_client.member.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_config, read_units
 from kip848_client.worker.core import WorkerCore
-from kip848_client.worker.events import DrainRequested, OwnedUnit, UnitsChanged
+from kip848_client.worker.events import DrainRequested, OwnedUnit, RebalanceRequested, UnitsChanged
 from kip848_client.worker.host import CallbackRunner, WorkerHost, check_started
 
 
@@ -28,9 +29,11 @@ class WorkerBase:
         settings: Mapping[str, ConfigValue],
         *,
         units: Iterable[UnitLike] | UnitSource,
+        assignors: Sequence[UnitAssignor],
         clock: Clock | None,
     ) -> None:
-        self._config: Final = parse_worker_config(merge_settings(config, settings))
+        self._assignors: Final = {assignor.name: assignor for assignor in assignors}
+        self._config: Final = parse_worker_config(merge_settings(config, settings), assignors=tuple(self._assignors))
         self._source: Final[UnitSource | None] = units if callable(units) else None
         self._fixed: Final = None if callable(units) else read_units(units)
         self._clock: Final[Clock] = clock or SystemClock()
@@ -40,7 +43,14 @@ class WorkerBase:
     def _make_host(self, callbacks: CallbackRunner, *, on_view: Callable[[], None]) -> WorkerHost:
         offset, units = self._known = self._read_units()
         core = WorkerCore(self._config.settings, offset=offset, units=units)
-        return WorkerHost(core, self._config, callbacks=callbacks, clock=self._clock, on_view=on_view)
+        return WorkerHost(
+            core,
+            self._config,
+            callbacks=callbacks,
+            clock=self._clock,
+            on_view=on_view,
+            assignors=self._assignors,
+        )
 
     @property
     def _stop_timeout_s(self) -> float:
@@ -116,14 +126,23 @@ class WorkerBase:
             host.post(UnitsChanged(version, new))
 
     def request_rebalance(self) -> None:
-        """Ask for a new plan; only with a client-side assignor."""
-        check_started(self._host)
-        raise IllegalStateError(
-            "request_rebalance() needs a client-side assignor; with a server-side one the coordinator does it by itself"
-        )
+        """Ask for a new plan; only with a client-side assignor.
+
+        Raises:
+            IllegalStateError: the coordinator computes the plans of this worker's group.
+        """
+        host = check_started(self._host)
+        if not self._assignors:
+            raise IllegalStateError(
+                "request_rebalance() needs a client-side assignor; with a server-side one the coordinator balances"
+            )
+        host.post(RebalanceRequested())
 
     def drain(self) -> None:
-        """Give all units to other workers and take no new ones; the worker stays open, outside the group."""
+        """Give all units to other workers and take no new ones; the worker stays open.
+
+        With a server-side assignor it leaves the group; with a client-side one the next plan gives it nothing.
+        """
         check_started(self._host).post(DrainRequested())
 
     # Inside

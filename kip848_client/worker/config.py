@@ -59,8 +59,11 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     units_refresh_ms: int
 
 
-def parse_worker_config(conf: Mapping[str, ConfigValue]) -> WorkerConfig:
+def parse_worker_config(conf: Mapping[str, ConfigValue], *, assignors: tuple[str, ...] = ()) -> WorkerConfig:
     """Check a worker's configuration.
+
+    Args:
+        assignors: names of its client-side assignors.
 
     Raises:
         ConfigError: keys are missing, unknown or out of range. The message names all of them.
@@ -94,6 +97,7 @@ def parse_worker_config(conf: Mapping[str, ConfigValue]) -> WorkerConfig:
             fence_margin_ms=margin_ms if margin_ms > 0 else None,
             hold_failed_stops=stop_error == "hold",
             server_assignor=assignor,
+            client_assignors=assignors,
         ),
         connections=connections,
         units_version=version,

@@ -15,7 +15,6 @@ import msgspec
 from kip848_client.errors import (
     CatalogConflictError,
     ErrorCode,
-    IllegalStateError,
     Kip848Error,
     error_for_code,
 )
@@ -27,7 +26,6 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
     ClientAssignor,
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
-    UnitsOfName,
 )
 from kip848_client.worker.events import (
     Answered,
@@ -41,6 +39,7 @@ from kip848_client.worker.events import (
     NotAnswered,
     Noted,
     OwnedUnit,
+    Planned,
     RebalanceRequested,
     Send,
     Start,
@@ -52,6 +51,7 @@ from kip848_client.worker.events import (
     WorkerRequest,
     WorkerView,
 )
+from kip848_client.worker.planning import REASON_DRAINING, REASON_REQUESTED, Planning, units_on_wire
 
 CLOCK_DRIFT: Final = 0.1
 """How much slower than the coordinator's the worker's clock may run."""
@@ -125,6 +125,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     fence_margin_ms: int | None = None
     hold_failed_stops: bool = True
     server_assignor: str = "uniform"
+    client_assignors: tuple[str, ...] = ()
 
 
 class _Calling(msgspec.Struct, frozen=True):
@@ -156,6 +157,8 @@ class WorkerCore:
         """The next heartbeat has every field."""
         self._say_owned = False
         self._say_catalogue = True
+        self._offered = False
+        """The heartbeat under way has the client-side assignors."""
         self._status = 0
         # The units
         self._assigned: dict[Unit, int] = {}
@@ -175,6 +178,19 @@ class WorkerCore:
         """Send time of the heartbeat whose answer first asked for the revocation that is not acknowledged."""
         self._acknowledging = 0
         """The heartbeat that said what is left after the last revocation."""
+        self._planning = (
+            Planning(
+                settings.client_assignors,
+                group_id=settings.group_id,
+                member_id=settings.member_id,
+                worker_url=settings.worker_url,
+                send=self._send,
+                emit=self._emit,
+                note=self._note,
+            )
+            if settings.client_assignors
+            else None
+        )
         # The end
         self._closing: CloseRequested | None = None
         self._left_sent = False
@@ -184,11 +200,7 @@ class WorkerCore:
     # What the shell calls
 
     def step(self, event: WorkerEvent, *, now_ms: int) -> list[WorkerEffect]:
-        """Take one event.
-
-        Raises:
-            IllegalStateError: the call does not fit this kind of group.
-        """
+        """Take one event."""
         self._now_ms = now_ms
         self._effects = []
         match event:
@@ -207,16 +219,20 @@ class WorkerCore:
                 self._say_catalogue = True
                 self._beat_now()
             case RebalanceRequested():
-                raise IllegalStateError(
-                    "request_rebalance() needs a client-side assignor; with a server-side one the coordinator balances "
-                    "by itself"
-                )
+                self._trigger(REASON_REQUESTED)
             case DrainRequested():
-                self._draining = True
+                if self._planning is None:
+                    self._draining = True
+                else:
+                    self._trigger(REASON_DRAINING)
+            case Planned(plan_id, plan):
+                if self._planning is not None:
+                    self._planning.planned(plan_id, plan, epoch=self._epoch)
             case CloseRequested():
                 self._closing = self._closing or event
             case Tick():
-                pass
+                if self._planning is not None and self._planning.tick(now_ms=now_ms):
+                    self._beat_now()
             case _:
                 assert_never(event)
         self._advance()
@@ -230,6 +246,8 @@ class WorkerCore:
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
         if self._closing is not None:
             due.append(self._closing.deadline_ms)
+        if self._planning is not None:
+            due.append(self._planning.due_ms)
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def view(self) -> WorkerView:
@@ -249,6 +267,10 @@ class WorkerCore:
     # Answers
 
     def _answered(self, request_id: int, response: object) -> None:
+        if self._planning is not None and self._planning.is_waiting_for(request_id):
+            if self._planning.answered(response):
+                self._beat_now()
+            return
         sent_ms = self._in_flight.pop(request_id, None)
         if sent_ms is None or not isinstance(response, ConnectGroupHeartbeatResponse):
             return
@@ -275,6 +297,9 @@ class WorkerCore:
         self._session_ms = response.session_timeout_ms
         self._status = response.assignor_status
         self._confirmed_ms = sent_ms  # W9: the session began no earlier than this
+        if self._planning is not None and self._offered:
+            self._offered = False
+            self._planning.accepted()
         if self._lost:
             # The answer belongs to what is being given up; the next heartbeat asks for everything anew.
             self._beat_due_ms = self._now_ms + self._interval_ms
@@ -283,6 +308,8 @@ class WorkerCore:
         self._beat_due_ms = self._now_ms + self._interval_ms
         if response.assignment is not None:
             self._take(response.assignment, sent_ms=sent_ms)
+        if self._planning is not None and response.should_compute_assignment:
+            self._planning.compute(epoch=self._epoch)
 
     def _take(self, assignment: Assignment, *, sent_ms: int) -> None:
         self._assigned = {
@@ -293,8 +320,18 @@ class WorkerCore:
         self._pending = tuple(sorted(Unit(item.name, index) for item in assignment.pending for index in item.indexes))
         if self._asked_ms is None and self._to_stop():
             self._asked_ms = sent_ms
+        if self._planning is not None:
+            self._planning.told(
+                assignment.metadata_bytes,
+                version=assignment.metadata_version,
+                now_ms=self._now_ms,
+                session_ms=self._session_ms,
+            )
 
     def _not_answered(self, request_id: int, error: Kip848Error, *, final: bool) -> None:
+        if self._planning is not None and self._planning.is_waiting_for(request_id):
+            self._planning.not_answered()
+            return
         if self._in_flight.pop(request_id, None) is None:
             return
         if self._phase is Phase.LEAVING and self._left_sent:
@@ -324,6 +361,8 @@ class WorkerCore:
         self._lose()
         self._epoch = 0
         self._pending = ()
+        if self._planning is not None:
+            self._planning.drop()
         self._confirmed_ms = None
         self._beat_due_ms = None
 
@@ -508,24 +547,33 @@ class WorkerCore:
             server_assignor=self._server_assignor() if everything else None,
             client_assignors=self._offers(everything=everything),
             catalog=self._catalog() if everything or self._say_catalogue else None,
-            owned_units=_units_on_wire(self._owned) if everything or self._say_owned else None,
+            owned_units=units_on_wire(self._owned) if everything or self._say_owned else None,
         )
         self._say_all = self._say_owned = self._say_catalogue = False
         self._beat_due_ms = None
         self._send(request)
 
     def _server_assignor(self) -> str | None:
-        return self._settings.server_assignor
+        return self._settings.server_assignor if self._planning is None else None
 
     def _offers(self, *, everything: bool) -> tuple[ClientAssignor, ...] | None:
-        del everything
-        return None
+        planning = self._planning
+        if planning is None or not (everything or planning.says_offers):
+            return None
+        planning.says_offers = False
+        self._offered = True
+        return planning.offers()
+
+    def _trigger(self, reason: int) -> None:
+        assert self._planning is not None, "the coordinator computes the plans"
+        self._planning.trigger(reason)
+        self._beat_now()
 
     def _catalog(self) -> Catalog | None:
         offset, units = self._catalogue
-        return Catalog(offset=offset, units=_units_on_wire(units))
+        return Catalog(offset=offset, units=units_on_wire(units))
 
-    def _send(self, request: WorkerRequest) -> None:
+    def _send(self, request: WorkerRequest) -> int:
         self._ids += 1
         if isinstance(request, ConnectGroupHeartbeatRequest):
             self._in_flight = {self._ids: self._now_ms}
@@ -536,6 +584,7 @@ class WorkerCore:
             timeout_ms = min(timeout_ms, max(1, self._session_ms // 3))  # W9: another try must fit into the lease
         self._effects.append(Send(self._ids, request, timeout_ms, anew=self._look_anew))
         self._look_anew = False
+        return self._ids
 
     def _release_at_ms(self) -> int | None:
         """When the units must be given up: a margin before the coordinator may give them away."""
@@ -555,16 +604,12 @@ class WorkerCore:
         least_ms = int(self._session_ms * CLOCK_DRIFT)
         return max(least_ms, self._session_ms // 3 if given_ms is None else min(given_ms, self._session_ms - 1))
 
+    def _emit(self, effect: WorkerEffect) -> None:
+        self._effects.append(effect)
+
     def _note(self, what: str, **fields: object) -> None:
-        self._effects.append(Noted(what, fields))
+        self._emit(Noted(what, fields))
 
 
 def _ordered(units: Mapping[Unit, int]) -> tuple[OwnedUnit, ...]:
     return tuple(OwnedUnit(unit, units[unit]) for unit in sorted(units))
-
-
-def _units_on_wire(units: Iterable[Unit]) -> tuple[UnitsOfName, ...]:
-    by_name: dict[str, list[int]] = {}
-    for unit in sorted(units):
-        by_name.setdefault(unit.name, []).append(unit.index)
-    return tuple(UnitsOfName(name=name, indexes=tuple(indexes)) for name, indexes in by_name.items())

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from kip848_client.assignors.units import WorkerGroup, WorkerPlan
 from kip848_client.errors import Kip848Error
 from kip848_client.member.states import MemberState
 from kip848_client.model import Unit
@@ -97,6 +98,13 @@ class CallbackDone(msgspec.Struct, frozen=True):
     failed: frozenset[Unit] = frozenset()
 
 
+class Planned(msgspec.Struct, frozen=True):
+    """The client-side assignor returned; *plan* is None if it raised."""
+
+    plan_id: int
+    plan: WorkerPlan | None
+
+
 class UnitsChanged(msgspec.Struct, frozen=True):
     """The application's list of units is now this one."""
 
@@ -133,6 +141,7 @@ WorkerEvent: TypeAlias = (
     | Answered
     | NotAnswered
     | CallbackDone
+    | Planned
     | UnitsChanged
     | RebalanceRequested
     | DrainRequested
@@ -165,6 +174,14 @@ class Call(msgspec.Struct, frozen=True):
     units: tuple[OwnedUnit, ...]
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """Run a client-side assignor, beside everything else; its end is `Planned`."""
+
+    plan_id: int
+    assignor_name: str
+    group: WorkerGroup
+
+
 class StopNow(msgspec.Struct, frozen=True):
     """The lease ends: runners of these units must be told to stop at once, whatever callback is running."""
 
@@ -188,7 +205,7 @@ class Noted(msgspec.Struct, frozen=True):
     fields: Mapping[str, object]
 
 
-WorkerEffect: TypeAlias = Send | Call | StopNow | Failed | Left | Noted
+WorkerEffect: TypeAlias = Send | Call | Plan | StopNow | Failed | Left | Noted
 
 
 class WorkerView(msgspec.Struct, frozen=True):

@@ -15,7 +15,9 @@ from typing import Any, Final, Protocol, assert_never
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
+from kip848_client.assignors.units import UnitAssignor, WorkerPlan
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.ownership import HomeProcess
 from kip848_client.client.request_sender import BrokerConnection, RequestSender
@@ -45,6 +47,8 @@ from kip848_client.worker.events import (
     Left,
     NotAnswered,
     Noted,
+    Plan,
+    Planned,
     Send,
     StopNow,
     Tick,
@@ -74,6 +78,7 @@ class WorkerHost:
 
     Args:
         on_view: called on the worker's thread after each step.
+        assignors: client-side assignors by name.
     """
 
     def __init__(
@@ -84,7 +89,9 @@ class WorkerHost:
         callbacks: CallbackRunner,
         clock: Clock,
         on_view: Callable[[], None],
+        assignors: Mapping[str, UnitAssignor],
     ) -> None:
+        self._assignors: Final = assignors
         self._core: Final = core
         self._config: Final = config
         self._callbacks: Final = callbacks
@@ -194,6 +201,8 @@ class WorkerHost:
                     self._tasks.start_soon(self._send, effect)
                 case Call():
                     self._callbacks.run(effect, self.post)
+                case Plan():
+                    self._tasks.start_soon(self._plan, effect)
                 case StopNow():
                     self._callbacks.stop_now(effect)
                 case Failed(error):
@@ -235,6 +244,16 @@ class WorkerHost:
             self._step(NotAnswered(send.request_id, error))
         else:
             self._step(Answered(send.request_id, response))
+
+    async def _plan(self, plan: Plan) -> None:
+        """Run the user's assignor beside the heartbeats."""
+        assignor = self._assignors[plan.assignor_name]
+        try:
+            planned: WorkerPlan | None = await anyio.to_thread.run_sync(assignor.assign, plan.group)
+        except Exception as error:  # noqa: BLE001  the application's code; the coordinator asks another worker
+            log_event(logging.ERROR, LogEvent.PLAN_FAILED, exc_info=error, assignor=plan.assignor_name)
+            planned = None
+        self._step(Planned(plan.plan_id, planned))
 
     async def _coordinator(self, *, anew: bool, timeout_ms: int) -> BrokerConnection:
         """The coordinator's connection; opened if there is none.

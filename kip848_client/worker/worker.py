@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
+from kip848_client.assignors.units import UnitAssignor
 from kip848_client.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -45,6 +46,8 @@ class Worker(WorkerBase):
         on_assigned: start these units. If it raises, they count as failed, and stay.
         on_revoked: stop these units. Returning means that they are stopped: another worker may start them now.
         on_lost: stop these units at once, since they may run elsewhere soon; *on_revoked* if None.
+        assignors: client-side assignors such as `CooperativeAssignor`, the most preferred first; all workers of a group
+            must have one in common. Without them the coordinator computes the plans.
 
     Raises:
         ConfigError: a key or a unit is wrong.
@@ -70,10 +73,11 @@ class Worker(WorkerBase):
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
+        assignors: Sequence[UnitAssignor] = (),
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
-        super().__init__(config, settings, units=units, clock=clock)
+        super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
         self._on_lost: Final = on_lost
