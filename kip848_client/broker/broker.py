@@ -502,11 +502,12 @@ class EmbeddedBroker:
     def force_rebalance(self, group_id: str) -> int:
         """Move a group to a new epoch, as when a member joins and leaves; return that epoch.
 
-        Every member gets the new epoch with its next heartbeat, and keeps its partitions if the assignor is sticky.
+        Every member gets the new epoch with its next heartbeat, and keeps its partitions if the assignor is sticky. The
+        members of a classic group join again; its epoch is the generation that begins then.
 
         Raises:
             BrokerError: there is no such group, or it is full.
-            IllegalStateError: it is a classic group; only its own members can begin a rebalance of it.
+            IllegalStateError: it is a classic group without members.
         """
         return self._on_loop(lambda state: force_rebalance(state.groups, group_id))
 

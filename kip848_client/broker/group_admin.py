@@ -13,6 +13,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
@@ -23,6 +25,9 @@ _LEAVE_EPOCH: Final = -1
 _PASSER_BY: Final = "kip848-passer-by"
 _NO_TOPIC: Final = "kip848-no-such-topic"
 _LEAVE_VERSION: Final = 5
+_DESCRIBE_VERSION: Final = 5
+_JOIN_VERSION: Final = 3
+"""The last one in which a new member joins at once, without an id being sent first."""
 _TIMEOUT_MS: Final = 60_000
 
 
@@ -88,16 +93,16 @@ def expire_assignment(groups: Groups, group_id: str) -> str:
 def force_rebalance(groups: Groups, group_id: str) -> int:
     """Let a member without subscription join and leave; return the group's epoch afterwards.
 
-    It offers the client-side assignors of a member, so that the group stays with its assignor.
+    It offers the client-side assignors of a member, so that the group stays with its assignor. The epoch of a classic
+    group is the generation that begins when its members have joined again.
 
     Raises:
         BrokerError: there is no such group, or it is full.
-        IllegalStateError: it is a classic group.
+        IllegalStateError: it is a classic group without members.
     """
-    if _group(groups, group_id).type == "classic":
-        raise IllegalStateError(
-            f"group {group_id!r} is a classic group, which only its members rebalance: let one join or leave"
-        )
+    group = _group(groups, group_id)
+    if group.type == "classic":
+        return _rebalance_classic(groups, group)
     _heartbeat(
         groups,
         ConsumerGroupHeartbeatRequest(
@@ -133,6 +138,31 @@ class OffsetsByPartition(dict[TopicPartition, int]):
 
 def _as_key(key: Any) -> TopicPartition:
     return key if isinstance(key, tuple) else TopicPartition(key.topic, key.partition)  # type: ignore[return-value]
+
+
+def _rebalance_classic(groups: Groups, group: GroupSnapshot) -> int:
+    if not group.members:
+        raise IllegalStateError(f"classic group {group.group_id!r} has no members that could join again")
+    if group.state != "Stable":
+        return group.group_epoch + 1  # they are about to
+    described = groups.ask(DescribeGroupsRequest(groups=(group.group_id,)), api_version=_DESCRIBE_VERSION)
+    assert isinstance(described, DescribeGroupsResponse)
+    (known,) = described.groups
+    joining = JoinGroupRequest(
+        group_id=group.group_id,
+        session_timeout_ms=_TIMEOUT_MS,
+        rebalance_timeout_ms=1,  # the members' own is longer, and counts
+        protocol_type=known.protocol_type,
+        protocols=(JoinGroupRequestProtocol(name=known.protocol_data, metadata=known.members[0].member_metadata),),
+    )
+    refused = groups.begin(joining, api_version=_JOIN_VERSION)
+    if isinstance(refused, JoinGroupResponse):
+        raise error_for_code(refused.error_code, f"group {group.group_id!r}")
+    before = {member.member_id for member in group.members}
+    for member in _group(groups, group.group_id).members:
+        if member.member_id not in before:
+            remove_member(groups, group.group_id, member.member_id)
+    return group.group_epoch + 1
 
 
 def committed_offsets(groups: Groups, group_id: str) -> dict[TopicPartition, int]:

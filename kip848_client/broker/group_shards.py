@@ -191,6 +191,10 @@ class GroupShards:
         """Do a request of the broker's own about one group, as if a client had sent it, and return its answer."""
         return self._host_of(message, api_version).submit(message, api_version=api_version)
 
+    def begin(self, message: GroupMessage, *, api_version: int) -> Response | None:
+        """See `GroupHost.begin`."""
+        return self._host_of(message, api_version).begin(message, api_version=api_version)
+
     def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
         """See `GroupHost.end_transaction`.
 

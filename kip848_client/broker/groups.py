@@ -231,11 +231,18 @@ class GroupHost:
 
     def submit(self, message: GroupMessage, *, api_version: int) -> Response:
         """Do a request of the broker's own, as if a client had sent it, and return its answer."""
+        answer = self.begin(message, api_version=api_version)
+        assert answer is not None, "a request that waits for others"
+        return answer
+
+    def begin(self, message: GroupMessage, *, api_version: int) -> Response | None:
+        """The same for a request that may wait for others: None if it does, and the later answer is not heard."""
         self._refresh_topics()
         request = ApiRequest(_INTERNAL_REQUEST_ID, api_version, message, wall_ms=self._clock.wall_ms())
         result = self._coordinator.handle(request, now_ms=self._clock.now_ms())
         self._perform(result)
-        return next(reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
+        answers = (reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
+        return next(answers, None)
 
     def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
         """Let the offsets count that a producer's transaction has committed, or drop them.

@@ -96,7 +96,9 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
         return frozenset().union(*(member.assigned for member in self.members))
 
     def __str__(self) -> str:
-        members = "; ".join(map(str, self.members)) or "no members"
+        is_mixed = self.type != "classic"
+        shown = [f"{member} (classic)" if is_mixed and member.classic else str(member) for member in self.members]
+        members = "; ".join(shown) or "no members"
         computing = f", {self.computing_member!r} computes" if self.computing_member else ""
         kind, epoch = ("classic group", "generation") if self.type == "classic" else ("group", "epoch")
         return f"{kind} {self.group_id!r} is {self.state} at {epoch} {self.group_epoch}{computing}: {members}"

@@ -163,12 +163,13 @@ def describe(group: GroupDescription) -> str:
 
 def _member_table(group: GroupDescription) -> str:
     """The members of a group; empty if it has none."""
+    is_mixed = any(member.protocol == "classic" for member in group.members)
     members = [
         (
             member.client_id,
             member.client_host.removeprefix("/"),
             "" if member.member_epoch is None else str(member.member_epoch),
-            "classic" if member.protocol == "classic" else "",
+            member.protocol if is_mixed else "",
             name_partitions(member.assigned),
             "" if member.target == member.assigned else name_partitions(member.target),
             member.member_id,

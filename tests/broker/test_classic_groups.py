@@ -192,8 +192,23 @@ def test_a_test_lets_a_session_run_out_and_removes_a_member(
     a.join()
     broker.remove_member("g", "a")
     assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
-    with pytest.raises(IllegalStateError, match="let one join or leave"):
+    with pytest.raises(IllegalStateError, match="no members"):
         broker.force_rebalance("g")
+
+
+def test_a_test_lets_a_classic_group_rebalance(broker: EmbeddedBroker, client: Callable[[str], Client]) -> None:
+    """How an application takes a rebalance is tested without a second member of it."""
+    a = client("a")
+    a.join()
+    a.sync()
+    generation = broker.wait_for_group("g", state="Stable").group_epoch
+    assert broker.force_rebalance("g") == generation + 1
+    assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert broker.force_rebalance("g") == generation + 1  # it is on its way
+    a.join()
+    a.sync()
+    after = broker.wait_for_group("g", state="Stable", members=1)
+    assert after.group_epoch == generation + 1
 
 
 def test_an_assignment_that_cannot_be_kept_is_handed_in_again(

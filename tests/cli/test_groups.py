@@ -96,8 +96,18 @@ def test_a_classic_group_is_described_too(billing: EmbeddedBroker, capsys: pytes
     (member,) = billing.wait_for_group("old", state="Stable", members=1).members
     assert groups(billing, "describe", "old") == 0
     assert groups(billing, "describe", "old", "--json") == 0
+    with Consumer({**conf, "client.id": "two"}) as joined:
+        joined.subscribe(["orders"])
+        while len(joined.assignment()) < 1:
+            consumer.poll(0.05), joined.poll(0.05)
+        assert groups(billing, "describe", "old", "--json") == 0
     consumer.close()
-    lines = capsys.readouterr().out.splitlines()
+    *lines, mixed = capsys.readouterr().out.splitlines()
+    (group,) = json.loads(mixed)["groups"]
+    assert {member["client_id"]: member["protocol"] for member in group["members"]} == {
+        "one": "classic",
+        "two": "consumer",
+    }
     assert lines[:7] == [
         "classic group old: Stable, assignor range",
         "",
