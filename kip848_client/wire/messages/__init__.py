@@ -1,6 +1,6 @@
-"""Which classes carry which API. One file per API in this folder; each is imported when first asked for.
+"""The registry of messages: API key -> request and response class. One file per API in this folder, imported on use.
 
-Owns the registry only. A new API is one file here and nothing else: the file is found by the name of its key.
+A new API is one file, found by the name of its key, and one line of `SUPPORTED_API_KEYS`.
 """
 
 from __future__ import annotations
