@@ -19,9 +19,10 @@ Source:
 
 from __future__ import annotations
 
+import itertools
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -391,6 +392,33 @@ class PartitionLog:
         shorter.set_leader_epoch(self._leader_epoch)
         vars(self).update(vars(shorter))
         return self._log_end_offset
+
+    def begin_at(self, offset: int) -> None:
+        """Let an empty log begin at *offset*, as one that lost its older batches did.
+
+        Raises:
+            ValueError: it holds batches.
+        """
+        if self._batches:
+            raise ValueError(f"the log holds batches, so it cannot begin at {offset}")
+        vars(self).update(vars(PartitionLog(leader_epoch=self._leader_epoch, start_offset=offset)))
+
+    def batches(self) -> tuple[bytes, ...]:
+        """Every stored batch, oldest first; the first may hold records below the start of the log."""
+        return tuple(self._batches)
+
+    def replace_batches(self, batches: Sequence[bytes]) -> None:
+        """Store other bytes for the same batches: compaction takes records out of them, and moves no offset.
+
+        Raises:
+            ValueError: they are not as many, or one begins elsewhere.
+        """
+        begins = [parse_batch_header(batch).base_offset for batch in batches]
+        if begins != self._base_offsets:
+            raise ValueError("the batches do not begin where those of the log do")
+        self._batches = list(batches)
+        self._positions = list(itertools.accumulate(map(len, batches), initial=0))
+        self._rebuild_timestamps()
 
     def start_after_deletion(self, before_offset: int) -> int:
         """The log start offset that `delete_records` would lead to; changes nothing.

@@ -45,6 +45,7 @@ from kip848_client.broker.group_metrics import GroupMetrics
 from kip848_client.broker.group_shards import Groups, GroupShards
 from kip848_client.broker.groups import GroupHost
 from kip848_client.broker.log import DataDir, Repair
+from kip848_client.broker.log_cleaner import LogCleaner
 from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.nodes import Nodes, NodeSnapshot
@@ -86,6 +87,7 @@ from kip848_client.errors import (
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
+from kip848_client.model import TopicPartition
 
 if TYPE_CHECKING:
     from kip848_client.broker.transactions import TransactionSnapshot
@@ -378,6 +380,38 @@ class EmbeddedBroker:
         return self._on_loop(
             lambda state: state.topics.delete_records(_topic(state, name, partition), partition, before_offset)
         )
+
+    def apply_retention(self, name: str | None = None) -> dict[TopicPartition, int]:
+        """Delete the records that a topic, or each topic, keeps no longer by ``retention.ms`` and ``retention.bytes``.
+
+        The profile ``kafka`` does it by itself every ``log.retention.check.interval.ms``; the profile ``default`` never
+        does.
+
+        Returns:
+            The new starts of the partitions that lost records.
+
+        Raises:
+            BrokerError: there is no such topic.
+            DataDirError: it could not be written.
+        """
+        return self._on_loop(
+            lambda state: state.cleaner.apply_retention(None if name is None else _topic(state, name, None))
+        )
+
+    def compact(self, name: str) -> dict[TopicPartition, int]:
+        """Keep the last record of each key, as compaction does; offsets stay as they are.
+
+        The newest batch of a partition stays whole. A tombstone stays for ``delete.retention.ms``.
+
+        Returns:
+            How many records went, by partition.
+
+        Raises:
+            BrokerError: there is no such topic.
+            IllegalStateError: its ``cleanup.policy`` is not ``compact``.
+            DataDirError: it could not be written.
+        """
+        return self._on_loop(lambda state: state.cleaner.compact(_topic(state, name, None)))
 
     def set_partition_racks(self, name: str, racks: Sequence[str | Iterable[str]]) -> None:
         """Set the racks of the replicas of a topic's partitions, for rack-aware assignors.
@@ -862,6 +896,7 @@ class EmbeddedBroker:
                 fail_over.run_due()
             state.groups.run_due()
             state.transactions.run_due()
+            state.cleaner.run_due()
             self.faults.run_due()
 
         self._on_loop(advance)
@@ -887,6 +922,9 @@ class EmbeddedBroker:
             offsets_topic=storage.offsets_topic,
             groups=groups,
             transactions=transactions,
+            cleaner=LogCleaner(
+                topics, clock=self._clock, loop=thread.loop, interval_ms=self.config.retention_check_interval_ms
+            ),
             journal=self._journal,
             data_dir=self._data_dir,
         )
@@ -1067,6 +1105,7 @@ class EmbeddedBroker:
             if not abort:
                 thread.call(state.groups.stop_coordinating)
             thread.run(state.nodes.stop(abort=abort))
+            thread.call(state.cleaner.close)
             thread.call(state.transactions.close)
             thread.call(state.groups.close)
             self._stop_listening()

@@ -42,6 +42,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     delete_topics: Annotated[bool, Property("delete.topic.enable")] = True
     message_bytes_max: Annotated[int, Property("message.max.bytes")] = 1_048_588
     flush_messages: Annotated[int, Property("log.flush.interval.messages", minimum=1, maximum=INT64_MAX)] = INT64_MAX
+    retention_check_interval_ms: Annotated[int, Property("log.retention.check.interval.ms")] = 0
+    """0 means never; see `LogCleaner`."""
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
     # Several nodes
@@ -120,7 +122,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS: Final = BrokerConfig()
-_OF_KAFKA: Final[Mapping[str, int]] = {"transaction_check_interval_ms": 10_000, "default_replication_factor": 1}
+_OF_KAFKA: Final[Mapping[str, int]] = {
+    "transaction_check_interval_ms": 10_000,
+    "default_replication_factor": 1,
+    "retention_check_interval_ms": 300_000,
+}
 """Where the profile ``kafka`` differs."""
 _PROPERTIES: Final = properties_of(BrokerConfig)
 _FIELDS: Final = {item.name: field for field, item in _PROPERTIES.items()}

@@ -55,6 +55,7 @@ from kip848_client.broker.topic_configs import FLUSH_MESSAGES
 from kip848_client.broker.topic_folder import KIND_RECORDS, TopicFile, TopicFolder, topic_folders
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
 from kip848_client.partition_log import PartitionLog
+from kip848_client.wire.record_batch import parse_batch_header
 
 __all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
 
@@ -65,6 +66,8 @@ _KIND_TRANSACTIONS: Final = b"t"
 _BATCH: Final = 0
 _LOG_START: Final = 1
 _LOG_END: Final = 2
+_LOG_BEGINS: Final = 3
+"""The first entry of a file that was written anew: where its first batch begins."""
 
 _OPEN_FILES_MAX: Final = 128
 """Partition files held open at once; the limit of a process is often 1024."""
@@ -266,6 +269,9 @@ class DataDir:
                     restore(bytes(payload[1:]))
                 elif payload[0] == _LOG_START:
                     log.delete_records(_INT64.unpack(payload[1:])[0])
+                elif payload[0] == _LOG_BEGINS:
+                    log.begin_at(_INT64.unpack(payload[1:])[0])
+                    restore = log.restore
                 elif payload[0] == _LOG_END:
                     log.truncate(_INT64.unpack(payload[1:])[0])
                 else:
@@ -305,6 +311,21 @@ class DataDir:
             DataDirError: it was not written.
         """
         self._append_record(topic_id, partition, b"\1" + _INT64.pack(offset))
+
+    def replace_log(self, topic_id: UUID, partition: int, batches: Sequence[bytes], *, log_start: int) -> None:
+        """Write the file of a partition anew, at once or not at all.
+
+        Raises:
+            DataDirError: it was not written; the file is as it was.
+        """
+        begins = parse_batch_header(batches[0]).base_offset if batches else log_start
+        entries = [bytes([_LOG_BEGINS]) + _INT64.pack(begins), *(bytes([_BATCH]) + batch for batch in batches)]
+        if log_start > begins:
+            entries.append(bytes([_LOG_START]) + _INT64.pack(log_start))
+        open_file = self._open_files.pop((topic_id, partition), None)
+        if open_file is not None:
+            open_file.close()
+        self._records_file(topic_id, partition).rewrite(entries)
 
     def truncate_log(self, topic_id: UUID, partition: int, end_offset: int) -> None:
         """Remember that the records from *end_offset* on were lost. The bytes stay in the file.

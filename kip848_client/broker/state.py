@@ -19,6 +19,7 @@ from kip848_client.clock import Clock, TimerHandle
 if TYPE_CHECKING:
     from kip848_client.broker.authentication import Authentication
     from kip848_client.broker.group_shards import Groups
+    from kip848_client.broker.log_cleaner import LogCleaner
     from kip848_client.broker.nodes import Node, Nodes
     from kip848_client.broker.offsets_topic import OffsetsTopic
     from kip848_client.broker.placement import Placement
@@ -54,6 +55,7 @@ class BrokerState(msgspec.Struct, eq=False):
     offsets_topic: OffsetsTopic
     groups: Groups
     transactions: TransactionHost | TransactionShards
+    cleaner: LogCleaner
     journal: Journal
     data_dir: Path | None
     authentication: Authentication | None = None

@@ -27,6 +27,7 @@ __all__ = [
     "effective_topic_configs",
     "partition_racks",
     "racks_to_text",
+    "config_of",
 ]
 
 FLUSH_MESSAGES: Final = "flush.messages"
@@ -162,6 +163,11 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> None:
 def effective_topic_configs(configs: Mapping[str, str], *, message_bytes_max: int) -> dict[str, str]:
     """Every configuration of a topic as text: its own, else the broker's, else Kafka's default."""
     return {**TOPIC_CONFIG_DEFAULTS, MAX_MESSAGE_BYTES: str(message_bytes_max), **configs}
+
+
+def config_of(configs: Mapping[str, str], name: str) -> str:
+    """A configuration of a topic: its own, else Kafka's default."""
+    return configs.get(name, TOPIC_CONFIG_DEFAULTS[name])
 
 
 def record_rules(configs: Mapping[str, str], *, earliest_now_ms: int, latest_now_ms: int) -> RecordRules:

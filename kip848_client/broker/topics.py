@@ -465,6 +465,17 @@ class TopicRegistry:
         self.watchers.gone(log)
         return start
 
+    def replace_batches(self, topic: Topic, partition: int, batches: Sequence[bytes]) -> None:
+        """Store a compacted partition.
+
+        Raises:
+            DataDirError: it could not be written; the partition is as before.
+        """
+        log = topic.partitions[partition]
+        if self._data_dir is not None:
+            self._data_dir.replace_log(topic.topic_id, partition, batches, log_start=log.log_start_offset)
+        log.replace_batches(batches)
+
     def lose_records(self, topic: Topic, partition: int, count: int) -> int:
         """Lose the last *count* records of a partition, and those that were in one batch with them; return its new end.
 

@@ -32,6 +32,7 @@ __all__ = [
     "records_of",
     "record_positions",
     "build_batch",
+    "keep_records",
     "crc32c",
     "HEADER_SIZE",
     "COMPRESSION_NONE",
@@ -304,6 +305,37 @@ def build_batch(
         return _UNCHECKED_HEADER.pack(base_offset, length, leader_epoch, 2, crc32c(checked)) + checked
     except struct.error as failure:
         raise MessageValueError(f"a number of the batch's header does not fit its field: {failure}") from failure
+
+
+def keep_records(batch: bytes, keep: Callable[[Record], bool]) -> bytes:
+    """*batch* without the records that *keep* refuses, as compaction leaves it: offsets and sequences stay.
+
+    The result is not compressed, and may hold no record. It is *batch* itself if all are kept.
+
+    Raises:
+        ProtocolError: the records cannot be read.
+    """
+    header, records = parse_batch_header(batch), records_of(batch)
+    kept = [record for record in records if keep(record)]
+    if len(kept) == len(records):
+        return batch
+    content = b"".join(
+        _write_record(record, record.offset - header.base_offset, record.timestamp - header.base_timestamp)
+        for record in kept
+    )
+    checked = _CHECKED_HEADER.pack(
+        header.attributes & ~_COMPRESSION_MASK,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        len(kept),
+    )
+    checked += content
+    length = len(checked) + _CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
+    return _UNCHECKED_HEADER.pack(header.base_offset, length, header.leader_epoch, 2, crc32c(checked)) + checked
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:

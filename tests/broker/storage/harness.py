@@ -14,6 +14,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.group_log import MemoryGroupLog
 from kip848_client.broker.log import DataDir
+from kip848_client.broker.log_cleaner import LogCleaner
 from kip848_client.broker.nodes import Nodes
 from kip848_client.broker.offsets_topic import OffsetsTopic
 from kip848_client.broker.state import BrokerState
@@ -91,6 +92,7 @@ def a_broker(
             clock=clock,
             loop=cast("asyncio.AbstractEventLoop", None),
         ),
+        cleaner=LogCleaner(registry, clock=clock, loop=cast("asyncio.AbstractEventLoop", None), interval_ms=0),
         journal=NullJournal(),
         data_dir=None,
     )
