@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.cli import demo_workers
 from kip848_client.cli.demo_flights import FLIGHTS_IN_2013, flights_by_carrier, load_flights
 from kip848_client.cli.demo_ledger import Verdict
 from kip848_client.cli.demo_processes import Workers
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flights", metavar="N", type=int, help=f"only the first N of {FLIGHTS_IN_2013:,} flights")
     parser.add_argument("--dwell", metavar="SECONDS", type=float, default=2.5, help="how long each act stands (2.5)")
     parser.add_argument("--journal", metavar="FILE", help="append the coordinator's event log to FILE, as JSON lines")
+    parser.add_argument(
+        "--workers", action="store_true", help="show workers in place of consumers: 3 processes share 12 feeds"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object and nothing else")
 
 
@@ -49,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         FlightsMissingError: the data set is not installed.
         StoryStuckError: the group did not get where it should.
     """
+    if arguments.workers:
+        return demo_workers.run(as_json=arguments.json)
     if arguments.flights is not None and arguments.flights < 1:
         raise ConfigError(f"--flights {arguments.flights}: at least one flight is needed")
     if not 0 <= arguments.dwell <= 60:

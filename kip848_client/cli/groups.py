@@ -25,7 +25,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kip848_client.cli import groups_record, groups_reset, groups_watch
-from kip848_client.cli.groups_queries import Cluster, GroupDescription, GroupLag, GroupListing, ask
+from kip848_client.cli.groups_queries import (
+    Cluster,
+    ConnectGroupDescription,
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    ask,
+)
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import name_partitions, table
 from kip848_client.errors import ConfigError
@@ -33,7 +40,7 @@ from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
 from kip848_client.patterns import compiled
 
-_Answer: TypeAlias = GroupListing | GroupDescription | GroupLag | str
+_Answer: TypeAlias = GroupListing | GroupDescription | ConnectGroupDescription | GroupLag | str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +146,8 @@ def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
     for item in answer:
         if isinstance(item, GroupDescription):
             yield describe(item)
+        elif isinstance(item, ConnectGroupDescription):
+            yield describe_workers(item)
         elif isinstance(item, GroupLag):
             yield f"group {item.group_id}\n\n{_progress(item)}"
         elif isinstance(item, str):
@@ -178,6 +187,38 @@ def _member_table(group: GroupDescription) -> str:
     ]
     header = ("CLIENT", "HOST", "EPOCH", "PROTOCOL", "PARTITIONS", "TARGET", "MEMBER ID")
     return table(header, members) if members else ""
+
+
+def describe_workers(group: ConnectGroupDescription) -> str:
+    """Write a connect group: a headline, its workers, and who runs which unit."""
+    headline = f"connect group {group.group_id}: {group.state}, epoch {group.group_epoch}"
+    if group.assignment_epoch != group.group_epoch:
+        headline += f" (assignment of epoch {group.assignment_epoch})"
+    blocks = [f"{headline}, assignor {group.assignor}"]
+    if group.workers:
+        rows = [
+            (
+                one.worker_id,
+                one.client_host.removeprefix("/"),
+                str(one.member_epoch),
+                one.instance_id or "",
+                one.member_id,
+            )
+            for one in group.workers
+        ]
+        blocks.append(table(("WORKER", "HOST", "EPOCH", "INSTANCE", "MEMBER ID"), rows))
+    if group.units:
+        cells = [
+            (
+                one.unit,
+                one.owner or "-",
+                _number(one.token),
+                "deferred" if one.deferred else "" if one.target == one.owner else one.target or "",
+            )
+            for one in group.units
+        ]
+        blocks.append(table(("UNIT", "OWNER", "TOKEN", "TARGET"), cells))
+    return "\n\n".join(blocks)
 
 
 def _progress(group: GroupLag) -> str:

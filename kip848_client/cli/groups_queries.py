@@ -19,10 +19,12 @@ from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError, error_for_code
-from kip848_client.model import ZERO_UUID, BrokerNode, TopicPartition
+from kip848_client.model import ZERO_UUID, BrokerNode, TopicPartition, Unit
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection import Connection, open_connection
+from kip848_client.wire.messages import connect_group_describe, describe_groups
 from kip848_client.wire.messages import consumer_group_describe as described
-from kip848_client.wire.messages import describe_groups
+from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
@@ -128,6 +130,48 @@ class GroupDescription(msgspec.Struct, frozen=True):
     type: str = "consumer"
 
 
+class WorkerDescription(msgspec.Struct, frozen=True):
+    """One worker of a connect group; units and their tokens as text."""
+
+    worker_id: str
+    client_host: str
+    member_id: str
+    instance_id: str | None
+    member_epoch: int
+    state: str
+
+
+class UnitDescription(msgspec.Struct, frozen=True):
+    """One unit.
+
+    Args:
+        owner: worker id of the worker that runs it, or None.
+        token: its fencing token, or None.
+        target: worker id of the worker that shall run it, or None.
+        deferred: the assignor has left it without a worker for now.
+    """
+
+    unit: str
+    owner: str | None
+    token: int | None
+    target: str | None
+    deferred: bool
+
+
+class ConnectGroupDescription(msgspec.Struct, frozen=True):
+    """A connect group: its workers, and its units in their order."""
+
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str
+    catalog_offset: int
+    workers: tuple[WorkerDescription, ...]
+    units: tuple[UnitDescription, ...]
+    type: str = "connect"
+
+
 class GroupLag(msgspec.Struct, frozen=True):
     """How far one group has come, sorted by partition."""
 
@@ -196,8 +240,8 @@ class Cluster:
         metadata = await self._send(self._bootstrap, MetadataRequest(topics=None))
         return {topic.topic_id: topic.name for topic in metadata.topics if topic.name and topic.topic_id != ZERO_UUID}
 
-    async def describe(self, group_id: str) -> GroupDescription:
-        """Describe one group, of the consumer protocol or a classic one.
+    async def describe(self, group_id: str) -> GroupDescription | ConnectGroupDescription:
+        """Describe one group, of the consumer protocol, a classic one, or one of workers.
 
         Raises:
             BrokerError: there is no such group, or reading it is not allowed.
@@ -216,6 +260,13 @@ class Cluster:
                 progress=await self._progress(coordinator, group_id, members),
                 type="classic",
             )
+        if (
+            group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            and ApiKey.CONNECT_GROUP_DESCRIBE in coordinator.api_versions
+        ):
+            answer = await self._send(coordinator, ConnectGroupDescribeRequest(group_ids=(group_id,)))
+            if not answer.groups[0].error_code:
+                return _connect_group(answer.groups[0])
         _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
         members = tuple(sorted(map(_member, group.members), key=lambda member: (member.client_id, member.member_id)))
         return GroupDescription(
@@ -491,6 +542,48 @@ def _member(member: described.Member) -> MemberDescription:
         assigned=_partitions(member.assignment),
         target=_partitions(member.target_assignment),
         protocol="classic" if member.member_type == CLASSIC_MEMBER else "consumer",
+    )
+
+
+def _connect_group(group: connect_group_describe.DescribedGroup) -> ConnectGroupDescription:
+    names = {member.member_id: member.worker_id or member.member_id for member in group.members}
+    owners: dict[Unit, tuple[str, int]] = {}
+    targets: dict[Unit, str] = {}
+    for member in group.members:
+        name = names[member.member_id]
+        for held in member.assigned:
+            for index, token in zip(held.indexes, held.epochs, strict=True):
+                owners[Unit(held.name, index)] = name, token
+        targets |= {Unit(wanted.name, index): name for wanted in member.target for index in wanted.indexes}
+    deferred = {Unit(item.name, index) for item in group.deferred for index in item.indexes}
+    return ConnectGroupDescription(
+        group_id=group.group_id,
+        state=group.group_state,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor=group.assignor_name,
+        catalog_offset=group.catalog_offset,
+        workers=tuple(
+            WorkerDescription(
+                worker_id=names[member.member_id],
+                client_host=member.client_host,
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                member_epoch=member.member_epoch,
+                state=member.state,
+            )
+            for member in group.members
+        ),
+        units=tuple(
+            UnitDescription(
+                unit=str(unit),
+                owner=owners[unit][0] if unit in owners else None,
+                token=owners[unit][1] if unit in owners else None,
+                target=targets.get(unit),
+                deferred=unit in deferred,
+            )
+            for unit in sorted(owners.keys() | targets.keys() | deferred)
+        ),
     )
 
 

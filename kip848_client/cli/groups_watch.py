@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from kip848_client.cli.groups_queries import GroupDescription, ask
+from kip848_client.cli.groups_queries import ConnectGroupDescription, GroupDescription, ask
 from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames
 from kip848_client.cli.properties import read_properties
 from kip848_client.cli.watch_screen import Screen, open_screen
@@ -65,8 +65,15 @@ class _Watch:
         self._describe_due_ms = 0
 
     def describe(self) -> GroupDescription:
-        """Ask for the group; fails if there is none."""
-        return ask(self._conf, lambda cluster: cluster.describe(self._group_id), timeout_ms=int(self._timeout_s * 1000))
+        """Ask for the group; fails if there is none, or it is one of workers."""
+        group = ask(
+            self._conf, lambda cluster: cluster.describe(self._group_id), timeout_ms=int(self._timeout_s * 1000)
+        )
+        if isinstance(group, ConnectGroupDescription):
+            raise ConfigError(
+                f"group {self._group_id!r} is one of workers, which share units and no partitions; describe it"
+            )
+        return group
 
     def run(self, screen: Screen, turn: Callable[[], None], *, seconds: float | None) -> None:
         """Show the group, turn by turn."""

@@ -1,0 +1,64 @@
+"""A plan of `CooperativeAssignor` for many workers and units, and of the coordinator's own `uniform`.
+
+::
+
+    python benchmarks/workers.py
+
+The goal is 100 ms for 1,000 workers and 10,000 units.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from report_file import keep, machine, options, table, versions
+
+from kip848_client import CooperativeAssignor, Unit
+from kip848_client.assignors.unit_plans import plan_uniform
+from kip848_client.assignors.units import WorkerGroup, WorkerSpec
+
+WORKERS = 1_000
+CONNECTORS = 1_000
+TASKS = 9
+ROUNDS = 7
+GOAL_MS = 100.0
+
+
+def main() -> int:
+    asked = options(__doc__).parse_args()
+    units = [Unit(f"c{number}", index) for number in range(CONNECTORS) for index in range(-1, TASKS)]
+    catalogue = frozenset(units)
+    ids = [f"w{number:04}" for number in range(WORKERS)]
+    assignor = CooperativeAssignor()
+    fresh = WorkerGroup(tuple(WorkerSpec(one, one) for one in ids), catalogue)
+    plan = assignor.assign(fresh)
+    workers = tuple(WorkerSpec(one, one, tuple(plan.units[one])) for one in ids)
+    left = WorkerGroup(workers[:-1], catalogue, plan.state, plan.state_version, 0)
+    waited = assignor.assign(left)
+    due = WorkerGroup(workers[:-1], catalogue, waited.state, waited.state_version, waited.delay_ms)
+    rows = {
+        "cooperative, from nothing": _median_ms(lambda: assignor.assign(fresh)),
+        "cooperative, a worker left": _median_ms(lambda: assignor.assign(left)),
+        "cooperative, the delay is over": _median_ms(lambda: assignor.assign(due)),
+        "uniform, a worker left": _median_ms(lambda: plan_uniform(ids[:-1], units, plan.units)),
+    }
+    header = (f"{WORKERS:,} workers, {len(units):,} units", "ms", "goal")
+    table([header, *[(name, f"{ms:.1f}", f"{GOAL_MS:g}") for name, ms in rows.items()]])
+    keep({"machine": machine(), "versions": versions(), "ms": rows}, asked)
+    return 0 if max(rows.values()) <= GOAL_MS else 1
+
+
+def _median_ms(plan: Callable[[], object]) -> float:
+    times = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        plan()
+        times.append((time.perf_counter() - begin) * 1_000)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
