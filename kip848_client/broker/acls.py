@@ -1,0 +1,258 @@
+"""Access control lists: bindings, and the decision that Kafka's StandardAuthorizer takes with them. Pure.
+
+Which request needs which operation on which resource is in `access`.
+
+Source:
+    apache/kafka ``StandardAuthorizerData``, ``ResourcePatternFilter``, ``AccessControlEntryFilter``, and
+    ``Authorizer.authorizeByResourceType``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+__all__ = [
+    "ANY_HOST",
+    "ANY_NAME",
+    "ANY_PRINCIPAL",
+    "CLUSTER_NAME",
+    "Acl",
+    "AclFilter",
+    "Acls",
+    "Operation",
+    "PatternType",
+    "Permission",
+    "ResourceType",
+    "Verdict",
+    "decide",
+    "is_allowed_anywhere",
+]
+
+ANY_NAME: Final = "*"
+"""As the literal name of a resource: all of its type."""
+ANY_PRINCIPAL: Final = "User:*"
+ANY_HOST: Final = "*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the only resource of type CLUSTER."""
+
+
+class ResourceType(enum.IntEnum):
+    """What an ACL protects."""
+
+    ANY = 1
+    """In filters only."""
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    """Kept, but nothing asks for it here."""
+    USER = 7
+    """The same."""
+
+
+class PatternType(enum.IntEnum):
+    """How the name of an ACL's resource is compared with the name of a resource."""
+
+    ANY = 1
+    """In filters only: any pattern of exactly that name."""
+    MATCH = 2
+    """In filters only: every pattern that a resource of that name matches."""
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(enum.IntEnum):
+    """What an ACL allows or denies."""
+
+    ANY = 1
+    """In filters only."""
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Permission(enum.IntEnum):
+    """Whether an ACL allows or denies."""
+
+    ANY = 1
+    """In filters only."""
+    DENY = 2
+    ALLOW = 3
+
+
+class Verdict(enum.Enum):
+    """What the ACLs say about one operation."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    NO_ACL = "no ACL"
+    """No ACL protects the resource, so ``allow.everyone.if.no.acl.found`` decides."""
+
+
+_IMPLIED_BY: Final = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""An operation -> those whose ALLOW allows it, too. A DENY implies nothing."""
+
+
+class Acl(msgspec.Struct, frozen=True, order=True):
+    """One binding: a principal on a host may, or may not, do something with the resources that a pattern matches.
+
+    Attributes:
+        name: of the resource; `ANY_NAME` as a literal matches all names.
+        principal: ``User:alice``, or `ANY_PRINCIPAL`.
+        host: an address, or `ANY_HOST`.
+    """
+
+    resource_type: ResourceType
+    pattern_type: PatternType
+    name: str
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def protects(self, resource_type: ResourceType, name: str) -> bool:
+        """Whether its pattern matches the resource."""
+        if self.resource_type is not resource_type:
+            return False
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, ANY_NAME)
+
+    def concerns(self, principal: str, host: str) -> bool:
+        """Whether it is for that principal on that host."""
+        return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, ANY_HOST)
+
+    def covers(self, operation: Operation) -> bool:
+        """Whether it allows or denies *operation*."""
+        if self.operation in (operation, Operation.ALL):
+            return True
+        return self.permission is Permission.ALLOW and self.operation in _IMPLIED_BY.get(operation, ())
+
+
+class AclFilter(msgspec.Struct, frozen=True):
+    """Which ACLs are to be shown or deleted. None and ``ANY`` match everything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    pattern_type: PatternType = PatternType.ANY
+    name: str | None = None
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether *acl* is one of them."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._matches_pattern(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_pattern(self, acl: Acl) -> bool:
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+            return False
+        if self.name is None or self.name == acl.name:
+            return True
+        return self.pattern_type is PatternType.MATCH and acl.protects(acl.resource_type, self.name)
+
+
+class Acls:
+    """A set of ACLs, in the order in which they were added."""
+
+    def __init__(self, acls: Iterable[Acl] = ()) -> None:
+        self._acls: Final = dict.fromkeys(acls)
+
+    def __iter__(self) -> Iterator[Acl]:
+        return iter(self._acls)
+
+    def __contains__(self, acl: object) -> bool:
+        return acl in self._acls
+
+    def __len__(self) -> int:
+        return len(self._acls)
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Add those that are not there yet."""
+        self._acls.update(dict.fromkeys(acls))
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove those that are there."""
+        for acl in acls:
+            self._acls.pop(acl, None)
+
+    def matching(self, wanted: AclFilter) -> list[Acl]:
+        """Those that *wanted* matches."""
+        return [acl for acl in self._acls if wanted.matches(acl)]
+
+
+def decide(
+    acls: Iterable[Acl], operation: Operation, resource_type: ResourceType, name: str, *, principal: str, host: str
+) -> Verdict:
+    """Judge one operation: a DENY wins over every ALLOW, and a resource with ACLs is closed to all that have none.
+
+    Args:
+        operation: not ``ALL`` or ``ANY``.
+        host: the address of the client.
+    """
+    is_protected = is_allowed = False
+    for acl in acls:
+        if not acl.protects(resource_type, name):
+            continue
+        is_protected = True
+        if acl.concerns(principal, host) and acl.covers(operation):
+            if acl.permission is Permission.DENY:
+                return Verdict.DENIED
+            is_allowed = True
+    if is_allowed:
+        return Verdict.ALLOWED
+    return Verdict.DENIED if is_protected else Verdict.NO_ACL
+
+
+def is_allowed_anywhere(
+    acls: Iterable[Acl], operation: Operation, resource_type: ResourceType, *, principal: str, host: str
+) -> bool:
+    """Whether some resource of that type can be thought of for which ACLs allow *operation*.
+
+    True for an ALLOW whose pattern is not within the pattern of a DENY.
+    """
+    concerned = [
+        acl
+        for acl in acls
+        if acl.resource_type is resource_type
+        and acl.concerns(principal, host)
+        and acl.operation in (operation, Operation.ALL)
+    ]
+    denied = [acl for acl in concerned if acl.permission is Permission.DENY]
+    return any(
+        acl.permission is Permission.ALLOW and not any(_is_within(acl, other) for other in denied) for acl in concerned
+    )
+
+
+def _is_within(acl: Acl, other: Acl) -> bool:
+    """Whether the pattern of *other* matches every name that the pattern of *acl* matches."""
+    if other.pattern_type is PatternType.LITERAL and other.name == ANY_NAME:
+        return True
+    if acl.pattern_type is PatternType.LITERAL and acl.name == ANY_NAME:
+        return False
+    if other.pattern_type is PatternType.PREFIXED:
+        return acl.name.startswith(other.name)
+    return acl.pattern_type is PatternType.LITERAL and acl.name == other.name
