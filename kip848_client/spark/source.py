@@ -96,7 +96,7 @@ class KafkaGroupSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For ``frame.writeStream``."""
         if overwrite:
-            raise ConfigError('a topic cannot be overwritten: write with outputMode("append") or "update"')
+            raise ConfigError('a topic cannot be overwritten: write with outputMode("append"), or in foreachBatch')
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             _refuse_version("writing a stream", "4.1", "frame.write works here, also in foreachBatch")
         from kip848_client.spark.sink_stream import KafkaStreamWriter
