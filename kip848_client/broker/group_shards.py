@@ -183,6 +183,10 @@ class GroupShards:
         else:
             context.reply(_joined(message, [self._part(group_id, part, context) for group_id, part in parts]))
 
+    def why_not_here(self, group_id: str, node_id: int) -> ErrorCode:
+        """The error for a request about a group that came to *node_id*; NONE if it is served there."""
+        return self._why_not(coordinator_partition(group_id), node_id)
+
     def ask(self, message: GroupMessage, *, api_version: int) -> Response:
         """Answer a read-only request of the broker itself about one group."""
         return self._host_of(message, api_version).ask(message, api_version=api_version)

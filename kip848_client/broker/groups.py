@@ -213,6 +213,11 @@ class GroupHost:
         if not context.done:
             context.on_cancel(lambda: self._forget(request_id))
 
+    def why_not_here(self, group_id: str, node_id: int) -> ErrorCode:
+        """The error for a request about a group that came to *node_id*; NONE, for there is only this coordinator."""
+        del group_id, node_id
+        return ErrorCode.NONE
+
     def ask(self, message: GroupMessage, *, api_version: int) -> Response:
         """Answer a read-only request of the broker itself."""
         self._refresh_topics()

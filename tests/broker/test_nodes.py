@@ -51,7 +51,7 @@ from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
 from tests.support.raw_connection import RawConnection
-from tests.support.transactions import RawProducer, fetched, values_in
+from tests.support.transactions import RawProducer, committed, fetched, values_in
 from tests.support.waiting import wait_until
 
 TOPIC = "foo"
@@ -525,6 +525,20 @@ def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: E
     data = fetched(at(1))
     assert values_in(data) == [(0, b"a"), (1, b"b")]
     assert broker.offsets(TOPIC)[0] == (0, 3), "two records and one marker"
+
+
+def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: EmbeddedBroker) -> None:
+    """The group would become part of a transaction by a request that its coordinator never saw."""
+    server = {node.node_id: node.bootstrap_server for node in broker.nodes}
+    producer = RawProducer(broker, "g", bootstrap_server=server[1])  # as the group "g": partition 3, node 1
+    producer.begin()
+    for node, code in ((2, ErrorCode.NOT_COORDINATOR), (1, ErrorCode.NONE)):
+        producer.connect(server[node])
+        assert producer.commit_offset("g", 7) == code
+        assert broker.transactions()[0].partitions == ((("__consumer_offsets", 3),) if node == 1 else ())
+    assert producer.end(commit=True).error_code == 0
+    assert committed(producer.connection, "g") == (7, 0)
+    producer.close()
 
 
 @pytest.mark.kip848_broker(config={"default.replication.factor": "1"})

@@ -30,7 +30,9 @@ def handle(
 ) -> TxnOffsetCommitResponse | None:
     """Refuse what the transaction does not allow, and leave the rest to the group coordinator; it answers then."""
     if any(_exists(broker, topic.name, item.partition_index) for topic in request.topics for item in topic.partitions):
-        error = broker.transactions.admit_offsets(request, api_version=context.api_version)
+        error = broker.groups.why_not_here(request.group_id, context.node_id) or broker.transactions.admit_offsets(
+            request, api_version=context.api_version
+        )
         if error:
             refused = txn_offset_commit_error(request, error)
             return replace(refused, topics=tuple(_known_or_not(broker, topic) for topic in refused.topics))
