@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
+import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
@@ -250,3 +253,78 @@ def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(b
     broker.wait_for_transaction("payments", "CompleteCommit")
     with ours(broker.bootstrap_servers) as read:
         wait_until(lambda: read >= acknowledged, TIMEOUT_S, "the records of three transactions")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_transactions_are_read_once_whatever_happens_to_the_nodes(tmp_path: Path, seed: int) -> None:
+    """A fail-over at an unlucky moment would lose a transaction, tear it, or show what was taken back.
+
+    Twenty random events come while a transactional producer writes to all partitions: the odd seed keeps the cluster in
+    memory and lets coordinators take time to load, the even one has a data folder.
+    """
+    rng = random.Random(seed)
+    config = {"kip848.coordinator.load.ms": "100", "kip848.election.delay.ms": "50"} if seed % 2 else {}
+    folder = None if seed % 2 else tmp_path / "data"
+    with EmbeddedBroker({TOPIC: PARTITIONS}, nodes=3, config=config, data_dir=folder) as cluster:
+        committed: list[bytes] = []
+
+        def write(stop: threading.Event, _keys: set[Key]) -> None:
+            producer = Producer(
+                quiet(
+                    {
+                        "bootstrap.servers": cluster.bootstrap_servers,
+                        "transactional.id": "tx",
+                        "reconnect.backoff.ms": 20,
+                        "reconnect.backoff.max.ms": 200,
+                    }
+                )
+            )
+            producer.init_transactions(TIMEOUT_S)
+            for number in itertools.count():
+                if stop.is_set():
+                    return
+                values = [f"{number} in {partition}".encode() for partition in range(PARTITIONS)]
+                producer.begin_transaction()
+                for partition, value in enumerate(values):
+                    producer.produce(TOPIC, value, partition=partition)
+                if number % 3 == 2:
+                    producer.flush(TIMEOUT_S)
+                    producer.abort_transaction(TIMEOUT_S)
+                    continue
+                try:
+                    producer.commit_transaction(TIMEOUT_S)
+                    committed.extend(values)
+                except KafkaException as refused:
+                    if not refused.args[0].txn_requires_abort():
+                        raise
+                    producer.abort_transaction(TIMEOUT_S)
+
+        with running(write):
+            for _ in range(20):
+                seen = len(committed)
+                let_something_happen(cluster, rng)
+                wait_until(lambda seen=seen: len(committed) > seen, TIMEOUT_S, "a transaction after the event")  # type: ignore[misc]
+            for node in cluster.nodes:
+                if node.state == "stopped":
+                    cluster.start_node(node.node_id)
+        with Consumer(
+            CONF | {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_committed"}
+        ) as consumer:
+            consumer.subscribe([TOPIC])
+            read = [message.value() for message in iter(lambda: consumer.poll(5), None)]
+        assert sorted(map(bytes, filter(None, read))) == sorted(committed)
+
+
+def let_something_happen(cluster: EmbeddedBroker, rng: random.Random) -> None:
+    """Kill, stop or start a node, or move a leader or the coordinator of the producer; one node always runs."""
+    live = [node.node_id for node in cluster.nodes if node.state == "running"]
+    dead = [node.node_id for node in cluster.nodes if node.state == "stopped"]
+    events: list[Callable[[], None]] = [
+        lambda: cluster.move_leader(TOPIC, rng.randrange(PARTITIONS), rng.choice(live)),
+        lambda: cluster.move_coordinator(transactional_id="tx", to=rng.choice(live)),
+    ]
+    if len(live) > 1:
+        events += [lambda: cluster.kill_node(rng.choice(live)), lambda: cluster.stop_node(rng.choice(live))]
+    if dead:
+        events += [lambda: cluster.start_node(rng.choice(dead), preferred=rng.random() < 0.5)] * 2
+    rng.choice(events)()
