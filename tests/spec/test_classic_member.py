@@ -503,3 +503,13 @@ def test_r242_a_leader_that_was_replaced_joins_once_more_unless_its_group_is_eag
     member.poll()
     member.finish_call("assigned", "t-0")
     assert len(member.requests(JoinGroupRequest)) == joins
+
+
+def test_r220_a_sync_of_another_protocol_stops_the_member() -> None:
+    """What it carries means something else."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.answer_join()
+    member.answer(SyncGroupRequest, SyncGroupResponse(protocol_type="consumer", protocol_name="other"))
+    assert (member.phase(), len(member.emitted(Fail))) == (Phase.FATAL_DONE, 1)

@@ -188,3 +188,17 @@ def test_a_known_member_whose_join_waits_needs_no_heartbeats() -> None:
     assert call.code == NONE
     h.advance(SESSION_MS - 1)
     assert h.beat(a, call.answer.generation_id) == NONE
+
+
+def test_a_member_whose_sync_was_refused_has_its_session_again() -> None:
+    """While its SyncGroup waited it could send no heartbeat, and its timer may have fired for nothing."""
+    h = ClassicHarness()
+    a, _ = h.joining()
+    b = h.newcomer()
+    h.join_group(a)
+    waiting = h.sync_group(b, 2)
+    _beat_for(h, SESSION_MS + 1000, (a, 2))
+    h.joining()
+    assert waiting.code == REBALANCE
+    _beat_for(h, SESSION_MS, (a, 2))
+    assert h.beat(b, 2) == UNKNOWN
