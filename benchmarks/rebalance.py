@@ -5,13 +5,15 @@
     python benchmarks/rebalance.py              # three minutes
     python benchmarks/rebalance.py --quick
     python benchmarks/rebalance.py --members 50
+    python benchmarks/rebalance.py --protocol classic
 
 All members of a side live in one process and are polled in turn by one thread, against an embedded broker in another
 process; ours and librdkafka's, turn by turn. The clock runs from subscribe() of the one that joins, or from the call of
 close() of the one that leaves, until the coordinator has the group ``Stable`` with everybody on their target.
 
 The heartbeat interval decides: members learn of a new target by a heartbeat, so a rebalance in which partitions move
-takes about two intervals, whatever the client. Both sides are given the same one.
+takes about two intervals, whatever the client. Both sides are given the same one. On the classic protocol both are
+``cooperative-sticky``, and one of the members computes what all of them get.
 """
 
 from __future__ import annotations
@@ -43,28 +45,35 @@ GOALS_S = {
 }
 
 
-def make_consumer(side: str, bootstrap_servers: str) -> Any:
+def make_consumer(side: str, bootstrap_servers: str, *, protocol: str, interval_ms: int) -> Any:
     """One consumer, not subscribed."""
     conf: dict[str, Any] = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": side,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
+        "group.protocol": protocol,
     }
+    if protocol == "classic":
+        conf |= {
+            "partition.assignment.strategy": "cooperative-sticky",
+            "heartbeat.interval.ms": interval_ms,
+            "session.timeout.ms": 30_000,
+        }
     if side == "librdkafka":
         from confluent_kafka import Consumer as Theirs
 
-        return Theirs(conf | {"group.protocol": "consumer"})
+        return Theirs(conf)
     from kip848_client import Consumer
 
     return Consumer(conf)
 
 
-def hold_members(bootstrap_servers: str, *, side: str, members: int) -> None:
+def hold_members(bootstrap_servers: str, *, side: str, members: int, protocol: str, interval_ms: int) -> None:
     """Hold a group; ``join`` and ``leave`` on standard input add and remove one and print when that began."""
     consumers = []
     for _ in range(members):
-        consumer = make_consumer(side, bootstrap_servers)
+        consumer = make_consumer(side, bootstrap_servers, protocol=protocol, interval_ms=interval_ms)
         consumer.subscribe(["t"])
         consumers.append(consumer)
     commands: deque[str] = deque()
@@ -76,7 +85,7 @@ def hold_members(bootstrap_servers: str, *, side: str, members: int) -> None:
         ended.set()
 
     threading.Thread(target=read, daemon=True).start()
-    spare = make_consumer(side, bootstrap_servers)
+    spare = make_consumer(side, bootstrap_servers, protocol=protocol, interval_ms=interval_ms)
     while not ended.is_set():
         began = time.monotonic()
         for consumer in consumers:
@@ -98,9 +107,9 @@ def hold_members(bootstrap_servers: str, *, side: str, members: int) -> None:
 
 
 @contextmanager
-def held_members(broker: BrokerProcess, *, side: str, members: int) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds so many members."""
-    task = json.dumps({"bootstrap_servers": broker.bootstrap_servers, "side": side, "members": members})
+def held_members(broker: BrokerProcess, **kind: object) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds members; *kind* is what `hold_members` takes."""
+    task = json.dumps({"bootstrap_servers": broker.bootstrap_servers, **kind})
     process = subprocess.Popen(
         [sys.executable, __file__, "--task", task], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -128,13 +137,13 @@ def tell(process: subprocess.Popen[str], command: str) -> float:
     return moment
 
 
-def measure(*, side: str, members: int, interval_ms: int) -> dict[str, float]:
+def measure(*, side: str, members: int, interval_ms: int, protocol: str) -> dict[str, float]:
     """Seconds until everybody has joined, one more has, and one has left."""
     config = {"group.consumer.session.timeout.ms": "30000"}
     partitions = members * PARTITIONS_PER_MEMBER
     with (
         broker_process({"t": partitions}, heartbeat_interval_ms=interval_ms, config=config) as broker,
-        held_members(broker, side=side, members=members - 1) as process,
+        held_members(broker, side=side, members=members - 1, protocol=protocol, interval_ms=interval_ms) as process,
     ):
         began = time.time()
         assembled = broker.wait_until_stable_s(side, members=members - 1, timeout_s=TIMEOUT_S) - began
@@ -163,27 +172,30 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--members", type=int, default=0)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--protocol", choices=("consumer", "classic"), default="consumer")
     arguments = parser.parse_args()
     if arguments.task:
         hold_members(**json.loads(arguments.task))
         return 0
     rounds = 1 if arguments.quick else 3
+    goals = GOALS_S if arguments.protocol == "consumer" else {}  # the classic goal is librdkafka's time
     results = []
     rows: list[list[object]] = [["interval, members", "side", "all joined s", "one joins s", "one leaves s", "goal s"]]
     for interval_ms, members in shapes_of(arguments):
         runs: dict[str, list[dict[str, float]]] = {side: [] for side in arguments.sides}
         for number in range(rounds):
             for side in arguments.sides[:: 1 if number % 2 == 0 else -1]:
-                runs[side].append(measure(side=side, members=members, interval_ms=interval_ms))
+                found = measure(side=side, members=members, interval_ms=interval_ms, protocol=arguments.protocol)
+                runs[side].append(found)
         name = f"{interval_ms} ms, {members} members"
         print(f"  {name} done", flush=True)
-        for side, found in runs.items():
-            middle = {key: median([run[key] for run in found], 2) for key in found[0]}
-            worst = {key: round(max(run[key] for run in found), 2) for key in found[0]}
+        for side, rounds_of in runs.items():
+            middle = {key: median([run[key] for run in rounds_of], 2) for key in rounds_of[0]}
+            worst = {key: round(max(run[key] for run in rounds_of), 2) for key in rounds_of[0]}
             results.append(
                 {"interval_ms": interval_ms, "members": members, "side": side, "median": middle, "worst": worst}
             )
-            rows.append([name, side, *middle.values(), GOALS_S.get(name, "")])
+            rows.append([name, side, *middle.values(), goals.get(name, "")])
     result = {
         "benchmark": "rebalance",
         "machine": machine(),
@@ -191,7 +203,8 @@ def main() -> int:
         "rounds": rounds,
         "partitions_per_member": PARTITIONS_PER_MEMBER,
         "results": results,
-        "goals_s": GOALS_S,
+        "protocol": arguments.protocol,
+        "goals_s": goals,
     }
     table(rows)
     keep(result, arguments)

@@ -241,7 +241,8 @@ def _consumer_beat(rng: random.Random, client: str, habits: Habits) -> Make:
     def make(side: MixedSide) -> tuple[Request[Any], int]:
         epoch = side.generation[client]
         member_id = side.ids["a"] or client if as_classic else client
-        instance = INSTANCE if client in habits.static else None
+        # A dynamic member's id with an instance id is refused here alone.
+        instance = INSTANCE if client in habits.static and not as_classic else None
         if leaves and epoch > 0:
             gone = ConsumerGroupHeartbeatRequest(side.group, member_id, -2 if away else -1, instance_id=instance)
             return gone, 1

@@ -2,7 +2,7 @@
 
 aiokafka is installed with the tests. The others are installed by their own package managers into the cache, once: a
 virtual environment for kafka-python 2.0 (its newer version is among the tests' own packages), npm for kafkajs, and the
-Go toolchain for kafka-go. A test fails, and says so, where one of these is missing.
+Go toolchain for kafka-go and franz-go. A test fails, and says so, where one of these is missing.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.model import TopicPartition as Place
 from tests.interop.embedded.clients import produce
 
 pytestmark = [pytest.mark.interop]
@@ -69,6 +72,17 @@ def kafka_go() -> Path:
         run("go", "build", "-o", "reader", ".", cwd=folder)
 
     return installed("kafka-go-0.4.47", install) / "reader"
+
+
+@pytest.fixture(scope="session")
+def franz_go() -> Path:
+    """The program that reads in a group with franz-go, built."""
+
+    def install(folder: Path) -> None:
+        shutil.copytree(PEERS / "franz_go", folder)
+        run("go", "build", "-o", "reader", ".", cwd=folder)
+
+    return installed("franz-go-1.18.1", install) / "reader"
 
 
 def installed(name: str, install: Callable[[Path], None]) -> Path:
@@ -141,3 +155,41 @@ def test_kafka_go_reads_a_partition(broker: EmbeddedBroker, kafka_go: Path) -> N
     """Its Reader without a group asks ListOffsets version 1 for the first offset and the last one."""
     read = run(str(kafka_go), broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S)
     assert read == VALUES
+
+
+@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
+def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
+    broker: EmbeddedBroker, franz_go: Path
+) -> None:
+    """Its cooperative members join by the newest versions of the classic APIs, and are migrated like any other."""
+
+    def wait_for_shares(kind: str, *shares: int) -> None:
+        broker.wait_for(
+            "g",
+            lambda group: (
+                (group.type, group.state, [len(member.assigned) for member in group.members])
+                == (kind, "Stable", list(shares))
+            ),
+            what=f"shares of {shares} in a {kind} group",
+            timeout_s=READ_TIMEOUT_S,
+        )
+
+    assert run(str(franz_go), broker.bootstrap_servers, "orders", str(len(VALUES))) == VALUES
+    assert broker.committed("g") == {Place("orders", 0): len(VALUES)}
+    broker.add_partitions("orders", 2)
+    with ExitStack() as stack:
+        endless = (str(franz_go), broker.bootstrap_servers, "orders", "1000000")
+        processes = [stack.enter_context(subprocess.Popen(endless)) for _ in range(2)]
+        for process in processes:
+            stack.callback(process.kill)
+        wait_for_shares("classic", 1, 1)
+        processes[0].kill()
+        wait_for_shares("classic", 2)
+        with Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}) as consumer:
+            consumer.subscribe(["orders"])
+            while len(consumer.assignment()) != 1:
+                consumer.poll(0.05)
+            wait_for_shares("consumer", 1, 1)
+        wait_for_shares("classic", 2)
