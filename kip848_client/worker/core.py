@@ -175,7 +175,9 @@ class WorkerCore:
         self._confirmed_ms: int | None = None
         """Send time of the last heartbeat that was accepted."""
         self._asked_ms: int | None = None
-        """Send time of the heartbeat whose answer first asked for the revocation that is not acknowledged."""
+        """Since when, at the latest, the coordinator waits for the revocation that is not acknowledged."""
+        self._unanswered_ms: int | None = None
+        """Send time of the first heartbeat without an answer since the last answer."""
         self._acknowledging = 0
         """The heartbeat that said what is left after the last revocation."""
         self._planning = (
@@ -306,12 +308,15 @@ class WorkerCore:
             return
         self._epoch = response.member_epoch
         self._beat_due_ms = self._now_ms + self._interval_ms
+        # W10: a heartbeat whose answer was lost may have been the one from which the coordinator counts.
+        asked_ms = sent_ms if self._unanswered_ms is None else self._unanswered_ms
+        self._unanswered_ms = None
         if response.assignment is not None:
-            self._take(response.assignment, sent_ms=sent_ms)
+            self._take(response.assignment, asked_ms=asked_ms)
         if self._planning is not None and response.should_compute_assignment:
             self._planning.compute(epoch=self._epoch)
 
-    def _take(self, assignment: Assignment, *, sent_ms: int) -> None:
+    def _take(self, assignment: Assignment, *, asked_ms: int) -> None:
         self._assigned = {
             Unit(item.name, index): token
             for item in assignment.assigned
@@ -319,7 +324,7 @@ class WorkerCore:
         }
         self._pending = tuple(sorted(Unit(item.name, index) for item in assignment.pending for index in item.indexes))
         if self._asked_ms is None and self._to_stop():
-            self._asked_ms = sent_ms
+            self._asked_ms = asked_ms
         if self._planning is not None:
             self._planning.told(
                 assignment.metadata_bytes,
@@ -332,8 +337,11 @@ class WorkerCore:
         if self._planning is not None and self._planning.is_waiting_for(request_id):
             self._planning.not_answered()
             return
-        if self._in_flight.pop(request_id, None) is None:
+        sent_ms = self._in_flight.pop(request_id, None)
+        if sent_ms is None:
             return
+        if self._unanswered_ms is None:
+            self._unanswered_ms = sent_ms
         if self._phase is Phase.LEAVING and self._left_sent:
             self._leave_done()
         elif final:
@@ -524,7 +532,10 @@ class WorkerCore:
         """W2: one at a time, on the interval, and at once where something must be said."""
         closing = self._closing
         if closing is not None and self._now_ms >= closing.deadline_ms and self._phase is not Phase.LEFT:
-            self._owned.clear()  # the application was given its time
+            if self._owned:
+                # Nothing is said to the coordinator, so nobody gets the units before the session is over.
+                self._emit(StopNow(_ordered(self._owned)))
+                self._owned.clear()
             self._leave_done()
             return
         if self._beat_due_ms is None or self._now_ms < self._beat_due_ms or self._in_flight or self._left_sent:

@@ -251,6 +251,24 @@ def test_an_unacknowledged_revocation_ends_the_lease_before_the_coordinator_evic
     assert bench.last_call == ("on_lost", ["a"])
 
 
+def test_the_coordinator_may_wait_since_a_heartbeat_whose_answer_was_lost() -> None:
+    """Found by the simulation: counted from the answer that arrived, the units would run elsewhere before they stop."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    lost_ms = bench.now_ms
+    bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    bench.pass_time(1_000)
+    bench.answer(1, "a")
+    while bench.now_ms < lost_ms + 44_999:
+        bench.pass_time(min(INTERVAL_MS, lost_ms + 44_999 - bench.now_ms))
+        bench.answer(1)
+    assert bench.core.view().assignment
+
+    bench.pass_time(1)
+
+    assert bench.core.view().assignment == ()
+
+
 def test_a_failure_is_followed_by_a_heartbeat_with_every_field() -> None:
     """What the coordinator took of a request without an answer is not known."""
     bench = running()
