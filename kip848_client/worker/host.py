@@ -111,6 +111,7 @@ class WorkerHost:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._sender: RequestSender | None = None
         self._connection: BrokerConnection | None = None
+        self._opening: anyio.Lock | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
 
@@ -162,7 +163,7 @@ class WorkerHost:
 
     async def _main(self) -> None:
         config = self._config.connections
-        self._stopping = anyio.Event()
+        self._stopping, self._opening = anyio.Event(), anyio.Lock()
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._sender = RequestSender(
@@ -261,10 +262,15 @@ class WorkerHost:
         Raises:
             UnsupportedByBrokerError: the broker has no connect groups.
         """
-        if anew:
-            await self._close_connection()
-        if self._connection is not None and not self._connection.closed:
+        assert self._opening is not None
+        async with self._opening:  # a heartbeat and a request of a plan may come together
+            if anew:
+                await self._close_connection()
+            if self._connection is None or self._connection.closed:
+                self._connection = await self._find_coordinator(timeout_ms=timeout_ms)
             return self._connection
+
+    async def _find_coordinator(self, *, timeout_ms: int) -> BrokerConnection:
         assert self._sender is not None
         group_id = self._config.settings.group_id
         request = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=(group_id,))
@@ -285,7 +291,6 @@ class WorkerHost:
                 "EmbeddedBroker(connect_groups=True); on a broker of this library, list `connect` in "
                 "group.coordinator.rebalance.protocols"
             )
-        self._connection = connection
         return connection
 
     async def _close_connection(self) -> None:

@@ -15,6 +15,7 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
 )
+from kip848_client.wire.messages.connect_protocol import PlanMetadata, WorkerMetadata, decode, encode
 from kip848_client.worker.core import WorkerCore, WorkerSettings
 from kip848_client.worker.events import (
     Answered,
@@ -278,6 +279,44 @@ def test_a_failure_is_followed_by_a_heartbeat_with_every_field() -> None:
 
     assert (bench.owned(), bench.request().rebalance_timeout_ms) == (["a", "b"], 60_000)
     assert bench.request().catalog is not None
+
+
+@pytest.mark.parametrize(("leader", "due_ms"), [("m", 9_000), ("other", 9_000 + SESSION_MS)])
+def test_the_delay_of_a_plan_ends_with_one_request(leader: str, due_ms: int) -> None:
+    """Scenarios 52 and 53: the worker that planned asks for the next plan, the others only if it does not."""
+    bench = Bench(client_assignors=("cooperative",))
+    metadata = encode(PlanMetadata(leader=leader, delay_ms=9_000))
+    told = Assignment(metadata_bytes=metadata)
+    bench.step(
+        Answered(
+            bench.sent[-1].request_id,
+            ConnectGroupHeartbeatResponse(
+                member_epoch=1, heartbeat_interval_ms=INTERVAL_MS, session_timeout_ms=SESSION_MS, assignment=told
+            ),
+        )
+    )
+
+    def offered() -> list[tuple[int, int]]:
+        requests = [send.request for send in bench.sent[1:]]
+        return [
+            (offer.reason, decode(WorkerMetadata, offer.metadata_bytes).trigger_seq)
+            for request in requests
+            if isinstance(request, ConnectGroupHeartbeatRequest)
+            for offer in request.client_assignors or ()
+        ]
+
+    while bench.now_ms < due_ms - 1:
+        bench.pass_time(min(INTERVAL_MS, due_ms - 1 - bench.now_ms))
+        bench.answer(1)
+    assert offered() == []
+    bench.pass_time(1)
+    assert offered() == [(1, 1)]
+    bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    bench.pass_time(1_000)
+    assert offered() == [(1, 1), (1, 1)]  # sent again as it was: one bump
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    assert offered() == [(1, 1), (1, 1), (0, 1)]
 
 
 def test_closing_stops_everything_then_leaves() -> None:

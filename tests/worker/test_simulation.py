@@ -43,7 +43,8 @@ REBALANCE_MS: Final = 20_000
 STOP_MS_MAX: Final = 1_400
 """How long a runner takes to stop: less than what the margin leaves after a drift of 10 %."""
 FAULTS_MS: Final = 150_000
-BOUND_MS: Final = 60_000
+BOUND_MS: Final = 120_000
+"""The last process is back 55 s after the last fault; then a plan, its moves, and a session that has to run out."""
 UNITS: Final = [Unit("a"), Unit("b"), Unit("c", 0), Unit("c", 1), Unit("d")]
 
 
@@ -281,8 +282,10 @@ def _fault(world: World, number: int) -> None:
         def restart() -> None:
             if world.workers[name].dead:
                 world.workers[name] = Actor(world, name, number=number)
+            else:
+                world.at(1_000, restart)
 
-        world.at(rng.randrange(35_000, 60_000) if kind == "close" else rng.randrange(1, 20_000), restart)
+        world.at(rng.randrange(1, 20_000), restart)
 
 
 def simulate(seed: int) -> World:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,6 +219,33 @@ def test_a_static_worker_comes_back_to_its_units(fleet: Fleet) -> None:
 
     wait_until(lambda: again.assignment() == before)
     assert fleet.runs(first) == 2
+
+
+def test_units_stay_where_they_are_while_the_broker_restarts(tmp_path: Path) -> None:
+    """Scenario 67 end to end: an upgrade of the broker moves nothing, and tokens go on growing."""
+    config = {"group.connect.session.timeout.ms": 20_000, "group.connect.heartbeat.interval.ms": 50}
+    with EmbeddedBroker(connect_groups=True, config=config, data_dir=tmp_path) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        worker = Fleet(broker).add("w1", units=["a", "b"])
+        wait_until(lambda: len(worker.assignment()) == 2)
+        before = worker.assignment()
+    with EmbeddedBroker(connect_groups=True, config=config, data_dir=tmp_path, port=port) as broker:
+        broker.requests.wait_for(ApiKey.CONNECT_GROUP_HEARTBEAT, answered=True)
+        assert worker.assignment() == before
+        worker.close()
+        again = Fleet(broker).add("w2", units=["a", "b"])
+        wait_until(lambda: len(again.assignment()) == 2)
+        assert min(owned.token for owned in again.assignment()) > max(owned.token for owned in before)
+        again.close()
+
+
+def test_workers_find_the_coordinator_among_several_brokers() -> None:
+    """A cluster of several nodes has one coordinator for each group."""
+    with EmbeddedBroker(connect_groups=True, nodes=3) as broker:
+        for group in ("a", "b", "c", "d"):
+            conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group}
+            with LeaderElection(conf) as election:
+                assert election.wait_for_leadership(20)
 
 
 def test_a_runner_that_fails_rests_and_is_reported(fleet: Fleet) -> None:
