@@ -28,6 +28,7 @@ NAMED_ONLY = {
     "handover": "a real Kafka broker is fetched by Maven; twenty minutes",
     "spark_source": "a real Kafka broker and Spark's Kafka connector are fetched by Maven; ten minutes",
     "spark_sweep": "six minutes",
+    "spark_groups": "ten minutes",
 }
 """What is run only if it is named, and what it takes on two idle cores."""
 NAMED_TIMEOUT_S = 3600.0

@@ -18,7 +18,14 @@ import msgspec
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError, error_for_code
+from kip848_client.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    Kip848Error,
+    ProtocolError,
+    UnsupportedVersionError,
+    error_for_code,
+)
 from kip848_client.model import ZERO_UUID, BrokerNode, TopicPartition, Unit
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection import Connection, open_connection
@@ -28,6 +35,7 @@ from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescr
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
@@ -45,6 +53,8 @@ CLIENT_ID: Final = "kip848-groups"
 LATEST: Final = -1
 EARLIEST: Final = -2
 """In ListOffsets, instead of a time."""
+GROUP_RESOURCE: Final = 32
+"""In DescribeConfigs, the type of a group."""
 DEAD: Final = "Dead"
 """The state that old versions of DescribeGroups give a group that is not there."""
 CLASSIC_MEMBER: Final = 0
@@ -239,6 +249,16 @@ class Cluster:
         """The names of all topics that may be seen, by id."""
         metadata = await self._send(self._bootstrap, MetadataRequest(topics=None))
         return {topic.topic_id: topic.name for topic in metadata.topics if topic.name and topic.topic_id != ZERO_UUID}
+
+    async def group_settings(self, group_id: str) -> dict[str, str]:
+        """The group's configuration; empty where the cluster does not tell it."""
+        asked = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configuration_keys=None)
+        try:
+            answer = await self._send(await self._coordinator(group_id), DescribeConfigsRequest(resources=(asked,)))
+        except UnsupportedVersionError:
+            return {}
+        (result,) = answer.results
+        return {config.name: config.value for config in result.configs if config.value is not None}
 
     async def describe(self, group_id: str) -> GroupDescription | ConnectGroupDescription:
         """Describe one group, of the consumer protocol, a classic one, or one of workers.

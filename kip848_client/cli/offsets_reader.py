@@ -163,6 +163,15 @@ class TopicNames:
         return self._names.get(topic_id)
 
 
+def topic_names(conf: Mapping[str, str], *, timeout_ms: int = 30_000) -> dict[UUID, str]:
+    """The names of all topics that may be seen, by id.
+
+    Raises:
+        Kip848Error: no broker answers.
+    """
+    return ask(conf, _topic_names, timeout_ms=timeout_ms)
+
+
 async def _topic_names(cluster: Cluster) -> dict[UUID, str]:
     return await cluster.topic_names()
 

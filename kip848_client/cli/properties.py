@@ -18,7 +18,7 @@ BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
 CONFIG_VARIABLE: Final = "KIP848_CONFIG"
 
 
-def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+def add_client_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Declare the options. Brokers can be named as for Kafka's own tools, too."""
     parser.add_argument(
         "--bootstrap",

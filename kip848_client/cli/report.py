@@ -5,6 +5,7 @@
     kip848 report broker.jsonl consumer-*.jsonl                  # numbers, as a table
     kip848 report history.jsonl --html timeline.html             # one page, with a slider
     kip848 report history.jsonl --png timeline.png --group orders
+    kip848 report --spark --bootstrap kafka:9092 --out groups    # of a cluster; again, and it goes on where it ended
     kip848 report --spark /logs 's3a://more/*.jsonl.gz' --out tables --html summary.html   # more than one machine holds
 """
 
@@ -27,8 +28,8 @@ from kip848_client.report.summary import spread_sentence
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("logs", metavar="FILE", nargs="+", help="event logs (JSON lines); mixed by time")
-    parser.add_argument("--group", metavar="ID", help="this group only (all)")
+    parser.add_argument("logs", metavar="FILE", nargs="*", help="event logs (JSON lines); mixed by time")
+    parser.add_argument("--group", metavar="ID", help="this group only; with --bootstrap a pattern: orders-* (all)")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
     parser.add_argument("--png", metavar="FILE", type=Path, help="draw the timeline of one group (.png or .svg)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -43,6 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.spark:
         return run_spark(arguments)
+    if arguments.bootstrap is not None:
+        raise ConfigError("--bootstrap goes with --spark; without it: kip848 groups record --out FILE, then this FILE")
+    if not arguments.logs:
+        raise ConfigError("there is no FILE to report on")
     if arguments.out is not None or arguments.master is not None or arguments.conf:
         raise ConfigError("--out, --master and --conf go with --spark")
     timelines = _read([Path(log) for log in arguments.logs], arguments.group)

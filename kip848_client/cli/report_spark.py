@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from kip848_client.cli.offsets_reader import topic_names
+from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.report.summary import render_summary, sentences
+
+if TYPE_CHECKING:
+    from kip848_client.spark.group_records import Update
 
 
 def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +31,18 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--out", metavar="FOLDER", help="with --spark: write the tables there, as Parquet")
     add_session_arguments(group, prefix="with --spark: ")
+    cluster = parser.add_argument_group("of a cluster, in place of FILE; with --spark and --out")
+    add_client_arguments(cluster)
+
+
+def _tell(update: Update) -> None:
+    print(
+        f"run {update.run}: {update.records:,} records, {update.events:,} events of {update.groups:,} groups, "
+        f"{update.commits:,} commits",
+        file=sys.stderr,
+    )
+    for reason, count in sorted(update.left_out.items()):
+        print(f"  {count:,} records left out: {reason}", file=sys.stderr)
 
 
 def run_spark(arguments: argparse.Namespace) -> int:
@@ -39,14 +60,33 @@ def run_spark(arguments: argparse.Namespace) -> int:
     require_pyspark()
     from kip848_client.spark.analytics import analyze
     from kip848_client.spark.analytics_page import summarize
+    from kip848_client.spark.group_records import GroupHistory
 
     paths: Sequence[str] = arguments.logs
+    if paths and arguments.bootstrap is not None:
+        raise ConfigError("give FILEs or --bootstrap, one of the two")
+    if not paths and arguments.out is None:
+        raise ConfigError(
+            "without a FILE a cluster is read, which needs --out: a folder for what is read, for the next run, too"
+        )
+    history: GroupHistory | None = None
     spark = spark_session("kip848 report", master=read_master(arguments), config=conf)
     try:
-        analysis = analyze(spark, paths, group_id=arguments.group)
-        if arguments.out is not None:
-            analysis.write(arguments.out)
+        if paths:
+            analysis = analyze(spark, paths, group_id=arguments.group)
+            if arguments.out is not None:
+                analysis.write(arguments.out)
+        else:
+            client = read_properties(arguments)
+            groups = () if arguments.group is None else (arguments.group,)
+            history = GroupHistory(spark, arguments.out, client, groups=groups, topic_names=topic_names(client))
+            _tell(history.update())
+            analysis = history.analysis()
+            history.write(analysis)
         summary = summarize(analysis)
+        if history is not None:  # its commits are counted, and are no events
+            totals = {**summary.totals, "commits accepted": history.commit_count()}
+            summary = replace(summary, totals=totals, tables=[history.busiest(), *summary.tables])
     finally:
         spark.stop()
     html: Path | None = arguments.html

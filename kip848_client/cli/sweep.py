@@ -5,20 +5,24 @@
     kip848 sweep --seeds 0:20000 --out sweep                      # on all cores; stop it and start it again as you like
     kip848 sweep --seeds 0:1000000 --out /shared/sweep --master spark://host:7077
     kip848 sweep --scenario storm --seeds 0:5000 --out storm --traces all --plot rebalances.png
+    kip848 sweep --like billing --bootstrap kafka:9092 --plot what-if.png     # what if a node dies; no Spark needed
 
-Needs ``pip install "kip848_client[spark]"``. The exit status is 1 if an invariant broke.
+Needs ``pip install "kip848_client[spark]"``, but for ``--like``. The exit status is 1 if an invariant broke.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from kip848_client.cli import sweep_like
+from kip848_client.cli.properties import add_client_arguments
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
@@ -31,10 +35,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--scenario", metavar="NAME", default="mixed", help="as of kip848 simulate (mixed)")
-    parser.add_argument("--seeds", metavar="A:B", required=True, help="seeds A to B, B exclusive")
-    parser.add_argument(
-        "--out", metavar="FOLDER", required=True, help="for the runs, as Parquet: a path, s3a://, hdfs://"
-    )
+    parser.add_argument("--seeds", metavar="A:B", help="seeds A to B, B exclusive (with --like 0:100)")
+    parser.add_argument("--out", metavar="FOLDER", help="for the runs, as Parquet: a path, s3a://, hdfs://")
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="change a number of the scenario"
     )
@@ -45,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session_arguments(parser)
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the rebalance times (.png or .svg)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    sweep_like.add_arguments(parser)
+    add_client_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,9 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option makes no sense.
         Kip848Error: PySpark, a Java or matplotlib is missing.
     """
-    first, colon, last = arguments.seeds.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
-        raise ConfigError(f"--seeds {arguments.seeds!r}: give two numbers A:B, A < B, such as 0:20000")
+    if arguments.like is not None:
+        return _run_like(arguments)
+    if arguments.seeds is None or arguments.out is None:
+        raise ConfigError("a sweep needs --seeds and --out, or --like GROUP")
+    seeds = _seeds(arguments.seeds)
     conf = read_conf(arguments)
     from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
 
@@ -66,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     sweep = Sweep(
         scenario=arguments.scenario,
-        seeds=range(int(first), int(last)),
+        seeds=seeds,
         changes=tuple(arguments.set),
         traces=cast("Traces", arguments.traces),
         part=arguments.part,
@@ -87,6 +93,32 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(_sentences(summary, elapsed_s)))
     return 1 if summary.broken_count else 0
+
+
+def _seeds(text: str) -> range:
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise ConfigError(f"--seeds {text!r}: give two numbers A:B, A < B, such as 0:20000")
+    return range(int(first), int(last))
+
+
+def _run_like(arguments: argparse.Namespace) -> int:
+    """Play what a change would cost; on Spark if a master is given."""
+    seeds = sweep_like.SEEDS if arguments.seeds is None else _seeds(arguments.seeds)
+    if arguments.out is not None or arguments.set:
+        raise ConfigError("--out and --set do not go with --like; --try changes settings")
+    if arguments.master is None:
+        return sweep_like.run_like(arguments, seeds)
+    from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
+
+    require_pyspark()
+    from kip848_client.spark.what_if import play_on_spark
+
+    spark = spark_session("kip848 sweep", master=read_master(arguments), config=read_conf(arguments))
+    try:
+        return sweep_like.run_like(arguments, seeds, functools.partial(play_on_spark, spark))
+    finally:
+        spark.stop()
 
 
 @contextlib.contextmanager

@@ -188,6 +188,7 @@ class GroupView:
                     else:
                         self._member(member_id, None).target = _partitions(target)
             case "member_joined":
+                self._member(event.member_id or "", event.client_id).since_ms = event.ts_ms
                 topics = fields.get("topics")
                 shown = ", ".join(map(str, topics)) if isinstance(topics, list) else ""
                 yield f"{self._member(event.member_id or '', event.client_id).name} joins, wants {shown or 'a pattern'}"

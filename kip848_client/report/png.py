@@ -166,6 +166,40 @@ def plot_lines(
     figure.savefig(path, dpi=120)
 
 
+def plot_groups(
+    path: Path,
+    *,
+    title: str,
+    y_label: str,
+    groups: Sequence[str],
+    bars: Mapping[str, Sequence[tuple[float, float]]],
+) -> None:
+    """Draw *bars*, name -> (height, end of its line) in each of *groups*, into the file *path*.
+
+    Raises:
+        Kip848Error: matplotlib is not installed.
+    """
+    figure = _figure_type()(figsize=(10, 5), layout="constrained")
+    axes = figure.add_subplot()
+    width = 0.8 / max(1, len(bars))
+    for index, (name, values) in enumerate(bars.items()):
+        look = member_look(index)
+        at = [group + (index - (len(bars) - 1) / 2) * width for group in range(len(groups))]
+        heights = [height for height, _ in values]
+        lines = [[0.0] * len(values), [max(0.0, end - height) for height, end in values]]
+        drawn = axes.bar(
+            at, heights, width * 0.95, yerr=lines, color=look.colour, hatch=look.hatch, label=name, capsize=3
+        )
+        axes.bar_label(drawn, fmt="{:,.1f}", fontsize=7, padding=2)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, fontsize=9, wrap=True)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
 def _figure_type() -> type[Figure]:
     try:
         from matplotlib.figure import Figure  # heavy, and an extra

@@ -131,6 +131,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             of rarer kinds: patterns take long to match, members sit in racks, vote for an assignor of the coordinator,
             offer several of their own, and are given little time to close.
         trials: healthy perturbations after the group came to rest, of which each is timed.
+        server_assignor: the coordinator's assignor that members ask for; empty for its default. No change by name.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -184,6 +185,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 6_000
     max_poll_interval_ms: int = 10_000
     request_timeout_ms: int = 5_000
+    server_assignor: str = ""
     skip: frozenset[int] = frozenset()
 
 

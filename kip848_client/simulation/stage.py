@@ -136,12 +136,18 @@ class Stage:
         return [consumer for consumer in self.consumers if not consumer.closed and consumer not in self._ended]
 
     def join(
-        self, rng: random.Random, *, instance_id: str | None = None, is_classic: bool | None = None
+        self,
+        rng: random.Random,
+        *,
+        instance_id: str | None = None,
+        is_classic: bool | None = None,
+        everything: bool = False,
     ) -> SimulatedConsumer:
         """Start one more consumer.
 
         Args:
             is_classic: its protocol; None to draw it.
+            everything: it wants every topic; else that is drawn, too.
         """
         self._number += 1
         name = f"consumer-{self._number}"
@@ -159,7 +165,7 @@ class Stage:
             member_id=f"member-{self._number}",
             instance_id=instance_id,
             rack_id=self.world.random(f"rack {name}").choice(_RACKS) if self.probing else None,
-            server_assignor=None if offers or not self.probing else self._vote(name),
+            server_assignor=self._vote(name) if self.probing and not offers else scenario.server_assignor or None,
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,
@@ -201,7 +207,7 @@ class Stage:
         if is_classic:
             details["protocol"] = "classic"
         self.world.history.add(self.world.now_ms, name, "started", **details)
-        consumer.start(self.subscription(rng, everything=self._number == 1 or self.healed))
+        consumer.start(self.subscription(rng, everything=everything or self._number == 1 or self.healed))
         return consumer
 
     def _offers(self, name: str) -> tuple[Assignor, ...]:

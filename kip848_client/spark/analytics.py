@@ -41,7 +41,9 @@ TABLES: Final[Mapping[str, str]] = {
     "groups": "group: all its figures",
     "members": "member: heartbeats, commits, what it gained, gave up and owned",
     "partitions": "partition of a group: changes of owner, time without a reader",
-    "rebalances": "rebalance: start, end, group epochs, reasons",
+    "rebalances": "rebalance: start, end, group epochs, reasons, partitions moved, time without a reader",
+    "states": "period in which a group was in a state",
+    "revocations": "member: how long it took to give partitions up when it was told to",
     "changes": "group epoch: start, when every member had its part, reason",
     "ownership": "period in which a member owned a partition: the next owner and the gap between",
     "listener_calls": "callback of a group: durations",
@@ -114,7 +116,15 @@ class Analysis:
 
     @cached_property
     def rebalances(self) -> DataFrame:  # noqa: D102
-        return kept(figures.rebalances(self._pieces))
+        return kept(figures.with_costs(figures.rebalances(self._pieces), self.ownership))
+
+    @cached_property
+    def states(self) -> DataFrame:  # noqa: D102
+        return figures.states(self._pieces)
+
+    @cached_property
+    def revocations(self) -> DataFrame:  # noqa: D102
+        return figures.revocations(self.named)
 
     @cached_property
     def changes(self) -> DataFrame:  # noqa: D102

@@ -68,6 +68,44 @@ def rebalances(pieces: DataFrame) -> DataFrame:
     )
 
 
+def with_costs(rebalanced: DataFrame, owned: DataFrame) -> DataFrame:
+    """*rebalanced*, with moved and without_reader_ms: of partitions that left an owner while the rebalance lasted."""
+    left = owned.where("next_owner is not null").select(
+        "group_id", sf.col("end_ms").alias("left_ms"), "gap_ms", (sf.expr("next_owner <> owner")).alias("moves")
+    )
+    lasts = sf.expr("left_ms >= rebalance.start_ms and left_ms <= coalesce(rebalance.end_ms, left_ms)")
+    costs = (
+        rebalanced.alias("rebalance")
+        .join(left.alias("span"), (sf.col("rebalance.group_id") == sf.col("span.group_id")) & lasts)
+        .groupBy(sf.col("rebalance.group_id").alias("group_id"), sf.col("rebalance.start_ms").alias("start_ms"))
+        .agg(sf.count_if("moves").alias("moved"), sf.sum("gap_ms").alias("without_reader_ms"))
+    )
+    joined = rebalanced.join(costs, ["group_id", "start_ms"], "left")
+    return joined.na.fill({"moved": 0, "without_reader_ms": 0.0})
+
+
+def states(pieces: DataFrame) -> DataFrame:
+    """group_id, state, start_ms, end_ms."""
+    return pieces.where("kind = 'group_state'").selectExpr("group_id", "text as state", "start_ms", "end_ms")
+
+
+def revocations(named: DataFrame) -> DataFrame:
+    """group_id, member, took: from being told to give partitions up until the coordinator heard that it did."""
+    of_member = Window.partitionBy("group_id", "who").orderBy("ts_ms", "file", "block", "line")
+    told = sf.col("state") == "UNREVOKED_PARTITIONS"
+    return (
+        named.where("event in ('member_assignment_changed', 'member_left')")
+        .withColumn("state", sf.get_json_object("fields", "$.state"))
+        .withColumn("before", sf.lag("state").over(of_member))
+        .withColumn("begins", told & sf.coalesce(sf.col("before") != sf.col("state"), sf.lit(True)))
+        .where("begins or before = 'UNREVOKED_PARTITIONS' and not coalesce(state = before, false)")
+        .withColumn("ms", (sf.lead("ts_ms").over(of_member) - sf.col("ts_ms")).cast("double"))
+        .where("begins and ms is not null")
+        .groupBy("group_id", sf.col("who").alias("member"))
+        .agg(percentiles_of("ms").alias("took"))
+    )
+
+
 def changes(pieces: DataFrame) -> DataFrame:
     """group_id, start_ms, end_ms (null if the log does not see the end), ms, epoch, reason."""
     return pieces.where("kind = 'change'").selectExpr(

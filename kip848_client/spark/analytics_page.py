@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import functions as sf
 
 from kip848_client.report.figures import Percentiles
+from kip848_client.report.lanes import AT_REST
 from kip848_client.report.summary import Bar, Summary, Table, duration
 from kip848_client.spark.analytics import Analysis
 from kip848_client.spark.analytics_figures import heartbeats, percentiles_of
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _WORST: Final = 20
 _PERIODS: Final = 24
+_CAUSES: Final = 10
+_RESTLESS_SHARE: Final = 0.5
 _EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
 _TWO: Final = "partitions read by two"
 _MALFORMED: Final = "malformed lines"
@@ -41,13 +44,16 @@ def summarize(analysis: Analysis) -> Summary:
         spreads={
             "rebalances": _spread(rebalances, "ms"),
             "without a reader": _spread(gaps, "gap_ms"),
+            "until all had their part": _spread(analysis.changes, "ms"),
             "heartbeats late by": _spread(late, "late_ms"),
         },
         charts={
             "How long rebalances took": _histogram(rebalances, "ms"),
             "How long partitions had no reader": _histogram(gaps, "gap_ms"),
             "How late heartbeats were": _histogram(late, "late_ms"),
+            "How long changes took until all had their part": _histogram(analysis.changes, "ms"),
             "Rebalances over time": _over_time(analysis),
+            "Causes of rebalances": _causes(rebalances),
         },
         tables=_tables(analysis, late, when),
         alarming=frozenset({_TWO, _MALFORMED}),
@@ -88,13 +94,28 @@ def _tables(analysis: Analysis, late: DataFrame, when: Callable[[float], str]) -
     return [
         _worst(
             analysis.rebalances.where("ms is not null"), "ms",
-            "Slowest rebalances", ("group", "began", "took", "epochs", "why"),
+            "Slowest rebalances", ("group", "began", "took", "epochs", "moved", "without a reader", "why"),
             lambda row: (
                 row["group_id"], when(row["start_ms"]), duration(row["ms"]),
-                f"{row['first_epoch']} to {row['last_epoch']}",
+                f"{row['first_epoch']} to {row['last_epoch']}", f"{row['moved']:,}",
+                duration(row["without_reader_ms"]),
                 ", ".join(dict.fromkeys(row["reasons"])).replace("_", " "),
             ),
         ),
+        _worst(
+            _restless(analysis), "busy",
+            "Groups that never rest", ("group", "in a rebalance", "rebalances"),
+            lambda row: (row["group_id"], f"{row['busy']:.1%}", f"{row['rebalances']:,}"),
+        ),
+        _worst(
+            analysis.revocations, sf.col("took.max_ms"),
+            "Slowest to give partitions up", ("group", "member", "times", "median", "longest"),
+            lambda row: (
+                row["group_id"], row["member"], f"{row['took']['count']:,}", duration(row["took"]["p50_ms"]),
+                duration(row["took"]["max_ms"]),
+            ),
+        ),
+        _periods(analysis, when),
         _worst(
             analysis.ownership.where("gap_ms > 0"), "gap_ms",
             "Longest without a reader", ("group", "partition", "from", "for", "before", "after"),
@@ -199,6 +220,48 @@ def _over_time(analysis: Analysis) -> list[Bar]:
     when = _clock(bounds.start_ms)
     starts = itertools.count(bounds.start_ms, step_ms)
     return [Bar(when(next(starts)), counts.get(index, 0)) for index in range(_PERIODS)]
+
+
+def _causes(rebalances: DataFrame) -> list[Bar]:
+    """Why rebalances began; what stands in brackets differs from case to case."""
+    cause = sf.regexp_replace(sf.substring_index(sf.col("reasons")[0], " (", 1), "_", " ")
+    rows = rebalances.groupBy(cause.alias("cause")).count().orderBy(sf.desc("count"), "cause").limit(_CAUSES).collect()
+    return [Bar(row["cause"] or "unknown", row["count"]) for row in rows]
+
+
+def _restless(analysis: Analysis) -> DataFrame:
+    """Groups by the share of their known time that they were not at rest."""
+    rests = ", ".join(f"'{state}'" for state in sorted(AT_REST))
+    lasted = sf.col("end_ms") - sf.col("start_ms")
+    busy = analysis.states.groupBy("group_id").agg(
+        (sf.sum(sf.when(sf.expr(f"state in ({rests})"), 0.0).otherwise(lasted)) / sf.sum(lasted)).alias("busy")
+    )
+    counted = analysis.rebalances.groupBy("group_id").agg(sf.count("*").alias("rebalances"))
+    return busy.join(counted, "group_id").where(f"busy > {_RESTLESS_SHARE}")
+
+
+def _periods(analysis: Analysis, when: Callable[[float], str]) -> Table:
+    """The log in equal periods, to compare one with another."""
+    bounds = analysis.bounds
+    step_ms = max(1.0, (bounds.end_ms - bounds.start_ms) / _PERIODS)
+    period = sf.least(sf.floor((sf.col("start_ms") - bounds.start_ms) / step_ms), sf.lit(_PERIODS - 1)).cast("int")
+    rows = (
+        analysis.rebalances.groupBy(period.alias("period"))
+        .agg(
+            percentiles_of("ms").alias("took"), sf.sum("moved").alias("moved"), sf.sum("without_reader_ms").alias("gap")
+        )
+        .orderBy("period")
+        .collect()
+    )
+    header = ("from", "rebalances", "median", "90 %", "longest", "moved", "without a reader")
+    return Table("Period by period", header, [
+        (
+            when(bounds.start_ms + row["period"] * step_ms), f"{row['took']['count']:,}",
+            *(_or_dash(row["took"], name) for name in ("p50_ms", "p90_ms", "max_ms")), f"{row['moved']:,}",
+            duration(row["gap"]),
+        )
+        for row in rows
+    ])  # fmt: skip
 
 
 def _clock(start_ms: float) -> Callable[[float], str]:
