@@ -10,6 +10,7 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.member.assignor_events import ReassignmentRequested, RunAssignor
 from kip848_client.member.events import Destination, Fail, FailureKind, LeaveMode
 from kip848_client.member.states import MemberState, Phase
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest
@@ -513,3 +514,31 @@ def test_r220_a_sync_of_another_protocol_stops_the_member() -> None:
     member.answer_join()
     member.answer(SyncGroupRequest, SyncGroupResponse(protocol_type="consumer", protocol_name="other"))
     assert (member.phase(), len(member.emitted(Fail))) == (Phase.FATAL_DONE, 1)
+
+
+def test_r220_a_pattern_that_is_no_pattern_stops_the_member() -> None:
+    """No broker would ever say so."""
+    member = ClassicMemberHarness()
+    member.subscribe(pattern="(")
+    member.poll()
+    (failure,) = member.emitted(Fail)
+    assert getattr(failure.error, "code", None) == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert not member.requests(JoinGroupRequest)
+
+
+class OldBroker(ClassicMemberHarness):
+    """Kafka 2.2."""
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        return {**super().versions, ApiKey.JOIN_GROUP: (0, 4)}
+
+
+@pytest.mark.parametrize("instance_id", [None, "i-1"])
+def test_r220_a_static_member_stops_where_brokers_know_no_instance_ids(instance_id: str | None) -> None:
+    """Its instance id would be left out without a word, and each restart would cost a rebalance."""
+    member = OldBroker(settings={"instance_id": instance_id})
+    member.subscribe("t")
+    member.poll()
+    assert len(member.emitted(Fail)) == (instance_id is not None)
+    assert len(member.requests(JoinGroupRequest)) == (instance_id is None)
