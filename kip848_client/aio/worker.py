@@ -49,6 +49,19 @@ class _Running(msgspec.Struct, eq=False):
     ended: anyio.Event
 
 
+class _LoopCallbacks:
+    """Hands the callbacks of the worker's thread to the event loop."""
+
+    def __init__(
+        self, run: Callable[[Call, Callable[[CallbackDone], None]], None], stop_now: Callable[[StopNow], None]
+    ) -> None:
+        self.run: Final = run
+        self.stop_now: Final = stop_now
+
+    def ended(self) -> None:
+        """The loop's tasks end with the ``async with`` block."""
+
+
 class AsyncWorker(WorkerBase):
     """As `Worker`, with coroutine functions; used in an ``async with`` block.
 
@@ -152,7 +165,9 @@ class AsyncWorker(WorkerBase):
         self._tasks.start_soon(self._perform_calls)
         if self._source is not None:
             self._tasks.start_soon(self._refresh_regularly)
-        self._host = self._make_host(self, on_view=lambda: self._soon(self._set_moved))
+        self._host = self._make_host(
+            _LoopCallbacks(self._call_soon, self._signal_soon), on_view=lambda: self._soon(self._set_moved)
+        )
         self._host.start(first=Start())
         return self
 
@@ -167,9 +182,7 @@ class AsyncWorker(WorkerBase):
 
     # Called on the worker's thread
 
-    def run(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
-        """Have a callback run in the loop; called by the worker itself."""
-
+    def _call_soon(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
         def take() -> None:
             assert self._called is not None
             self._calls.append((call, done))
@@ -177,12 +190,8 @@ class AsyncWorker(WorkerBase):
 
         self._soon(take)
 
-    def stop_now(self, stop: StopNow) -> None:
-        """Tell runners to stop; called by the worker itself."""
+    def _signal_soon(self, stop: StopNow) -> None:
         self._soon(lambda: self._signal(stop.units))
-
-    def ended(self) -> None:
-        """The worker has ended; called by the worker itself."""
 
     def _soon(self, function: Callable[[], object]) -> None:
         assert self._tell is not None

@@ -103,8 +103,15 @@ class Worker(WorkerBase):
             )
         if self._runner is not None:
             self._threads = UnitThreads(self._runner, stop_timeout_s=self._stop_timeout_s)
-        self._callbacks = CallbackThread(
+        listener = _Callbacks(
             self,
+            threads=self._threads,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_lost,
+        )
+        self._callbacks = CallbackThread(
+            listener,
             name=f"kip848-units-{self._config.settings.worker_id}",
             refresh=None if self._source is None else self._refresh,
             refresh_s=self._config.units_refresh_ms / 1000,
@@ -184,35 +191,7 @@ class Worker(WorkerBase):
         """What the runners of units raised."""
         return {} if self._threads is None else dict(self._threads.errors)
 
-    # Called on other threads
-
-    def assigned(self, units: Sequence[OwnedUnit]) -> None:
-        """Start units; called by the worker itself."""
-        if self._threads is not None:
-            self._threads.start(units)
-        elif self._on_assigned is not None:
-            self._on_assigned(self, list(units))
-
-    def revoked(self, units: Sequence[OwnedUnit]) -> None:
-        """Stop units; called by the worker itself."""
-        if self._threads is not None:
-            self._threads.stop(units)
-        elif self._on_revoked is not None:
-            self._on_revoked(self, list(units))
-
-    def lost(self, units: Sequence[OwnedUnit]) -> None:
-        """Stop units that are lost; called by the worker itself."""
-        if self._threads is not None:
-            self._threads.stop(units)
-        elif self._on_lost is not None:
-            self._on_lost(self, list(units))
-        else:
-            self.revoked(units)
-
-    def stop_now(self, units: Sequence[OwnedUnit]) -> None:
-        """Tell runners to stop; called by the worker itself."""
-        if self._threads is not None:
-            self._threads.signal(units)
+    # Inside
 
     def _tell_waiters(self) -> None:
         with self._changed:
@@ -227,6 +206,51 @@ class Worker(WorkerBase):
                     return False
                 self._changed.wait(left_s)  # in short waits: a signal is handled between them
         return True
+
+
+class _Callbacks:
+    """What the callback thread calls: the runners' threads, or the application's callbacks."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        threads: UnitThreads | None,
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+        on_lost: Callback | None,
+    ) -> None:
+        self._worker: Final = worker
+        self._threads: Final = threads
+        self._on_assigned: Final = on_assigned
+        self._on_revoked: Final = on_revoked
+        self._on_lost: Final = on_lost or on_revoked
+
+    def assigned(self, units: Sequence[OwnedUnit]) -> None:
+        """Start units."""
+        if self._threads is not None:
+            self._threads.start(units)
+        elif self._on_assigned is not None:
+            self._on_assigned(self._worker, list(units))
+
+    def revoked(self, units: Sequence[OwnedUnit]) -> None:
+        """Stop units."""
+        if self._threads is not None:
+            self._threads.stop(units)
+        elif self._on_revoked is not None:
+            self._on_revoked(self._worker, list(units))
+
+    def lost(self, units: Sequence[OwnedUnit]) -> None:
+        """Stop units that are lost."""
+        if self._threads is not None:
+            self._threads.stop(units)
+        elif self._on_lost is not None:
+            self._on_lost(self._worker, list(units))
+
+    def stop_now(self, units: Sequence[OwnedUnit]) -> None:
+        """Tell runners to stop."""
+        if self._threads is not None:
+            self._threads.signal(units)
 
 
 class LeaderElection:
