@@ -13,9 +13,11 @@ from kip848_client.report import build_timelines, figures_of
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import run
 from kip848_client.simulation.variety import scenario_of
+from kip848_client.simulation.what_if import Job, Setting, Shape, play_job
 from kip848_client.spark.analytics import analyze_sweep
 from kip848_client.spark.sweep import Sweep, play_sweep, rebalances_of
 from kip848_client.spark.sweep_summary import plot_rebalances, summarize
+from kip848_client.spark.what_if import play_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,3 +93,10 @@ def test_rebalances_are_those_of_the_report() -> None:
     (timeline,) = build_timelines(to_event_log(report.lines))
     counted = [r.end_ms - r.start_ms for r in figures_of(timeline).rebalances if r.end_ms is not None]
     assert [rebalance["ms"] for rebalance in rebalances_of(report.history.entries)] == counted
+
+
+def test_plays_of_a_real_groups_shape_come_to_the_same_on_spark(spark: SparkSession) -> None:
+    """A cluster answers sooner, and not otherwise."""
+    shape = Shape(members=3, topics={"orders": 6})
+    jobs = [Job("one joins", Setting("as it is"), seed) for seed in range(3)]
+    assert play_on_spark(spark, shape, jobs) == [play_job(shape, job) for job in jobs]
