@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.coordinator.group import Group, GroupState, count, derive_state, read_state
-from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember, MemberMetadata
+from kip848_client.coordinator.group_member import Current, CurrentAssignment, Member, MemberMetadata
 from kip848_client.coordinator.records import (
     read_assignment_metadata,
     read_member_metadata,
@@ -140,7 +140,7 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
                 return False
             case wire.ConsumerGroupMemberMetadataKey(), wire.ConsumerGroupMemberMetadataValue():
                 current = (self.members.get(key.member_id) or self.new_member(key.member_id)).current
-                self._set_member(GroupMember(key.member_id, read_member_metadata(value), current))
+                self._set_member(Member(key.member_id, read_member_metadata(value), current))
             case wire.ConsumerGroupMemberMetadataKey(), _:
                 self._remove_member(key.member_id)
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), wire.ConsumerGroupTargetAssignmentMetadataValue():
@@ -206,7 +206,7 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
 
 
 def _read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
-    return CurrentAssignment(
+    return Current(
         member_epoch=value.member_epoch,
         previous_member_epoch=value.previous_member_epoch,
         state=read_state(value.state),

@@ -20,6 +20,7 @@ from kip848_client.coordinator.group_member import (
     STATIC_LEAVE_EPOCH,
     CurrentAssignment,
     GroupMember,
+    Member,
     MemberMetadata,
     MemberState,
 )
@@ -89,7 +90,7 @@ class MemberSteps:
         subscription_changed = not metadata.subscribes_like(member.metadata)
         updated = member
         if metadata is not member.metadata or found.is_new:
-            updated = GroupMember(member.member_id, metadata, member.current)
+            updated = Member(member.member_id, metadata, member.current)
             self._batch.records.append(
                 records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
             )
@@ -98,7 +99,7 @@ class MemberSteps:
         self.target = self._move_target(found, updated)
         current = self._move_member(updated, target=self.target, subscription_changed=subscription_changed)
         if current is not updated.current:
-            updated = GroupMember(updated.member_id, updated.metadata, current)
+            updated = Member(updated.member_id, updated.metadata, current)
         self._arm_timers(updated, changed=current is not member.current)
         if member.metadata.classic is not None and metadata.classic is None:
             kinds = (TimerKind.MIXED_JOIN, TimerKind.MIXED_SYNC)

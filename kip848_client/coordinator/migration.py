@@ -32,8 +32,10 @@ from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, Turn
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import (
     ClassicProtocols,
+    Current,
     CurrentAssignment,
     GroupMember,
+    Member,
     MemberMetadata,
     MemberState,
 )
@@ -187,7 +189,7 @@ def _upgraded_member(
         if free := sorted(partitions - taken):
             assigned[topic_id] = dict.fromkeys(free, classic.generation)
             taken.update(free)
-    return GroupMember(
+    return Member(
         member.member_id,
         classic_metadata(
             subscribed,
@@ -197,7 +199,7 @@ def _upgraded_member(
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
         ),
-        CurrentAssignment(
+        Current(
             member_epoch=classic.generation,
             previous_member_epoch=classic.generation,
             state=MemberState.STABLE,

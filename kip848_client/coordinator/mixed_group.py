@@ -21,13 +21,15 @@ from kip848_client.coordinator.classic.rebalance import refused_join
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import (
     ClassicProtocols,
+    Current,
     CurrentAssignment,
     GroupMember,
+    Member,
     MemberMetadata,
     MemberState,
 )
 from kip848_client.coordinator.member_steps import MemberSteps
-from kip848_client.coordinator.membership import FoundMember, check_room, returned, static_member, unknown_member
+from kip848_client.coordinator.membership import Found, FoundMember, check_room, returned, static_member, unknown_member
 from kip848_client.coordinator.migration import (
     assignment_bytes,
     classic_metadata,
@@ -106,7 +108,7 @@ class _Join:
         subscription = self._subscription()
         metadata = self._metadata(found.member.metadata, subscription)
         if found.replaced is not None and self._is_last(found.replaced):
-            return self._downgrade(found.replaced, GroupMember(found.member.member_id, metadata, found.member.current))
+            return self._downgrade(found.replaced, Member(found.member.member_id, metadata, found.member.current))
         owned = partitions_by_id(subscription.owned_partitions, image=state.image)
         steps = MemberSteps(state, self._request, self._group, self._batch, owned=owned, now_ms=self._now_ms)
         is_join = found.is_new or found.replaced is not None
@@ -151,16 +153,16 @@ class _Join:
     def _find(self) -> FoundMember:
         group, member_id, instance_id = self._group, self._message.member_id, self._message.group_instance_id
         if instance_id is not None and member_id:
-            return FoundMember(static_member(group, instance_id=instance_id, member_id=member_id))
+            return Found(static_member(group, instance_id=instance_id, member_id=member_id))
         if instance_id is not None and instance_id in group.static_members:
             holder = group.members[group.static_members[instance_id]]
             taken = replace(holder, member_id=self._new_id(), current=returned(holder.current))
-            return FoundMember(taken, replaced=holder)
+            return Found(taken, replaced=holder)
         known = group.members.get(member_id)
         if known is not None:
-            return FoundMember(known)
-        new = GroupMember(member_id or self._new_id(), MemberMetadata(), CurrentAssignment())
-        return FoundMember(new, is_new=True)
+            return Found(known)
+        new: GroupMember = Member(member_id or self._new_id(), MemberMetadata(), Current())
+        return Found(new, is_new=True)
 
     # What it says
 
