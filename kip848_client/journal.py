@@ -52,6 +52,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "topic_reconfigured": "topic, topic_id, configs",
     "partitions_added": "topic, topic_id, partitions (the new count)",
     "request_failed": "api, error: a handler raised; the client was told UNKNOWN_SERVER_ERROR",
+    "authorization_denied": "principal, host, api, operation, resource_type, resource_name: no ACL allows it, or one "
+    "denies it",
     "connection_refused": "reason: a connection was closed for what it sent, or because there are too many",
     "fault_injected": "api, action, groups, members: a fault rule took a request",
     "data_folder_repaired": "path, what, kept_in: something in the data folder was not as it should be at the start; "

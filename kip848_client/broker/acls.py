@@ -10,8 +10,9 @@ Source:
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -24,6 +25,7 @@ __all__ = [
     "AclFilter",
     "Acls",
     "Operation",
+    "OperationName",
     "PatternType",
     "Permission",
     "ResourceType",
@@ -82,6 +84,22 @@ class Operation(enum.IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+
+
+OperationName: TypeAlias = Literal[
+    "ALL",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "DELETE",
+    "ALTER",
+    "DESCRIBE",
+    "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS",
+    "IDEMPOTENT_WRITE",
+]
+"""An operation by its name."""
 
 
 class Permission(enum.IntEnum):
@@ -176,10 +194,13 @@ class AclFilter(msgspec.Struct, frozen=True):
 
 
 class Acls:
-    """A set of ACLs, in the order in which they were added."""
+    """A set of ACLs, in the order in which they were added. Finds those of a resource without looking at all others."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
-        self._acls: Final = dict.fromkeys(acls)
+        self._acls: Final[dict[Acl, None]] = {}
+        self._by_pattern: Final[dict[_Pattern, dict[Acl, None]]] = {}
+        self._prefix_lengths: Final[Counter[int]] = Counter()
+        self.add(acls)
 
     def __iter__(self) -> Iterator[Acl]:
         return iter(self._acls)
@@ -192,20 +213,48 @@ class Acls:
 
     def add(self, acls: Iterable[Acl]) -> None:
         """Add those that are not there yet."""
-        self._acls.update(dict.fromkeys(acls))
+        for acl in acls:
+            if acl not in self._acls:
+                self._acls[acl] = None
+                self._by_pattern.setdefault(_pattern(acl), {})[acl] = None
+                self._prefix_lengths[len(acl.name)] += acl.pattern_type is PatternType.PREFIXED
 
     def remove(self, acls: Iterable[Acl]) -> None:
         """Remove those that are there."""
         for acl in acls:
-            self._acls.pop(acl, None)
+            if acl in self._acls:
+                del self._acls[acl]
+                alike = self._by_pattern[_pattern(acl)]
+                del alike[acl]
+                if not alike:
+                    del self._by_pattern[_pattern(acl)]
+                self._prefix_lengths[len(acl.name)] -= acl.pattern_type is PatternType.PREFIXED
 
     def matching(self, wanted: AclFilter) -> list[Acl]:
         """Those that *wanted* matches."""
         return [acl for acl in self._acls if wanted.matches(acl)]
 
+    def protecting(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
+        """Those whose pattern matches the resource."""
+        patterns = [(resource_type, PatternType.LITERAL, each) for each in {name, ANY_NAME}]
+        patterns += [
+            (resource_type, PatternType.PREFIXED, name[:length])
+            for length, count in self._prefix_lengths.items()
+            if count and length <= len(name)
+        ]
+        for pattern in patterns:
+            yield from self._by_pattern.get(pattern, ())
+
+
+_Pattern: TypeAlias = tuple[ResourceType, PatternType, str]
+
+
+def _pattern(acl: Acl) -> _Pattern:
+    return acl.resource_type, acl.pattern_type, acl.name
+
 
 def decide(
-    acls: Iterable[Acl], operation: Operation, resource_type: ResourceType, name: str, *, principal: str, host: str
+    acls: Acls, operation: Operation, resource_type: ResourceType, name: str, *, principal: str, host: str
 ) -> Verdict:
     """Judge one operation: a DENY wins over every ALLOW, and a resource with ACLs is closed to all that have none.
 
@@ -214,9 +263,7 @@ def decide(
         host: the address of the client.
     """
     is_protected = is_allowed = False
-    for acl in acls:
-        if not acl.protects(resource_type, name):
-            continue
+    for acl in acls.protecting(resource_type, name):
         is_protected = True
         if acl.concerns(principal, host) and acl.covers(operation):
             if acl.permission is Permission.DENY:

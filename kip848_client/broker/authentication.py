@@ -220,7 +220,7 @@ class Authentication:
             session.server = None
             limit_ms = self._config.connections_reauth_ms_max
             session.ends_ms = self._clock.now_ms() + limit_ms if limit_ms else None
-            session.connection.trust()
+            session.connection.trust(server.user)
         return answer
 
     def _is_over(self, session: _Session) -> bool:

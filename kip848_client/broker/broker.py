@@ -20,6 +20,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, assert_never
 
 import msgspec
 
+from kip848_client.broker.access import Access, AclStore, principal_of
+from kip848_client.broker.acls import (
+    ANY_HOST,
+    CLUSTER_NAME,
+    Acl,
+    Operation,
+    OperationName,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.append_watchers import Watch
 from kip848_client.broker.async_waits import awaited
@@ -50,6 +61,7 @@ from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.nodes import Nodes, NodeSnapshot
 from kip848_client.broker.offsets_topic import OffsetsTopic
+from kip848_client.broker.permissions import CHECKS
 from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
 from kip848_client.broker.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
 from kip848_client.broker.request_log import RequestLog
@@ -126,6 +138,8 @@ class EmbeddedBroker:
         sasl: if given, every connection must log in.
         connect_groups: serve `kip848_client.Worker`, which Apache Kafka cannot; the same as ``connect`` in
             ``group.coordinator.rebalance.protocols``.
+        acls: refuse what no ACL allows; see `allow`. The same as ``authorizer.class.name=standard``, which needs
+            ``super.users`` or ``allow.everyone.if.no.acl.found``, while this does not.
 
     Attributes:
         faults: rules that inject faults into requests; see `Faults.on`.
@@ -160,11 +174,19 @@ class EmbeddedBroker:
         tls: BrokerTls | None = None,
         sasl: BrokerSasl | None = None,
         connect_groups: bool = False,
+        acls: bool = False,
     ) -> None:
         config = dict(config or {})
+        if acls:
+            config.setdefault("authorizer.class.name", "standard")
         if connect_groups:
             config.setdefault("group.coordinator.rebalance.protocols", "classic,consumer,connect")
         self.config: Final = BrokerConfig.parse(config, profile=profile)
+        if self.config.authorizer and not (acls or self.config.super_user_names or self.config.allow_everyone):
+            raise ConfigError(
+                "authorizer.class.name is set, and nobody could do anything: set super.users (User:admin) or "
+                "allow.everyone.if.no.acl.found, or make the broker with acls=True and call allow()"
+            )
         check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
         self.security_protocol: Final = protocol_name(tls, sasl)
         """The value of ``security.protocol`` for clients."""
@@ -310,6 +332,66 @@ class EmbeddedBroker:
 
         if self.running:
             self._on_loop(replace)
+
+    def allow(
+        self,
+        principal: str,
+        *operations: OperationName,
+        topic: str | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        cluster: bool = False,
+        prefixed: bool = False,
+        host: str = ANY_HOST,
+    ) -> None:
+        """Allow a principal to do something with one resource, from the next request on.
+
+        Args:
+            principal: a user, ``User:alice`` or just ``alice``; ``*`` for everybody. A client without a login is
+                ``ANONYMOUS``; one with a certificate is its distinguished name, ``User:CN=alice``.
+            operations: such as ``READ``; ``ALL`` if none is given.
+            topic: its name; ``*`` for all topics. So with *group* and *transactional_id*; give exactly one.
+            prefixed: all resources whose name begins so.
+            host: the address of the client.
+
+        Raises:
+            IllegalStateError: this broker has no authorizer; make it with ``acls=True``.
+            ValueError: there is no such operation.
+            TypeError: not exactly one resource is given.
+        """
+        acls = _acls(Permission.ALLOW, principal, operations, topic, group, transactional_id, cluster, prefixed, host)
+        self._with_access(lambda access: access.store.change(added=acls))
+
+    def deny(
+        self,
+        principal: str,
+        *operations: OperationName,
+        topic: str | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        cluster: bool = False,
+        prefixed: bool = False,
+        host: str = ANY_HOST,
+    ) -> None:
+        """Deny a principal to do something with one resource, whatever is allowed. Arguments and errors as `allow`."""
+        acls = _acls(Permission.DENY, principal, operations, topic, group, transactional_id, cluster, prefixed, host)
+        self._with_access(lambda access: access.store.change(added=acls))
+
+    def acls(self) -> tuple[Acl, ...]:
+        """All ACLs, in the order in which they were added.
+
+        Raises:
+            IllegalStateError: this broker has no authorizer.
+        """
+        return self._with_access(lambda access: tuple(access.store.acls))
+
+    def remove_acls(self, acls: Iterable[Acl] | None = None) -> None:
+        """Remove ACLs: *acls*, or all.
+
+        Raises:
+            IllegalStateError: this broker has no authorizer.
+        """
+        self._with_access(lambda access: access.store.change(removed=access.store.acls if acls is None else acls))
 
     # --- topics
 
@@ -911,6 +993,9 @@ class EmbeddedBroker:
         )
         groups, transactions = self._coordinators(storage, images, thread.loop)
         apis = ApiTable(extensions=self.config.extensions)
+        access = self._new_access(storage) if self.config.authorizer else None
+        if access is not None:
+            images.visible_to = access.visible_to
         state = BrokerState(
             nodes=nodes,
             cluster_id=cluster_id,
@@ -927,6 +1012,7 @@ class EmbeddedBroker:
             ),
             journal=self._journal,
             data_dir=self._data_dir,
+            access=access,
         )
         for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):
             storage.offsets_topic.lead(number, epoch=placed.epoch)
@@ -1066,6 +1152,7 @@ class EmbeddedBroker:
                 data.transaction_log,
                 GroupConfigStore(data),
                 data.cluster_id,
+                AclStore(data),
             )
         if self._memory is None:
             registry = TopicRegistry(message_bytes_max=limit, placement=self._new_placement())
@@ -1076,11 +1163,48 @@ class EmbeddedBroker:
                 MemoryGroupLog(),
                 GroupConfigStore(),
                 new_cluster_id(),
+                AclStore(),
             )
         else:
             self._memory.topics.elect_leaders()
             self._memory.offsets_topic.elect_leader()
         return self._memory
+
+    def _new_access(self, storage: _Storage) -> Access:
+        def denied(context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
+            self._write_event(
+                "authorization_denied",
+                {
+                    "principal": context.principal,
+                    "host": context.client_host,
+                    "api": api_title(context.api_key),
+                    "operation": operation.name,
+                    "resource_type": resource_type.name,
+                    "resource_name": name,
+                },
+                client_id=context.client_id,
+            )
+
+        return Access(
+            storage.acls,
+            checks=CHECKS,
+            super_users=self.config.super_user_names,
+            allow_everyone=self.config.allow_everyone,
+            topics=storage.topics,
+            offsets_topic=storage.offsets_topic,
+            creates_topics=self.config.auto_create_topics,
+            on_denied=denied,
+        )
+
+    def _with_access(self, function: Callable[[Access], ResultT]) -> ResultT:
+        if not self.config.authorizer:
+            raise IllegalStateError("this broker allows everything; make it with acls=True")
+
+        def run(state: BrokerState) -> ResultT:
+            assert state.access is not None
+            return function(state.access)
+
+        return self._on_loop(run)
 
     def _new_placement(self) -> Placement:
         return Placement(tuple(self._ports), replication_factor=self.config.default_replication_factor)
@@ -1217,6 +1341,7 @@ class _Storage(NamedTuple):
     transaction_log: GroupLog
     configs: GroupConfigStore
     cluster_id: str
+    acls: AclStore
 
 
 def _create_at_start(topics: TopicRegistry, name: str, partitions: int) -> None:
@@ -1232,6 +1357,46 @@ def _coordinated(group: str | None, transactional_id: str | None) -> tuple[Coord
     if transactional_id is not None and group is None:
         return TRANSACTION_STATE, transactional_id
     raise TypeError("give either group= or transactional_id=")
+
+
+def _acls(
+    permission: Permission,
+    principal: str,
+    operations: Iterable[str],
+    topic: str | None,
+    group: str | None,
+    transactional_id: str | None,
+    cluster: bool,
+    prefixed: bool,
+    host: str,
+) -> list[Acl]:
+    """One ACL for each operation."""
+    given = {
+        ResourceType.TOPIC: topic,
+        ResourceType.GROUP: group,
+        ResourceType.TRANSACTIONAL_ID: transactional_id,
+        ResourceType.CLUSTER: CLUSTER_NAME if cluster else None,
+    }
+    named = [(resource_type, name) for resource_type, name in given.items() if name is not None]
+    if len(named) != 1:
+        raise TypeError("give exactly one of topic=, group=, transactional_id= and cluster=True")
+    ((resource_type, name),) = named
+    found = []
+    for operation in tuple(operations) or ("ALL",):
+        if operation.upper() not in Operation.__members__ or operation.upper() == "ANY":
+            raise ValueError(f"{operation!r} is no operation; choose from {', '.join(list(Operation.__members__)[1:])}")
+        found.append(
+            Acl(
+                resource_type,
+                PatternType.PREFIXED if prefixed else PatternType.LITERAL,
+                name,
+                principal_of(principal),
+                host,
+                Operation[operation.upper()],
+                permission,
+            )
+        )
+    return found
 
 
 def _topic_counts(topics: object) -> dict[str, int]:

@@ -7,12 +7,13 @@ Where the entries are written, and what is done when they are lost, is `log`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
+from kip848_client.broker.acls import Acl
 from kip848_client.broker.placement import COORDINATOR_TOPICS, PlacedPartition, TopicKey
 from kip848_client.errors import DataDirError
 
@@ -27,6 +28,7 @@ __all__ = [
     "partitions_added",
     "configs_changed",
     "group_configs_changed",
+    "acls_changed",
     "leaders_elected",
     "partitions_placed",
     "producer_ids_reserved",
@@ -39,6 +41,7 @@ _ENTRIES: Final = {
     "partitions_added",
     "configs_changed",
     "group_configs_changed",
+    "acls_changed",
     "leaders_elected",
     "partitions_placed",
     "producer_ids_reserved",
@@ -67,6 +70,7 @@ class ClusterState:
         topics: by id, in the order in which they were created.
         deleted: ids of topics that were deleted.
         group_configs: group id -> what it overrides.
+        acls: who may do what.
         producer_id_end: no producer id from here on was ever handed out.
         placements: topic id, or name of a coordinators' topic -> where its partitions are. Only clusters of several
             nodes write them.
@@ -76,6 +80,7 @@ class ClusterState:
         self.topics: dict[UUID, StoredTopic] = {}
         self.deleted: set[UUID] = set()
         self.group_configs: dict[str, dict[str, str]] = {}
+        self.acls: dict[Acl, None] = {}
         self.producer_id_end = 0
         self.placements: dict[TopicKey, tuple[PlacedPartition, ...]] = {}
 
@@ -87,6 +92,8 @@ class ClusterState:
             yield topic_deleted(topic_id)
         for group_id, configs in self.group_configs.items():
             yield group_configs_changed(group_id, configs)
+        if self.acls:
+            yield acls_changed(added=self.acls, removed=())
         for key, placed in self.placements.items():
             yield partitions_placed(key, placed)
         yield producer_ids_reserved(self.producer_id_end)
@@ -115,6 +122,11 @@ class ClusterState:
             self.group_configs.pop(str(entry["group_id"]), None)
             if configs := _texts(entry["configs"]):
                 self.group_configs[str(entry["group_id"])] = configs
+            return
+        if kind == "acls_changed":
+            self.acls.update(dict.fromkeys(msgspec.convert(entry["added"], list[Acl])))
+            for acl in msgspec.convert(entry["removed"], list[Acl]):
+                self.acls.pop(acl, None)
             return
         if kind == "partitions_placed":
             self.placements[_topic_key(entry["topic"])] = msgspec.convert(
@@ -214,6 +226,15 @@ def topic_deleted(topic_id: UUID) -> dict[str, object]:
 def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> dict[str, object]:
     """All that a group overrides."""
     return {"entry": "group_configs_changed", "group_id": group_id, "configs": dict(configs)}
+
+
+def acls_changed(*, added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, object]:
+    """ACLs that are new, and ACLs that are gone."""
+    return {
+        "entry": "acls_changed",
+        "added": msgspec.to_builtins(list(added)),
+        "removed": msgspec.to_builtins(list(removed)),
+    }
 
 
 def _newer(entry: object, what: str) -> DataDirError:

@@ -72,9 +72,28 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     authentication_ms_max: Annotated[int, Property("kip848.authentication.max.ms", minimum=1)] = 30_000
     unanswered_requests_max: Annotated[int, Property("kip848.unanswered.requests.max", minimum=1)] = 100
 
+    # Access
+    authorizer: Annotated[str, Property("authorizer.class.name")] = ""
+    super_users: Annotated[str, Property("super.users")] = ""
+    allow_everyone: Annotated[bool, Property("allow.everyone.if.no.acl.found")] = False
+
     # Ours
     request_log_entries_max: Annotated[int, Property("kip848.request.log.max.entries")] = 10_000
     request_log_bytes_max: Annotated[int, Property("kip848.request.log.max.bytes", maximum=INT64_MAX)] = 16_777_216
+
+    def __post_init__(self) -> None:
+        if self.authorizer and self.authorizer not in _AUTHORIZERS:
+            raise ConfigError(
+                f"broker property authorizer.class.name: {self.authorizer!r} is not available; use 'standard'"
+            )
+        for name in self.super_user_names:
+            if ":" not in name:
+                raise ConfigError(f"broker property super.users: {name!r} is no principal; write 'User:{name}'")
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        """The principals in ``super.users``: ``User:admin;User:ops``."""
+        return frozenset(name.strip() for name in self.super_users.split(";") if name.strip())
 
     @property
     def client_assignors(self) -> bool:
@@ -121,6 +140,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return own | groups
 
 
+_AUTHORIZERS: Final = frozenset({"standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
 _DEFAULTS: Final = BrokerConfig()
 _OF_KAFKA: Final[Mapping[str, int]] = {
     "transaction_check_interval_ms": 10_000,
@@ -140,6 +160,8 @@ PROPERTY_NAMES: Final = frozenset(_FIELDS) | _COORDINATOR_NAMES
 def _parse(item: Property, value: object, *, default: object) -> object:
     name, minimum, maximum = item.name, item.minimum, item.maximum
     text = _text(value).strip()
+    if isinstance(default, str):
+        return text
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"broker property {name}: {value!r} is not true or false")

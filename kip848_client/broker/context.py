@@ -11,7 +11,10 @@ from typing import Final, Protocol, TypeAlias
 
 from kip848_client.wire.schema import Response
 
-__all__ = ["LogEntry", "RequestContext", "Slices"]
+__all__ = ["ANONYMOUS", "LogEntry", "RequestContext", "Slices"]
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a client that has neither logged in nor shown a certificate."""
 
 Slices: TypeAlias = Generator[None, None, Response | None]
 """Work that others may come between at each ``yield``; what it returns is the answer."""
@@ -38,6 +41,7 @@ class RequestContext:
         client_host: address of the peer, without the port, as Kafka writes it: ``/127.0.0.1``.
         connection_id: number of the connection, unique in the life of the broker.
         node_id: the node that the request came to; -1 if that is not known.
+        principal: who sent it, as in ACLs: ``User:alice``.
         now_ms: when the request was read, on the broker's clock.
         cancelled: the connection is gone, so the answer is dropped.
         done: `reply` was called.
@@ -47,11 +51,13 @@ class RequestContext:
         log_entry: where the request log keeps this request.
         outlives_eof: the handler waits for a bounded time, so a peer that sends no more gets the answer all the same.
         relayed: the answer of another broker and its very bytes, if this request was passed on.
+        amend: if not None, it makes the answer that is sent from the one of the handler.
     """
 
     __slots__ = (
         "_complete",
         "_on_cancel",
+        "amend",
         "api_key",
         "api_version",
         "at_work",
@@ -66,6 +72,7 @@ class RequestContext:
         "node_id",
         "now_ms",
         "outlives_eof",
+        "principal",
         "refused",
         "relayed",
         "response",
@@ -83,6 +90,7 @@ class RequestContext:
         connection_id: int,
         now_ms: int,
         node_id: int = -1,
+        principal: str = ANONYMOUS,
     ) -> None:
         self._complete: Final = complete
         self._on_cancel: list[Callable[[], None]] | None = None
@@ -94,6 +102,7 @@ class RequestContext:
         self.connection_id: Final = connection_id
         self.now_ms: Final = now_ms
         self.node_id: Final = node_id
+        self.principal: Final = principal
         self.cancelled = False
         self.done = False
         self.response: Response | None = None
@@ -103,6 +112,7 @@ class RequestContext:
         self.log_entry: LogEntry | None = None
         self.outlives_eof = False
         self.relayed: tuple[Response, bytes] | None = None
+        self.amend: Callable[[Response], Response] | None = None
 
     def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:
         """A context for handling this request (again) whose answer goes to *on_response* and not to the client.
@@ -120,6 +130,7 @@ class RequestContext:
             connection_id=self.connection_id,
             now_ms=self.now_ms,
             node_id=self.node_id,
+            principal=self.principal,
         )
         if not self.cancelled:
             self.on_cancel(forked.cancel)
@@ -133,7 +144,7 @@ class RequestContext:
         """
         assert not self.done, f"request {self.correlation_id} (API {self.api_key}) is answered twice"
         self.done = True
-        self.response = response
+        self.response = response if response is None or self.amend is None else self.amend(response)
         self._on_cancel = None
         if not self.cancelled:
             self._complete(self)

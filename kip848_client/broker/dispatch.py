@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from kip848_client.broker.apis import Api, ApiTable
 from kip848_client.broker.apis.api_versions import unsupported_version
@@ -121,8 +121,15 @@ class Dispatcher:
             handle=lambda message, forked: self._handle(api, message, forked),
         )
 
-    def _handle(self, api: Api, request: object, context: RequestContext) -> None:
+    def _handle(self, api: Api, request: Request[Any], context: RequestContext) -> None:
         try:
+            if (access := self._broker.access) is not None:
+                allowed = access.check(request, context)
+                if isinstance(allowed, Response):
+                    context.reply(allowed)
+                    return
+                if allowed is not None:
+                    request, context.amend = allowed.request, allowed.complete
             handled = api.handle(self._broker, request, context)
             response = (
                 self._slice(cast("Slices", handled), context) if api.in_slices else cast("Response | None", handled)
@@ -212,6 +219,7 @@ def api_name(api_key: int) -> str:
 
 def _error_response(context: RequestContext) -> Response | None:
     """UNKNOWN_SERVER_ERROR in the answer's own error field, if this version has one for the whole answer."""
+    context.amend = None
     cls: type = message_pair(context.api_key).response
     for field in fields_of(cls):
         if field.name == "error_code" and field.versions.includes(context.api_version):

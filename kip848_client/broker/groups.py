@@ -418,7 +418,7 @@ class GroupHost:
             return
         wall_ms = self._clock.wall_ms()
         try:
-            self._submit(resolve(task, wall_ms=wall_ms))
+            self._submit(resolve(task, wall_ms=wall_ms, is_visible=self._images.visible_to(task.group_id)))
         except Exception as bug:  # noqa: BLE001 - logged, and ended below
             # Without an end no pattern of that group would ever be matched again.
             _report_bug(LogEvent.PATTERNS_NOT_RESOLVED, bug, group_id=task.group_id)

@@ -32,9 +32,11 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.broker.acls import Acl
 from kip848_client.broker.cluster_log import (
     ClusterState,
     StoredTopic,
+    acls_changed,
     configs_changed,
     decode_entry,
     encode_entry,
@@ -344,6 +346,20 @@ class DataDir:
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Remember all that a group overrides; nothing is left of it if *configs* is empty."""
         self._write(group_configs_changed(group_id, configs))
+
+    # -- access --------------------------------------------------------------------------------------------------
+
+    def acls(self) -> tuple[Acl, ...]:
+        """The ACLs, in the order in which they were added."""
+        return tuple(self._state.acls)
+
+    def change_acls(self, *, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        """Remember ACLs, and forget others.
+
+        Raises:
+            DataDirError: it was not written.
+        """
+        self._write(acls_changed(added=added, removed=removed))
 
     # -- small facts ---------------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -18,7 +19,15 @@ from kip848_client.wire.sasl_plain import PlainServer
 from kip848_client.wire.sasl_scram import SCRAM_MECHANISMS
 from kip848_client.wire.tls import load_identity
 
-__all__ = ["BROKER_MECHANISMS", "BrokerSasl", "BrokerTls", "check_exposure", "protocol_name", "server_context"]
+__all__ = [
+    "BROKER_MECHANISMS",
+    "BrokerSasl",
+    "BrokerTls",
+    "check_exposure",
+    "distinguished_name",
+    "protocol_name",
+    "server_context",
+]
 
 BROKER_MECHANISMS: Final = (PlainServer.mechanism, *SCRAM_MECHANISMS)
 """SASL mechanisms that the embedded broker can offer."""
@@ -108,6 +117,37 @@ def server_context(tls: BrokerTls) -> ssl.SSLContext:
             raise ConfigError(f"{authority} holds no certificates in PEM") from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """The name of a certificate's owner as Java's X500Principal writes it (RFC 2253): ``CN=alice,O=Example``.
+
+    Args:
+        subject: as in ``ssl.SSLSocket.getpeercert()``: the most general part first.
+    """
+    parts = [
+        "+".join(f"{_DN_KEYWORDS.get(key, key)}={_DN_SPECIAL.sub(_escaped, value)}" for key, value in part)
+        for part in subject
+    ]
+    return ",".join(reversed(parts))
+
+
+_DN_KEYWORDS: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+_DN_SPECIAL: Final = re.compile(r'[,+"\\<>;]|^[ #]| $')
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
 
 
 def check_exposure(

@@ -30,8 +30,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, cast
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.context import ANONYMOUS, RequestContext
 from kip848_client.broker.refusals import Refusals, connections_that_files_allow
+from kip848_client.broker.security import distinguished_name
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.codec import RequestHeader
 
@@ -238,6 +239,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "client_host",
         "connection_id",
         "node_id",
+        "principal",
     )
 
     def __init__(self, server: Server) -> None:
@@ -266,6 +268,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
         self.client_host = ""
         self.connection_id = 0
+        self.principal = ANONYMOUS
 
     # --- asyncio.BufferedProtocol
 
@@ -275,6 +278,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._socket = transport.get_extra_info("socket")  # a TLS transport forgets it when it is lost
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
+        if certificate := transport.get_extra_info("peercert"):
+            self.principal = f"User:{distinguished_name(certificate['subject'])}"
         full = self._server.why_full()
         if full is not None:
             self._server.refuse(self, full)
@@ -352,6 +357,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             connection_id=self.connection_id,
             now_ms=now_ms,
             node_id=node_id,
+            principal=self.principal,
         )
         self._open.append(context)
         return context
@@ -376,8 +382,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             # answer.
             self._loop.call_soon(self._cut_waiting_frames)
 
-    def trust(self) -> None:
-        """The peer is authenticated: large frames are taken, and it may stay."""
+    def trust(self, user: str) -> None:
+        """The peer has logged in as *user*: large frames are taken, and it may stay."""
+        self.principal = f"User:{user}"
         self._frame_bytes_max = self._server.config.frame_bytes_max
         self._trusted_by_s = math.inf
 

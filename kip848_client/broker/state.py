@@ -17,6 +17,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
+    from kip848_client.broker.access import Access
     from kip848_client.broker.authentication import Authentication
     from kip848_client.broker.group_shards import Groups
     from kip848_client.broker.log_cleaner import LogCleaner
@@ -43,6 +44,7 @@ class BrokerState(msgspec.Struct, eq=False):
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
         authentication: who may use a connection; None lets everybody in.
+        access: who may do what; None if everybody may do everything.
     """
 
     nodes: Nodes
@@ -59,6 +61,7 @@ class BrokerState(msgspec.Struct, eq=False):
     journal: Journal
     data_dir: Path | None
     authentication: Authentication | None = None
+    access: Access | None = None
 
     @property
     def placement(self) -> Placement:

@@ -30,6 +30,8 @@ class TopicImages:
         self._version = 0
         self._image: TopicsImage | None = None
         self._listeners: Final[list[Callable[[], None]]] = []
+        self.visible_to: Callable[[str], Callable[[str], bool]] = lambda _group_id: lambda _topic: True
+        """Which topics the patterns of a group may match: group id -> topic -> whether its members may know of it."""
         self.close: Final[Callable[[], None]] = topics.subscribe(self._changed)
         """Follow the topics no longer."""
 

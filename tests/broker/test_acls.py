@@ -43,8 +43,7 @@ def acl(text: str) -> Acl:
 
 
 def judge(acls: Sequence[str], operation: str, name: str = "foo") -> Verdict:
-    found = [acl(text) for text in acls]
-    return decide(found, Operation[operation], ResourceType.TOPIC, name, principal=ALICE, host=HERE)
+    return decide(Acls(map(acl, acls)), Operation[operation], ResourceType.TOPIC, name, principal=ALICE, host=HERE)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def spelled_out(acls: Sequence[Acl], asked: Operation, name: str) -> Verdict:
 @given(ACLS, ASKED, NAMES)
 def test_the_decision_is_that_of_a_second_formulation(acls: list[Acl], asked: Operation, name: str) -> None:
     """A hole that the table of cases does not show."""
-    verdict = decide(acls, asked, ResourceType.TOPIC, name, principal=ALICE, host=HERE)
+    verdict = decide(Acls(acls), asked, ResourceType.TOPIC, name, principal=ALICE, host=HERE)
     assert verdict is spelled_out(acls, asked, name)
 
 

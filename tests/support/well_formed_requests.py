@@ -32,11 +32,14 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kip848_client.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kip848_client.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kip848_client.wire.messages.describe_acls import DescribeAclsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
@@ -594,6 +597,38 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: lambda scene, version: DescribeAclsRequest(
+        resource_type_filter=2,
+        resource_name_filter=scene.topic,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    ),
+    ApiKey.CREATE_ACLS: lambda scene, version: CreateAclsRequest(
+        creations=(
+            AclCreation(
+                resource_type=2,
+                resource_name=scene.topic,
+                principal="User:alice",
+                host="*",
+                operation=3,
+                permission_type=3,
+            ),
+        )
+    ),
+    ApiKey.DELETE_ACLS: lambda scene, version: DeleteAclsRequest(
+        filters=(
+            DeleteAclsFilter(
+                resource_type_filter=2,
+                resource_name_filter=scene.topic,
+                principal_filter=None,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            ),
+        )
+    ),
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
@@ -612,12 +647,15 @@ ROWS: Final[Mapping[int, Row]] = {
 """API key -> how its request is made. A new API needs a row."""
 
 REFUSED: Final[Mapping[int, set[int]]] = {
+    ApiKey.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    ApiKey.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    ApiKey.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
     ApiKey.SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
 }
-"""What is answered where the scene has no place for it: no SASL, and a member that is not in the group."""
+"""What is answered where there is no SASL, no authorizer, and where a member is not in the group."""
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(
     (api.api_key, version)

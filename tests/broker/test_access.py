@@ -1,0 +1,276 @@
+"""Requests under ACLs: who may do what at the embedded broker, which code refuses, and what is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.apis import load_apis
+from kip848_client.broker.permissions import CHECKS
+from kip848_client.broker.security import distinguished_name
+from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.raw_connection import RawConnection
+from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
+
+TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
+CLUSTER: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+TRANSACTION: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+OPEN: Final = {"allow.everyone.if.no.acl.found": "true"}
+EVERYBODY: Final = "*"
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """Everything without ACLs is open."""
+    with EmbeddedBroker({"foo": 1, "bar": 1}, acls=True, config=OPEN) as running:
+        yield running
+
+
+@pytest.fixture
+def closed() -> Iterator[EmbeddedBroker]:
+    """Everything without ACLs is closed."""
+    with EmbeddedBroker({"foo": 1, "bar": 1}, acls=True) as running:
+        yield running
+
+
+def fetch(broker: EmbeddedBroker, *topics: str) -> dict[str, int]:
+    asked = tuple(FetchTopic(topic=name, partitions=(FetchPartition(partition_max_bytes=1000),)) for name in topics)
+    with RawConnection(broker.bootstrap_servers) as connection:
+        answer = connection.ask(FetchRequest(topics=asked, max_bytes=1000), version=12)
+    return {topic.topic: topic.partitions[0].error_code for topic in answer.responses}
+
+
+def latest(broker: EmbeddedBroker, name: str) -> int:
+    topic = ListOffsetsTopic(name=name, partitions=(ListOffsetsPartition(timestamp=-1),))
+    with RawConnection(broker.bootstrap_servers) as connection:
+        return connection.ask(ListOffsetsRequest(topics=(topic,)), version=7).topics[0].partitions[0].error_code
+
+
+def described(broker: EmbeddedBroker, *names: str) -> dict[str | None, int]:
+    """Topic -> error code in Metadata; without names all topics."""
+    topics = tuple(MetadataRequestTopic(name=name) for name in names) or None
+    with RawConnection(broker.bootstrap_servers) as connection:
+        answer = connection.ask(MetadataRequest(topics=topics), version=12)
+    assert all(topic.topic_id == ZERO_UUID for topic in answer.topics if topic.error_code)
+    return {topic.name: topic.error_code for topic in answer.topics}
+
+
+def test_scenario_53_one_acl_closes_its_topic_to_everybody_else(broker: EmbeddedBroker) -> None:
+    """The first ACL on a topic surprises: all services without one lose it."""
+    broker.allow("alice", "READ", topic="foo")
+    assert fetch(broker, "foo", "bar") == {"foo": TOPIC, "bar": 0}
+    assert (latest(broker, "foo"), latest(broker, "bar")) == (TOPIC, 0)
+    assert described(broker, "foo", "bar") == {"foo": TOPIC, "bar": 0}
+    assert described(broker) == {"bar": 0}
+
+
+def test_scenario_54_prefixes_wildcards_and_denials(closed: EmbeddedBroker) -> None:
+    """Allowed and denied operations add up over all patterns that match."""
+    closed.allow(EVERYBODY, "DESCRIBE", topic="fo", prefixed=True)
+    assert (described(closed, "foo"), fetch(closed, "foo")) == ({"foo": 0}, {"foo": TOPIC})
+    closed.allow(EVERYBODY, "READ", topic="f", prefixed=True)
+    closed.allow(EVERYBODY, "WRITE", topic="*")
+    assert (described(closed, "foo"), fetch(closed, "foo")) == ({"foo": 0}, {"foo": 0})
+    closed.deny(EVERYBODY, "READ", topic="foo", host="127.0.0.1")
+    assert (described(closed, "foo"), fetch(closed, "foo")) == ({"foo": 0}, {"foo": TOPIC})
+
+
+def test_a_topic_that_does_not_exist_looks_like_one_that_is_closed(closed: EmbeddedBroker) -> None:
+    """Otherwise names can be found out by trying."""
+    assert described(closed, "foo", "missing") == {"foo": TOPIC, "missing": TOPIC}
+
+
+def test_every_api_says_what_it_needs() -> None:
+    """An API without an entry is not served while ACLs are on."""
+    assert {api.api_key for api in load_apis()} <= set(CHECKS)
+
+
+@pytest.fixture(scope="module")
+def shut_broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(acls=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shut(shut_broker: EmbeddedBroker) -> Iterator[Scene]:
+    scene = Scene.of_nothing(shut_broker.bootstrap_servers)
+    scene.topic_id = shut_broker.create_topic(scene.topic)
+    yield scene
+    scene.connection.close()
+
+
+FREE: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+LEFT_OUT: Final = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
+BY_TRANSACTION: Final = {
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+}
+BY_CLUSTER: Final = {
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+}
+BY_GROUP: Final = {
+    *(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.FIND_COORDINATOR),
+    *(ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP),
+    *(ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS),
+    *(ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
+    *(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT),
+}
+FIRST_BATCHED: Final = 4
+FIRST_LOG_DIRS_WITH_CODE: Final = 3
+
+
+def expected(api_key: int, version: int) -> set[int]:
+    """The codes for a sender without any permission, as in Kafka."""
+    if api_key in FREE:
+        return {ErrorCode.ILLEGAL_SASL_STATE} if api_key in (17, 36) else set()
+    if api_key in LEFT_OUT or (api_key == ApiKey.DESCRIBE_LOG_DIRS and version < FIRST_LOG_DIRS_WITH_CODE):
+        return set()
+    if api_key == ApiKey.ADD_PARTITIONS_TO_TXN:
+        return {CLUSTER if version >= FIRST_BATCHED else TRANSACTION}
+    if api_key in BY_TRANSACTION:
+        return {TRANSACTION}
+    if api_key in BY_CLUSTER:
+        return {CLUSTER}
+    return {GROUP if api_key in BY_GROUP else TOPIC}
+
+
+@pytest.mark.parametrize("case", ADVERTISED, ids=lambda case: f"{ApiKey(case[0]).name}-v{case[1]}")
+def test_every_version_of_every_api_refuses_a_sender_without_permission(
+    shut_broker: EmbeddedBroker, shut: Scene, case: tuple[int, int]
+) -> None:
+    """A refusal that its version cannot carry closes the connection, and an API that forgets to check is a hole."""
+    api_key, version = case
+    request = ROWS[api_key](shut, version)
+    with RawConnection(shut_broker.bootstrap_servers) as connection:
+        assert error_codes(connection.ask(request, version=version)) == expected(api_key, version)
+
+
+def heartbeat(broker: EmbeddedBroker, **fields: Any) -> int:
+    request = ConsumerGroupHeartbeatRequest(
+        **{"group_id": "g", "member_id": "m", "rebalance_timeout_ms": 10_000, "topic_partitions": (), **fields}
+    )
+    with RawConnection(broker.bootstrap_servers) as connection:
+        return connection.ask(request, version=1).error_code
+
+
+def test_a_member_needs_the_group_and_its_topics(closed: EmbeddedBroker) -> None:
+    """A service whose permissions lack its topic must not join, and be told which of both it is."""
+    codes = [heartbeat(closed, subscribed_topic_names=("foo",))]
+    closed.allow(EVERYBODY, "READ", group="g")
+    codes.append(heartbeat(closed, subscribed_topic_names=("foo",)))
+    assert closed.group("g") is None
+    closed.allow(EVERYBODY, "READ", topic="foo")
+    codes.append(heartbeat(closed, subscribed_topic_names=("foo",)))
+    assert codes == [GROUP, TOPIC, 0]
+
+
+def test_a_pattern_matches_only_topics_that_the_member_may_know(closed: EmbeddedBroker) -> None:
+    """A subscription to ``.*`` must not hand out partitions that nobody can read."""
+    closed.allow(EVERYBODY, "READ", group="g")
+    closed.allow(EVERYBODY, "READ", topic="foo")
+    assert heartbeat(closed, subscribed_topic_regex=".*") == 0
+    matched = closed.wait_for_group("g", epoch=2)
+    assert heartbeat(closed, subscribed_topic_regex=".*", member_epoch=matched.members[0].member_epoch) == 0
+    group = closed.group("g")
+    assert group is not None
+    assert {partition.topic for member in group.members for partition in member.target} == {"foo"}
+
+
+def test_groups_are_listed_to_those_that_may_know_of_them(closed: EmbeddedBroker) -> None:
+    """Names of groups tell who uses the cluster."""
+    closed.allow(EVERYBODY, "READ", group="g")
+    closed.allow(EVERYBODY, "READ", topic="foo")
+    heartbeat(closed, subscribed_topic_names=("foo",))
+    with RawConnection(closed.bootstrap_servers) as connection:
+        seen = [group.group_id for group in connection.ask(ListGroupsRequest(), version=5).groups]
+        closed.deny(EVERYBODY, "DESCRIBE", group="g")
+        hidden = connection.ask(ListGroupsRequest(), version=5).groups
+    assert (seen, hidden) == (["g"], ())
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_acls_outlive_the_end_of_the_broker(tmp_path: Path, durable: bool) -> None:
+    """A restart that forgets a denial opens what was closed."""
+    broker = EmbeddedBroker({"foo": 1}, acls=True, data_dir=tmp_path / "data" if durable else None)
+    with broker:
+        broker.allow("alice", "READ", "WRITE", topic="foo")
+        broker.deny("bob", group="g", prefixed=True)
+        broker.remove_acls(broker.acls()[:1])
+        before = broker.acls()
+        broker.crash()
+        broker.start()
+        assert broker.acls() == before
+        assert len(before) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda acl: {"resource_name": ""},
+        lambda acl: {"principal": "alice"},
+        lambda acl: {"resource_type": 1},
+        lambda acl: {"resource_type": 4},
+        lambda acl: {"resource_pattern_type": 2},
+        lambda acl: {"operation": 1},
+        lambda acl: {"permission_type": 1},
+        lambda acl: {"operation": 99},
+    ],
+)
+def test_an_acl_that_cannot_be_is_refused(
+    broker: EmbeddedBroker, change: Callable[[AclCreation], dict[str, object]]
+) -> None:
+    """A binding that can never match would only seem to protect."""
+    fields: dict[str, object] = {
+        "resource_type": 2,
+        "resource_name": "foo",
+        "principal": "User:a",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    fields |= change(AclCreation())
+    with RawConnection(broker.bootstrap_servers) as connection:
+        answer = connection.ask(CreateAclsRequest(creations=(AclCreation(**fields),)), version=3)  # type: ignore[arg-type]
+    assert (answer.results[0].error_code, broker.acls()) == (ErrorCode.INVALID_REQUEST, ())
+
+
+def test_the_authorizer_needs_somebody_who_may_do_something() -> None:
+    """A broker that refuses everybody, its administrator too, can only be thrown away."""
+    with pytest.raises(ConfigError, match=r"super\.users"):
+        EmbeddedBroker(config={"authorizer.class.name": "standard"})
+    with EmbeddedBroker(
+        {"foo": 1}, config={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}
+    ) as it:
+        assert fetch(it, "foo") == {"foo": 0}
+
+
+def test_a_broker_without_an_authorizer_takes_no_acls() -> None:
+    """An ACL without effect would make a test of permissions pass."""
+    with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="acls=True"):
+        broker.allow("alice", "READ", topic="foo")
+
+
+def test_a_certificate_names_its_principal_as_java_does() -> None:
+    """ACLs for clients with certificates are written for Java's spelling."""
+    subject = ((("countryName", "DE"),), (("organizationName", "Example, Inc."),), (("commonName", "alice"),))
+    assert distinguished_name(subject) == r"CN=alice,O=Example\, Inc.,C=DE"
