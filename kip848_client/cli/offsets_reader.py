@@ -22,7 +22,7 @@ from kip848_client.client.data_plane import (
     create_record_consumer,
     translate,
 )
-from kip848_client.errors import BrokerError, ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
+from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
 from kip848_client.recorder import RawRecord
 from kip848_client.transactions.transaction import offsets_partition
 
@@ -158,7 +158,7 @@ class TopicNames:
             self._ask_again_at_s = time.monotonic() + self.PAUSE_S
             try:
                 self._names |= ask(self._conf, _topic_names, timeout_ms=self._timeout_ms)
-            except (BrokerError, Kip848Error):
+            except Kip848Error:
                 return None  # asked again later; until then the id is shown
         return self._names.get(topic_id)
 

@@ -9,6 +9,7 @@ import argparse
 import itertools
 import multiprocessing
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -114,6 +115,8 @@ async def _shape_of(cluster: Cluster, group_id: str, poll_ms: tuple[int, int]) -
         raise ConfigError(f"group {group_id!r} is one of workers; only groups of consumers are played")
     if not group.members:
         raise ConfigError(f"group {group_id!r} has no members: there is no shape to play")
+    if group.type == "classic":
+        print(f"{group_id} is a classic group; it is played as if it had moved to KIP-848", file=sys.stderr)
     topics = await cluster.partition_counts(_topics_of(group))
     settings = await cluster.group_settings(group_id)
     return Shape(

@@ -295,5 +295,8 @@ class _Readers:
         self._readers = now
 
     def outcome(self, settled_ms: int | None) -> Outcome:
-        """What was seen."""
-        return Outcome(settled_ms, sum(self._unread.values()), self._longest, self._moved)
+        """What was seen; partitions that are free at the end were unread until then."""
+        now_ms = self._stage.world.now_ms
+        still_ms = [now_ms - since_ms for since_ms in self._free_since.values()]
+        unread_ms = sum(self._unread.values()) + sum(still_ms)
+        return Outcome(settled_ms, unread_ms, max([self._longest, *still_ms]), self._moved)
