@@ -61,6 +61,10 @@ _ANSWERED_BY: Final[dict[int, dict[str, str]]] = {
     ApiKey.OFFSET_DELETE: {"topics": "topics", "partitions": "partitions"},
     ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": "groups"},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
+    ApiKey.CONNECT_GROUP_DESCRIBE: {"group_ids": "groups"},
+    ApiKey.CREATE_ACLS: {"creations": "results"},
+    ApiKey.DELETE_ACLS: {"filters": "filter_results"},
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": "results", "upsertions": "results"},
 }
 """Array of the request -> array of the answer that has an element for each of its elements, at any depth."""
 

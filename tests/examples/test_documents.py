@@ -73,6 +73,12 @@ PROGRAMS = {
         after="assert analysis.groups.count() == 1",
     ),
     "spark.md": Program(after="query.processAllAvailable()\nquery.stop()\nassert broker.committed('billing')"),
+    "streams.md": Program(
+        before=f"seen = []\ndef handle(message, runner):\n    seen.append(message.value())\n"
+        f"    assert {{task.partition for task in runner.active}} == set(range(6))\n    {STOP}",
+        after="serve({'bootstrap.servers': 'localhost:9092', 'group.id': 'g', 'auto.offset.reset': 'earliest'})",
+        ends_by="KeyboardInterrupt",
+    ),
     "tutorial/first-consumer.md": Program(
         before=f"import builtins\nseen = []\n"
         f"def print(value, *more):\n    builtins.print(value, *more)\n"

@@ -41,6 +41,7 @@ def test_records_are_printed_and_groups_shown_after_a_login(
     """The commands work on real clusters, which demand one."""
 
     class Arguments:
+        bootstrap = "127.0.0.1:1"
         properties: tuple[str, ...] = ()
         property_file = login
 
@@ -73,6 +74,7 @@ def test_a_file_of_properties_that_cannot_be_read_is_not_shown(tmp_path: Path, t
     """A line that is wrong may be a password."""
 
     class Arguments:
+        bootstrap = "127.0.0.1:1"
         properties: tuple[str, ...] = ()
         property_file = tmp_path / "bad.properties"
 
