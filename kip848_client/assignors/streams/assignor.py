@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -107,7 +106,8 @@ class StreamsAssignor(PartitionAssignor):
         self._info = MemberInfo(
             process_id or uuid.uuid4(), endpoint, tuple(sorted((tags or {}).items())), topology.hash, {}
         )
-        self._lock = threading.Lock()
+        # What the application says, on any thread; all else is changed on the assignor's thread.
+        self._said: deque[Mapping[Task, int | None] | Topology | int] = deque()
         self._lags: dict[Task, int] = {}
         self._rising: dict[Task, int] = {}
         self._reason = 0
@@ -138,34 +138,15 @@ class StreamsAssignor(PartitionAssignor):
         Args:
             lags: task -> records behind; None if it is not known. Active tasks need not be there.
         """
-        with self._lock:
-            before = self._lags
-            now = {task: UNKNOWN if lag is None else lag for task, lag in lags.items()}
-            now |= dict.fromkeys(self._assignment.active, RUNNING)
-            self._lags = now
-            for task in self._assignment.warmup:
-                lag, last = now.get(task, UNKNOWN), before.get(task, UNKNOWN)
-                if lag < 0:
-                    continue
-                acceptable = self._settings.acceptable_lag
-                if lag <= acceptable and not 0 <= self._told_lag(task) <= acceptable:
-                    self._reason = REASON_CAUGHT_UP
-                self._rising[task] = self._rising.get(task, 0) + 1 if 0 <= last < lag else 0
-                if self._rising[task] >= _RISING_SAMPLES:
-                    self._rising[task] = 0
-                    self._reason = REASON_FALLS_BEHIND
+        self._said.append(dict(lags))
 
     def shut_down(self) -> None:
-        """Ask every process of the group to stop: each hears of `SHUTDOWN`."""
-        with self._lock:
-            self._reason = REASON_SHUTDOWN
+        """Ask every process of the group to stop: each hears of `SHUTDOWN`. Any thread may call."""
+        self._said.append(REASON_SHUTDOWN)
 
     def change_topology(self, topology: Topology) -> None:
         """Run another topology from now on. Until all processes do, the group keeps its assignment."""
-        with self._lock:
-            self._topology = topology
-            self._info = msgspec.structs.replace(self._info, topology_hash=topology.hash)
-            self._reason = REASON_TOPOLOGY
+        self._said.append(topology)
 
     def owner_of(self, topic: str, partition: int) -> Owner | None:
         """Who answers queries for the state of a source partition; None if no process with an endpoint has it."""
@@ -181,12 +162,12 @@ class StreamsAssignor(PartitionAssignor):
 
     def metadata(self) -> AssignorMetadata:
         """This process, and its lags; they change only with a reason, because each change is a new assignment."""
-        with self._lock:
-            if self._told is None or self._reason:
-                self._info = msgspec.structs.replace(self._info, lags=dict(self._lags))
-                self._told = AssignorMetadata(self._info.encode(), reason=self._reason)
-                self._reason = 0
-            return self._told
+        self._listen()
+        if self._told is None or self._reason:
+            self._info = msgspec.structs.replace(self._info, lags=dict(self._lags))
+            self._told = AssignorMetadata(self._info.encode(), reason=self._reason)
+            self._reason = 0
+        return self._told
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
         """Plan the tasks of all members.
@@ -229,18 +210,42 @@ class StreamsAssignor(PartitionAssignor):
     def on_assignment(self, error: int, assignment: MemberAssignment, group_metadata: ConsumerGroupMetadata) -> None:
         """Keep the roles; after an error those that there were."""
         del group_metadata
-        with self._lock:
-            self.error = error
-            if error == 0 and assignment.metadata:
-                self._assignment = TaskAssignment.decode(assignment.metadata)
-                for task in self._assignment.active:
-                    self._lags[task] = RUNNING
-                self._rising = {task: count for task, count in self._rising.items() if task in self._assignment.warmup}
+        self._listen()
+        self.error = error
+        if error == 0 and assignment.metadata:
+            self._assignment = TaskAssignment.decode(assignment.metadata)
+            self._lags |= dict.fromkeys(self._assignment.active, RUNNING)
+            self._rising = {task: count for task, count in self._rising.items() if task in self._assignment.warmup}
 
     # --- inside
 
-    def _told_lag(self, task: Task) -> int:
-        return self._info.lags.get(task, UNKNOWN)
+    def _listen(self) -> None:
+        """Take in what the application said since the last time."""
+        while self._said:
+            said = self._said.popleft()
+            if isinstance(said, int):
+                self._reason = said
+            elif isinstance(said, Topology):
+                self._topology = said
+                self._info = msgspec.structs.replace(self._info, topology_hash=said.hash)
+                self._reason = REASON_TOPOLOGY
+            else:
+                self._take_lags(said)
+
+    def _take_lags(self, lags: Mapping[Task, int | None]) -> None:
+        before, acceptable = self._lags, self._settings.acceptable_lag
+        self._lags = {task: UNKNOWN if lag is None else lag for task, lag in lags.items()}
+        self._lags |= dict.fromkeys(self._assignment.active, RUNNING)
+        for task in self._assignment.warmup:
+            lag, last, told = (known.get(task, UNKNOWN) for known in (self._lags, before, self._info.lags))
+            if lag < 0:
+                continue
+            if lag <= acceptable and not 0 <= told <= acceptable:
+                self._reason = REASON_CAUGHT_UP
+            self._rising[task] = self._rising.get(task, 0) + 1 if 0 <= last < lag else 0
+            if self._rising[task] >= _RISING_SAMPLES:
+                self._rising[task] = 0
+                self._reason = REASON_FALLS_BEHIND
 
     def _to_assignment(
         self, plan: Plan, tasks: Mapping[Task, tuple[tuple[str, int], ...]], members: Mapping[str, MemberInfo]
