@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -64,7 +64,7 @@ class StreamsAssignor(PartitionAssignor):
     hold copies for when a process dies::
 
         topology = Topology().subtopology("0", sources=["orders"], changelogs=["totals"])
-        assignor = StreamsAssignor(topology, endpoint="10.0.0.7:9000", standbys=1)
+        assignor = StreamsAssignor(topology, process_id=mine, endpoint="10.0.0.7:9000", standbys=1)
         with Consumer(conf | {"group.protocol": "classic", "group.local.assignors": assignor}) as consumer:
             runner = TaskRunner(assignor, handler)
             consumer.subscribe(list(topology.topics), **runner.callbacks)
@@ -77,7 +77,8 @@ class StreamsAssignor(PartitionAssignor):
         topology: the same in every process.
         endpoint: ``host:port`` where this process answers queries; every process hears of it.
         tags: of this process, such as ``{"zone": "a"}``, for *rack_tags*.
-        process_id: the same for all consumers of a process, which share its disk; by default each its own.
+        process_id: of the process that has the state: the same for all its consumers, and after a restart. Make one
+            with ``uuid.uuid4()`` and keep it beside the state.
         standbys, warmups_max, acceptable_lag, rack_tags: see `Settings`; the same in every process.
     """
 
@@ -87,9 +88,9 @@ class StreamsAssignor(PartitionAssignor):
         self,
         topology: Topology,
         *,
+        process_id: UUID,
         endpoint: str | None = None,
         tags: Mapping[str, str] | None = None,
-        process_id: uuid.UUID | None = None,
         standbys: int = 0,
         warmups_max: int = 2,
         acceptable_lag: int = 10_000,
@@ -103,9 +104,7 @@ class StreamsAssignor(PartitionAssignor):
             )
         self._settings: Final = Settings(acceptable_lag, warmups_max, standbys, rack_tags)
         self._topology = topology
-        self._info = MemberInfo(
-            process_id or uuid.uuid4(), endpoint, tuple(sorted((tags or {}).items())), topology.hash, {}
-        )
+        self._info = MemberInfo(process_id, endpoint, tuple(sorted((tags or {}).items())), topology.hash, {})
         # What the application says, on any thread; all else is changed on the assignor's thread.
         self._said: deque[Mapping[Task, int | None] | Topology | int] = deque()
         self._lags: dict[Task, int] = {}

@@ -325,7 +325,7 @@ def told(assignor: StreamsAssignor, assignment: TaskAssignment) -> None:
 def test_83_84_a_task_runs_while_all_of_its_partitions_are_here() -> None:
     """Roles arrive before partitions do, and a half task would join half of the records."""
     topology = Topology().subtopology("0", sources=["orders", "users"], copartition=True, changelogs=["totals"])
-    assignor, handler = StreamsAssignor(topology), Handler()
+    assignor, handler = StreamsAssignor(topology, process_id=UUID(int=1)), Handler()
     runner = TaskRunner(assignor, handler)
     task, other = Task("0", 0), Task("0", 1)
     orders, users = (TopicIdPartition(topic, 0, TOPIC_ID) for topic in ("orders", "users"))
@@ -348,7 +348,7 @@ def test_83_84_a_task_runs_while_all_of_its_partitions_are_here() -> None:
 def test_topics_of_different_length_are_looked_up() -> None:
     """The last tasks lack the shorter topic, and still start."""
     topology = Topology().subtopology("0", sources=["orders", "users"], changelogs=["totals"])
-    assignor, handler = StreamsAssignor(topology), Handler()
+    assignor, handler = StreamsAssignor(topology, process_id=UUID(int=1)), Handler()
     runner = TaskRunner(assignor, handler)
     counts = {"orders": 2, "users": 1}
     consumer = SimpleNamespace(
@@ -414,7 +414,7 @@ def test_members_of_a_real_group_get_tasks_and_partitions_together() -> None:
     """Through the wire, with the listener that starts them."""
     with EmbeddedBroker({"orders": 4}) as broker:
         handler = Handler()
-        assignor = StreamsAssignor(STATEFUL)
+        assignor = StreamsAssignor(STATEFUL, process_id=UUID(int=1))
         conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "group.protocol": "classic"}
         with Consumer(conf | {"group.local.assignors": assignor}) as consumer:
             consumer.subscribe(list(STATEFUL.topics), **TaskRunner(assignor, handler).callbacks)
@@ -426,7 +426,7 @@ def test_members_of_a_real_group_get_tasks_and_partitions_together() -> None:
 
 def test_running_is_what_an_active_task_reports() -> None:
     """Its state is the newest there is, whatever the application measured."""
-    assignor = StreamsAssignor(STATEFUL)
+    assignor = StreamsAssignor(STATEFUL, process_id=UUID(int=1))
     told(assignor, TaskAssignment(active=(Task("0", 0),)))
     assignor.report_lag({Task("0", 0): 17, Task("0", 1): None})
     assignor.change_topology(STATEFUL)
