@@ -12,6 +12,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition as Place
 from tests.interop.embedded.clients import produce
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop]
 
@@ -82,7 +84,8 @@ def franz_go() -> Path:
         shutil.copytree(PEERS / "franz_go", folder)
         run("go", "build", "-o", "reader", ".", cwd=folder)
 
-    return installed("franz-go-1.18.1", install) / "reader"
+    source = zlib.crc32((PEERS / "franz_go" / "main.go").read_bytes())
+    return installed(f"franz-go-1.18.1-{source:08x}", install) / "reader"
 
 
 def installed(name: str, install: Callable[[Path], None]) -> Path:
@@ -193,3 +196,29 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
                 consumer.poll(0.05)
             wait_for_shares("consumer", 1, 1)
         wait_for_shares("classic", 2)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
+def test_franz_go_reads_every_acknowledged_record_over_a_rolling_kill(franz_go: Path) -> None:
+    """It follows leaders and coordinators by its own rules: one wrong answer would strand it at a dead node."""
+    count = 6
+    with EmbeddedBroker({"orders": count}, nodes=3) as cluster:
+        command = (str(franz_go), cluster.nodes[0].bootstrap_server, "orders", "1000000")
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ExitStack() as stack:
+            stack.callback(process.kill)
+            cluster.wait_for_group("g", state="Stable", members=1, timeout_s=READ_TIMEOUT_S)
+            for number, node in enumerate(cluster.nodes, start=1):
+                cluster.kill_node(node.node_id)
+                produce(cluster.bootstrap_servers, "orders", count, partitions=count, reconnect_backoff_ms=20)
+                wait_until(
+                    lambda number=number: sum(cluster.committed("g").values()) == count * number,  # type: ignore[misc]
+                    READ_TIMEOUT_S,
+                    f"{count * number} committed records",
+                )
+                cluster.start_node(node.node_id, preferred=True)
+            process.kill()
+            lines, _ = process.communicate(timeout=READ_TIMEOUT_S)
+    # It joins again when its coordinator dies, and then reads again what it had not committed.
+    assert all(lines.split().count(str(value)) >= 3 for value in range(count))

@@ -30,8 +30,11 @@ func main() {
 	defer cancel()
 	for count > 0 {
 		fetches := client.PollFetches(ctx)
-		if errs := fetches.Errors(); len(errs) > 0 {
-			panic(fmt.Sprint(errs))
+		if ctx.Err() != nil {
+			panic(ctx.Err())
+		}
+		for _, failed := range fetches.Errors() { // told for information: the client tries again
+			fmt.Fprintln(os.Stderr, failed.Err)
 		}
 		fetches.EachRecord(func(record *kgo.Record) {
 			fmt.Println(string(record.Value))
