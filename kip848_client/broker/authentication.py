@@ -12,14 +12,16 @@ connection (as the same user, by the same mechanism), and loses the connection w
 from __future__ import annotations
 
 import enum
+import hashlib
 import hmac
 import secrets
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
+from kip848_client.broker.scram_users import SALT_BYTES, ScramChanges, Users
 from kip848_client.broker.security import BrokerSasl
 from kip848_client.broker.server import ClientConnection
 from kip848_client.clock import Clock, TimerHandle
@@ -30,12 +32,11 @@ from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateReques
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kip848_client.wire.sasl import SaslRefusal, SaslServer
 from kip848_client.wire.sasl_plain import PlainServer
-from kip848_client.wire.sasl_scram import ScramCredential, ScramServer, make_credential
+from kip848_client.wire.sasl_scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential, ScramServer
 
 __all__ = ["Authentication"]
 
 _API_KEY: Final = struct.Struct(">h")
-_SALT_BYTES: Final = 16
 _NONCE_BYTES: Final = 24
 _FRAMED_FROM: Final = 1
 """Version of SaslHandshake since which the mechanism's bytes travel in SaslAuthenticate, and not bare."""
@@ -85,6 +86,7 @@ class Authentication:
 
     Args:
         sasl: users and mechanisms.
+        changes: what AlterUserScramCredentials has made of the users until now.
         open_request: where an admitted frame goes.
         on_refused: told why a login failed.
         call_later: runs something after so many ms.
@@ -98,6 +100,7 @@ class Authentication:
         clock: Clock,
         call_later: Callable[[int, Callable[[], None]], TimerHandle],
         on_refused: Callable[[str], None],
+        changes: ScramChanges,
     ) -> None:
         self.mechanisms: Final = sasl.mechanisms
         self.open_request: Callable[[bytes, ClientConnection], None] = _not_wired
@@ -105,16 +108,10 @@ class Authentication:
         self._clock: Final = clock
         self._call_later: Final = call_later
         self._on_refused: Final = on_refused
-        self._passwords: Mapping[str, str] = {}
-        self._credentials: Mapping[str, Mapping[str, ScramCredential]] = {}
+        self.users: Final = Users(sasl, changes)
+        """From now on these may log in; who is logged in stays until its session ends."""
         self._fake_key: Final = secrets.token_bytes(32)
         self._sessions: Final[dict[int, _Session]] = {}
-        self.replace_users(sasl)
-
-    def replace_users(self, sasl: BrokerSasl) -> None:
-        """From now on these may log in; who is logged in stays until its session ends."""
-        self._passwords = dict(sasl.users)
-        self._credentials = _make_credentials(sasl)
 
     # --- for the server
 
@@ -236,17 +233,18 @@ class Authentication:
 
     def _make_server(self, mechanism: str) -> SaslServer:
         if mechanism == PlainServer.mechanism:
-            return PlainServer(self._passwords)
-        known = self._credentials[mechanism]
+            return PlainServer(self.users.passwords)
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        return ScramServer(mechanism, lambda user: known.get(user) or self._made_up(mechanism, user), nonce=nonce)
+        return ScramServer(mechanism, self._find_or_make_up(mechanism), nonce=nonce)
+
+    def _find_or_make_up(self, mechanism: str) -> Callable[[str], ScramCredential]:
+        return lambda user: self.users.credential(user, mechanism) or self._made_up(mechanism, user)
 
     def _made_up(self, mechanism: str, user: str) -> ScramCredential:
         """The salt for an unknown user name: always the same one, so that it does not reveal which users exist."""
-        like = next(iter(self._credentials[mechanism].values()))
-        salt = hmac.digest(self._fake_key, f"{mechanism} {user}".encode(), "sha512")[: len(like.salt)]
-        length = len(like.stored_key)
-        return ScramCredential(salt, like.iterations, secrets.token_bytes(length), bytes(length))
+        salt = hmac.digest(self._fake_key, f"{mechanism} {user}".encode(), "sha512")[:SALT_BYTES]
+        length = hashlib.new(SCRAM_MECHANISMS[mechanism]).digest_size
+        return ScramCredential(salt, ITERATIONS_MIN, secrets.token_bytes(length), bytes(length))
 
 
 _WHOLE: Final = 2**31 - 1
@@ -269,17 +267,6 @@ def _close_refused(connection: ClientConnection, reason: str) -> None:
 def _reply(context: RequestContext, response: SaslAuthenticateResponse) -> None:
     if not context.cancelled:
         context.reply(response)
-
-
-def _make_credentials(sasl: BrokerSasl) -> Mapping[str, Mapping[str, ScramCredential]]:
-    return {
-        mechanism: {
-            user: make_credential(mechanism, password, salt=secrets.token_bytes(_SALT_BYTES))
-            for user, password in sasl.users.items()
-        }
-        for mechanism in sasl.mechanisms
-        if mechanism != PlainServer.mechanism
-    }
 
 
 def _not_wired(_data: bytes, _connection: ClientConnection) -> None:

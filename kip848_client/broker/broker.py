@@ -65,6 +65,7 @@ from kip848_client.broker.permissions import CHECKS
 from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
 from kip848_client.broker.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
 from kip848_client.broker.request_log import RequestLog
+from kip848_client.broker.scram_users import ScramChanges
 from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
 from kip848_client.broker.server import Server
 from kip848_client.broker.snapshots import GroupSnapshot
@@ -192,6 +193,7 @@ class EmbeddedBroker:
         """The value of ``security.protocol`` for clients."""
         self._ssl_context: Final = None if tls is None else server_context(tls)
         self._sasl = sasl
+        self._apis: Final = ApiTable(extensions=self.config.extensions | ({"sasl"} if sasl is not None else set()))
         self._advertised_host: Final = advertised_host or host
         if node_id < 0:
             raise ConfigError(f"node_id {node_id} is negative")
@@ -230,7 +232,7 @@ class EmbeddedBroker:
         self.faults = Faults(
             clock=self._clock,
             topic_name=self._known_topics,
-            serves=ApiTable(extensions=self.config.extensions).serves,
+            serves=self._apis.serves,
             on_fault=self._fault_injected,
         )
 
@@ -328,7 +330,7 @@ class EmbeddedBroker:
 
         def replace(state: BrokerState) -> None:
             assert state.authentication is not None
-            state.authentication.replace_users(sasl)
+            state.authentication.users.replace(sasl)
 
         if self.running:
             self._on_loop(replace)
@@ -992,7 +994,6 @@ class EmbeddedBroker:
             topics, clock=self._clock, node_racks={node.node_id: node.rack for node in nodes if node.rack}
         )
         groups, transactions = self._coordinators(storage, images, thread.loop)
-        apis = ApiTable(extensions=self.config.extensions)
         access = self._new_access(storage) if self.config.authorizer else None
         if access is not None:
             images.visible_to = access.visible_to
@@ -1002,7 +1003,7 @@ class EmbeddedBroker:
             clock=self._clock,
             config=self.config,
             loop=thread.loop,
-            served=apis.versions,
+            served=self._apis.versions,
             topics=topics,
             offsets_topic=storage.offsets_topic,
             groups=groups,
@@ -1028,8 +1029,8 @@ class EmbeddedBroker:
         groups.load()
         transactions.load()
         abort_orphans(topics, transactions, now_ms=self._clock.wall_ms())
-        dispatcher = Dispatcher(state, apis=apis, faults=self.faults, requests=self.requests)
-        make_server = self._server_maker(dispatcher, state)
+        dispatcher = Dispatcher(state, apis=self._apis, faults=self.faults, requests=self.requests)
+        make_server = self._server_maker(dispatcher, state, storage.scram)
         self.faults.attach(thread.loop)
         await nodes.start(make_server)
         self._state = state
@@ -1104,7 +1105,7 @@ class EmbeddedBroker:
             coordinator_epoch=0 if self._data is None else self._data.coordinator_epoch,
         )
 
-    def _server_maker(self, dispatcher: Dispatcher, state: BrokerState) -> Callable[[int], Server]:
+    def _server_maker(self, dispatcher: Dispatcher, state: BrokerState, scram: ScramChanges) -> Callable[[int], Server]:
         """What makes the server of a node, at the start and whenever the node comes back."""
         numbers = itertools.count(1)
 
@@ -1122,7 +1123,12 @@ class EmbeddedBroker:
                 numbers=numbers,
             )
         authentication = Authentication(
-            self._sasl, self.config, clock=self._clock, call_later=state.call_later, on_refused=refused
+            self._sasl,
+            self.config,
+            clock=self._clock,
+            call_later=state.call_later,
+            on_refused=refused,
+            changes=scram,
         )
         authentication.open_request = dispatcher.open_request
         state.authentication = authentication
@@ -1153,6 +1159,7 @@ class EmbeddedBroker:
                 GroupConfigStore(data),
                 data.cluster_id,
                 AclStore(data),
+                ScramChanges(data),
             )
         if self._memory is None:
             registry = TopicRegistry(message_bytes_max=limit, placement=self._new_placement())
@@ -1164,6 +1171,7 @@ class EmbeddedBroker:
                 GroupConfigStore(),
                 new_cluster_id(),
                 AclStore(),
+                ScramChanges(),
             )
         else:
             self._memory.topics.elect_leaders()
@@ -1342,6 +1350,7 @@ class _Storage(NamedTuple):
     configs: GroupConfigStore
     cluster_id: str
     acls: AclStore
+    scram: ScramChanges
 
 
 def _create_at_start(topics: TopicRegistry, name: str, partitions: int) -> None:

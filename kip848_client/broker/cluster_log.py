@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -16,9 +16,11 @@ import msgspec
 from kip848_client.broker.acls import Acl
 from kip848_client.broker.placement import COORDINATOR_TOPICS, PlacedPartition, TopicKey
 from kip848_client.errors import DataDirError
+from kip848_client.wire.sasl_scram import ScramCredential
 
 __all__ = [
     "ClusterState",
+    "CredentialKey",
     "StoredTopic",
     "decode_entry",
     "encode_entry",
@@ -29,10 +31,15 @@ __all__ = [
     "configs_changed",
     "group_configs_changed",
     "acls_changed",
+    "scram_changed",
+    "scram_changes_forgotten",
     "leaders_elected",
     "partitions_placed",
     "producer_ids_reserved",
 ]
+
+CredentialKey: TypeAlias = tuple[str, str]
+"""A user and a SCRAM mechanism."""
 
 _ENTRIES: Final = {
     "topic_created",
@@ -42,6 +49,8 @@ _ENTRIES: Final = {
     "configs_changed",
     "group_configs_changed",
     "acls_changed",
+    "scram_changed",
+    "scram_changes_forgotten",
     "leaders_elected",
     "partitions_placed",
     "producer_ids_reserved",
@@ -71,6 +80,7 @@ class ClusterState:
         deleted: ids of topics that were deleted.
         group_configs: group id -> what it overrides.
         acls: who may do what.
+        scram: what AlterUserScramCredentials set; None for what it deleted.
         producer_id_end: no producer id from here on was ever handed out.
         placements: topic id, or name of a coordinators' topic -> where its partitions are. Only clusters of several
             nodes write them.
@@ -81,6 +91,7 @@ class ClusterState:
         self.deleted: set[UUID] = set()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.acls: dict[Acl, None] = {}
+        self.scram: dict[CredentialKey, ScramCredential | None] = {}
         self.producer_id_end = 0
         self.placements: dict[TopicKey, tuple[PlacedPartition, ...]] = {}
 
@@ -94,6 +105,8 @@ class ClusterState:
             yield group_configs_changed(group_id, configs)
         if self.acls:
             yield acls_changed(added=self.acls, removed=())
+        for (user, mechanism), credential in self.scram.items():
+            yield scram_changed(user, mechanism, credential)
         for key, placed in self.placements.items():
             yield partitions_placed(key, placed)
         yield producer_ids_reserved(self.producer_id_end)
@@ -127,6 +140,14 @@ class ClusterState:
             self.acls.update(dict.fromkeys(msgspec.convert(entry["added"], list[Acl])))
             for acl in msgspec.convert(entry["removed"], list[Acl]):
                 self.acls.pop(acl, None)
+            return
+        if kind == "scram_changed":
+            self.scram[str(entry["user"]), str(entry["mechanism"])] = msgspec.convert(
+                entry["credential"], ScramCredential | None
+            )
+            return
+        if kind == "scram_changes_forgotten":
+            self.scram.clear()
             return
         if kind == "partitions_placed":
             self.placements[_topic_key(entry["topic"])] = msgspec.convert(
@@ -235,6 +256,21 @@ def acls_changed(*, added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, o
         "added": msgspec.to_builtins(list(added)),
         "removed": msgspec.to_builtins(list(removed)),
     }
+
+
+def scram_changed(user: str, mechanism: str, credential: ScramCredential | None) -> dict[str, object]:
+    """What a user logs in with; None if that is nothing."""
+    return {
+        "entry": "scram_changed",
+        "user": user,
+        "mechanism": mechanism,
+        "credential": msgspec.to_builtins(credential),
+    }
+
+
+def scram_changes_forgotten() -> dict[str, object]:
+    """The users are those that the broker is given."""
+    return {"entry": "scram_changes_forgotten"}
 
 
 def _newer(entry: object, what: str) -> DataDirError:

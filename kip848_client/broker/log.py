@@ -35,6 +35,7 @@ import msgspec
 from kip848_client.broker.acls import Acl
 from kip848_client.broker.cluster_log import (
     ClusterState,
+    CredentialKey,
     StoredTopic,
     acls_changed,
     configs_changed,
@@ -45,6 +46,8 @@ from kip848_client.broker.cluster_log import (
     partitions_added,
     partitions_placed,
     producer_ids_reserved,
+    scram_changed,
+    scram_changes_forgotten,
     topic_created,
     topic_deleted,
     topic_lost,
@@ -58,6 +61,7 @@ from kip848_client.broker.topic_folder import KIND_RECORDS, TopicFile, TopicFold
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.record_batch import parse_batch_header
+from kip848_client.wire.sasl_scram import ScramCredential
 
 __all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
 
@@ -360,6 +364,27 @@ class DataDir:
             DataDirError: it was not written.
         """
         self._write(acls_changed(added=added, removed=removed))
+
+    def scram_changes(self) -> Mapping[CredentialKey, ScramCredential | None]:
+        """What AlterUserScramCredentials set; None for what it deleted."""
+        return self._state.scram
+
+    def change_scram(self, changes: Mapping[CredentialKey, ScramCredential | None]) -> None:
+        """Remember changes, one by one.
+
+        Raises:
+            DataDirError: not all were written.
+        """
+        for (user, mechanism), credential in changes.items():
+            self._write(scram_changed(user, mechanism, credential))
+
+    def forget_scram_changes(self) -> None:
+        """Forget all of them.
+
+        Raises:
+            DataDirError: that was not written.
+        """
+        self._write(scram_changes_forgotten())
 
     # -- small facts ---------------------------------------------------------------------------------------------
 

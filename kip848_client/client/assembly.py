@@ -142,6 +142,7 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         member_id=member_id,
         instance_id=config.group_instance_id,
         rack_id=config.client_rack,
+        user=None if config.security.sasl is None else config.security.sasl.username or None,
         server_assignor=config.group_remote_assignor,
         client_assignors=tuple(map(undescribed, config.local_assignors.assignors)),
         assignor_timeout_ms=config.local_assignors.timeout_ms,

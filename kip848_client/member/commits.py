@@ -52,6 +52,7 @@ from kip848_client.member.events import (
     RequestFailed,
 )
 from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.settings import missing_permission
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
@@ -301,10 +302,13 @@ class Commits:
         error: Kip848Error
         text = f"commit of {describe_partitions(commit.offsets)}"
         if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            named = ", ".join(sorted(result.unauthorized))
-            error = TopicAuthorizationError(
-                f"{error_name(result.code)}: {text}: READ is missing on {named}", topics=result.unauthorized
-            )
+            named = ", ".join(map(repr, sorted(result.unauthorized)))
+            lacks = missing_permission(self._context.config, "READ", f"topic {named}")
+            error = TopicAuthorizationError(f"{error_name(result.code)}: {text}: {lacks}", topics=result.unauthorized)
+        elif result.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            group_id = self._context.config.group_id
+            lacks = missing_permission(self._context.config, "READ", f"group {group_id!r}")
+            error = error_for_code(result.code, f"{text}: {lacks}")
         else:
             error = error_for_code(result.code, text)
         error_class = commit_error_class(result.code)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import Kip848Error, error_for_code
 from kip848_client.member.context import Context
 from kip848_client.member.error_tables import FindErrorClass, find_error_class
@@ -23,6 +24,7 @@ from kip848_client.member.events import (
     RequestFailed,
 )
 from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.settings import missing_permission
 from kip848_client.model import BrokerNode
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -119,6 +121,8 @@ class Discovery:
             if find_error_class(code) is FindErrorClass.SURFACE:
                 group_id = self._context.config.group_id
                 text = f"no coordinator for group {group_id!r}: {message or 'the broker gave no reason'}; still trying"
+                if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                    text += f"; {missing_permission(self._context.config, 'READ', f'group {group_id!r}')}"
                 self._refuse(error_for_code(code, text), key=code)
             return
         self._unproven_ms = self._context.now_ms

@@ -43,6 +43,7 @@ from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
 from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.release import Release
+from kip848_client.member.settings import missing_permission
 from kip848_client.member.states import Phase
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
@@ -285,7 +286,9 @@ class Membership:
 
     def _surface(self, code: int, message: str) -> None:
         """Report TOPIC_AUTHORIZATION_FAILED and go on: the permission may be granted later."""
-        text = f"{error_name(code)}: {message or 'DESCRIBE is missing on a subscribed topic'}"
+        names = ", ".join(map(repr, sorted(self._context.subscription.topics)))
+        lacks = missing_permission(self._context.config, "DESCRIBE", f"each subscribed topic: {names}")
+        text = f"{error_name(code)}: {message + '; ' if message else ''}{lacks}"
         error = TopicAuthorizationError(
             f"{text}; the member keeps its partitions and retries", topics=self._context.subscription.topics
         )
@@ -296,6 +299,8 @@ class Membership:
         text = f"group {group_id!r}: {message or 'the coordinator gave no reason'}"
         if code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             text += f" (pattern {self._context.subscription.pattern!r})"
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            text += f"; {missing_permission(self._context.config, 'READ', f'group {group_id!r}')}"
         if code in FATAL_ADVICE:
             text += f"; {FATAL_ADVICE[code]}"
         error = error_for_code(code, text, stopped=True)

@@ -36,7 +36,7 @@ from kip848_client.member.error_tables import TOPIC_GONE
 from kip848_client.member.events import ListOffsets, OffsetsListed, PositionLost, RequestFailed, StartFetching
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.offset_fetches import Lookup, OffsetFetches
-from kip848_client.member.settings import ResetPolicy
+from kip848_client.member.settings import ResetPolicy, missing_permission
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
@@ -298,7 +298,10 @@ class Positions:
             text = f"{what} of {names}; still trying"
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 topics = {partition.topic for partition in partitions}
-                error: Kip848Error = TopicAuthorizationError(f"{error_name(code)}: {text}", topics=topics)
+                lacks = missing_permission(
+                    self._context.config, "DESCRIBE", f"topic {', '.join(map(repr, sorted(topics)))}"
+                )
+                error: Kip848Error = TopicAuthorizationError(f"{error_name(code)}: {text}; {lacks}", topics=topics)
             else:
                 error = error_for_code(code, text)
             self._context.surface(error, key=("positions", code))

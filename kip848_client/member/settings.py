@@ -41,6 +41,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         member_id: made by the shell, once per consumer, from the operating system's randomness (KIP-1082).
         instance_id: ``group.instance.id`` of a static member, or None.
         rack_id: ``client.rack``, or None.
+        user: who logs in, named in errors about permissions; None if that is not known.
         server_assignor: ``group.remote.assignor``, or None for the coordinator's choice.
         client_assignors: ``group.local.assignors`` by priority, as first advertised; not with a server assignor.
         assignor_timeout_ms: longest that a call of a client-side assignor counts.
@@ -72,6 +73,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
+    user: str | None = None
     server_assignor: str | None = None
     client_assignors: tuple[Assignor, ...] = ()
     assignor_timeout_ms: int = 60_000
@@ -125,3 +127,9 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if value < least:
                 raise ConfigError(f"{name} is {value}; it must be at least {least} ms")
+
+
+def missing_permission(config: MemberConfig, operation: str, resource: str) -> str:
+    """What an error says that an administrator can grant: ``user 'alice' needs READ on group 'billing'``."""
+    who = "this client" if config.user is None else f"user {config.user!r}"
+    return f"{who} needs {operation} on {resource}"

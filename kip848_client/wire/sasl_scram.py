@@ -20,7 +20,15 @@ import msgspec
 from kip848_client.errors import AuthenticationError
 from kip848_client.wire.sasl import SaslRefusal, without_secret
 
-__all__ = ["ITERATIONS_MIN", "SCRAM_MECHANISMS", "ScramClient", "ScramCredential", "ScramServer", "make_credential"]
+__all__ = [
+    "ITERATIONS_MIN",
+    "SCRAM_MECHANISMS",
+    "ScramClient",
+    "ScramCredential",
+    "ScramServer",
+    "credential_of_salted",
+    "make_credential",
+]
 
 SCRAM_MECHANISMS: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Mechanism -> the hash behind it."""
@@ -52,8 +60,14 @@ class ScramCredential(msgspec.Struct, frozen=True):
 
 def make_credential(mechanism: str, password: str, *, salt: bytes, iterations: int = ITERATIONS_MIN) -> ScramCredential:
     """What to keep of *password*."""
+    salted = hashlib.pbkdf2_hmac(SCRAM_MECHANISMS[mechanism], password.encode(), salt, iterations)
+    return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
+
+
+def credential_of_salted(mechanism: str, salted_password: bytes, *, salt: bytes, iterations: int) -> ScramCredential:
+    """What to keep of a password of which only SaltedPassword (RFC 5802) is known."""
     hash_name = SCRAM_MECHANISMS[mechanism]
-    client_key, server_key = _keys(hash_name, password, salt=salt, iterations=iterations)
+    client_key, server_key = _keys_of_salted(hash_name, salted_password)
     return ScramCredential(salt, iterations, hashlib.new(hash_name, client_key).digest(), server_key)
 
 
@@ -270,7 +284,10 @@ def _base64(text: str, failure: Failure) -> bytes:
 
 def _keys(hash_name: str, password: str, *, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
     """ClientKey and ServerKey."""
-    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    return _keys_of_salted(hash_name, hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations))
+
+
+def _keys_of_salted(hash_name: str, salted: bytes) -> tuple[bytes, bytes]:
     return _mac(salted, b"Client Key", hash_name), _mac(salted, b"Server Key", hash_name)
 
 

@@ -8,19 +8,26 @@ from typing import Any, Final
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker import BrokerSasl, EmbeddedBroker
 from kip848_client.broker.apis import load_apis
 from kip848_client.broker.permissions import CHECKS
 from kip848_client.broker.security import distinguished_name
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.raw_connection import RawConnection
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
@@ -274,3 +281,62 @@ def test_a_certificate_names_its_principal_as_java_does() -> None:
     """ACLs for clients with certificates are written for Java's spelling."""
     subject = ((("countryName", "DE"),), (("organizationName", "Example, Inc."),), (("commonName", "alice"),))
     assert distinguished_name(subject) == r"CN=alice,O=Example\, Inc.,C=DE"
+
+
+def altered(broker: EmbeddedBroker, request: AlterUserScramCredentialsRequest) -> dict[str, int]:
+    """User -> error code."""
+    login = RawConnection(broker.bootstrap_servers)
+    with login:
+        answer = login.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=1)
+        assert answer.error_code == 0
+        login.ask(SaslAuthenticateRequest(auth_bytes=b"\0admin\0secret"), version=2)
+        results = login.ask(request, version=0).results
+    return {result.user: result.error_code for result in results}
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_scram_users_are_altered_one_by_one_and_outlive_the_broker(tmp_path: Path, durable: bool) -> None:
+    """A rotated secret that a restart brings back is a hole, and one wrong user must not stop the others."""
+    users = BrokerSasl({"admin": "secret", "old": "secret"}, mechanisms=("PLAIN", "SCRAM-SHA-256"))
+    broker = EmbeddedBroker(sasl=users, data_dir=tmp_path / "data" if durable else None)
+
+    def upsert(name: str, iterations: int = 4096, mechanism: int = 1) -> ScramCredentialUpsertion:
+        return ScramCredentialUpsertion(
+            name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"x" * 32
+        )
+
+    with broker:
+        codes = altered(
+            broker,
+            AlterUserScramCredentialsRequest(
+                deletions=(
+                    ScramCredentialDeletion(name="old", mechanism=1),
+                    ScramCredentialDeletion(name="missing", mechanism=1),
+                ),
+                upsertions=(
+                    upsert("new"),
+                    upsert(""),
+                    upsert("weak", iterations=4095),
+                    upsert("slow", iterations=16_385),
+                    upsert("strange", mechanism=3),
+                    upsert("twice"),
+                    upsert("twice", mechanism=2),
+                ),
+            ),
+        )
+        assert codes == {
+            "old": 0,
+            "missing": ErrorCode.RESOURCE_NOT_FOUND,
+            "new": 0,
+            "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "weak": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "slow": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "strange": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            "twice": ErrorCode.DUPLICATE_RESOURCE,
+        }
+        broker.crash()
+        broker.start()
+        again = AlterUserScramCredentialsRequest(
+            deletions=tuple(ScramCredentialDeletion(name=name, mechanism=1) for name in ("old", "new"))
+        )
+        assert altered(broker, again) == {"old": ErrorCode.RESOURCE_NOT_FOUND, "new": 0}
