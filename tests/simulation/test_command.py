@@ -59,7 +59,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             elif item.name == "skip":
                 values[item.name] = draw(st.frozensets(st.integers(0, 10**6)))
             else:
-                assert item.name == "name", f"{item.name}: can --set change it?"
+                assert item.name in {"name", "server_assignor"}, f"{item.name}: can --set change it?"
                 values[item.name] = "of-a-user"
         return replace(owner, **values)
 
