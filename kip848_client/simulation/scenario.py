@@ -131,7 +131,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             of rarer kinds: patterns take long to match, members sit in racks, vote for an assignor of the coordinator,
             offer several of their own, and are given little time to close.
         trials: healthy perturbations after the group came to rest, of which each is timed.
-        server_assignor: the coordinator's assignor that members ask for; empty for its default. No change by name.
+        server_assignor: the coordinator's assignor that members ask for; empty for its default.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -354,6 +354,8 @@ def differences(scenario: Scenario, base: Scenario) -> list[str]:
     changes = [f"{path}={_written(value)}" for path, value in numbers(scenario) if before[path] != value]
     if list(scenario.topics.items()) != list(base.topics.items()):  # in the order in which they are created
         changes.append("topics=" + ",".join(f"{name}:{partitions}" for name, partitions in scenario.topics.items()))
+    if scenario.server_assignor != base.server_assignor:
+        changes.append(f"server_assignor={scenario.server_assignor}")
     if scenario.skip != base.skip:
         changes.append(f"skip={','.join(map(str, sorted(scenario.skip)))}")
     return changes
@@ -382,7 +384,7 @@ def _change(owner: Any, path: list[str], text: str, assignment: str) -> Any:
     if len(path) > 1 and isinstance(before, msgspec.Struct):
         return replace(owner, **{path[0]: _change(before, path[1:], text, assignment)})
     read = _READERS.get(path[0]) or _READERS.get(type(before)) if len(path) == 1 else None
-    if read is None:
+    if read is None or path == ["name"]:
         raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
     what, parse = read
     try:
@@ -420,6 +422,7 @@ def _topics(text: str) -> dict[str, int]:
 _READERS: Final[Mapping[object, tuple[str, Callable[[str], object]]]] = {
     int: ("a whole number, 0 or greater", _whole),
     float: ("a number, 0 or greater", _part),
+    str: ("the name of an assignor", str),
     tuple: ("the least and the most, such as 0,60", _range),
     "topics": ("names with a number of partitions, such as orders:6,audit:3", _topics),
     "skip": (
