@@ -253,6 +253,9 @@ def _list_offsets(permit: Permit, request: list_offsets.ListOffsetsRequest) -> O
 
 
 def _offset_for_leader_epoch(permit: Permit, request: offset_for_leader_epoch.OffsetForLeaderEpochRequest) -> Outcome:
+    if permit.may_on_cluster(Operation.CLUSTER_ACTION, quiet=True):
+        return None  # a follower's question
+
     def refuse(topic: offset_for_leader_epoch.OffsetForLeaderTopic) -> object:
         return offset_for_leader_epoch.OffsetForLeaderTopicResult(
             topic=topic.topic,
@@ -375,6 +378,8 @@ def _create_topics(permit: Permit, request: create_topics.CreateTopicsRequest) -
 
 
 def _delete_topics(permit: Permit, request: delete_topics.DeleteTopicsRequest) -> Outcome:
+    if permit.may_on_cluster(Operation.DELETE, quiet=True):
+        return None
     if permit.context.api_version < _FIRST_DELETE_TOPICS_BY_ID:
         return _narrow(
             request,
