@@ -51,7 +51,7 @@ def test_api_versions_lists_exactly_what_has_a_file(connection: RawConnection, v
     response = connection.ask(API_VERSIONS, version=version)
     assert response.error_code == ErrorCode.NONE
     assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
-        (api.api_key, api.version_min, api.version_max) for api in load_apis()
+        (api.api_key, api.version_min, api.version_max) for api in load_apis() if api.extension != "sasl"
     ]
 
 
