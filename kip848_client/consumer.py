@@ -84,6 +84,11 @@ PREFETCH_RECORDS: Final = 256
 BATCH_RECORDS: Final = 500
 """Default size of a batch of batches()."""
 
+_TOPICS_LOOKED_FOR: Final = 10
+"""Topics of a subscription that are looked for at most, to say which are missing."""
+
+_LOOK_TIMEOUT_S: Final = 1.0
+
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
 
@@ -157,6 +162,7 @@ class Consumer:
             fetcher = self._fetcher
             self._values.introduce(lambda: fetcher.plane.list_topics(timeout=10.0).cluster_id)
         self._told_of_nothing_wanted = False
+        self._unseen_topics: frozenset[str] = frozenset()
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
         self._finalizer = weakref.finalize(
@@ -196,6 +202,7 @@ class Consumer:
             if listener is None and (on_assign or on_revoke or on_lost):
                 listener = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             self._group.subscribe(subscription, _Callbacks(self, listener) if listener is not None else None)
+            self._unseen_topics = frozenset(subscription.topics)
 
     def request_reassignment(self, reason: int) -> None:
         """Request a new assignment by the group's client-side assignor. Returns at once.
@@ -388,6 +395,8 @@ class Consumer:
                     left_s = 0
                 batch = fetcher.read(count, timeout_s=left_s)
                 manager.home.check()  # librdkafka's callbacks are the application's code, too
+                if self._unseen_topics and not batch:
+                    self._look_for_topics()
                 if fetcher.eventful:
                     self._tell(batch)
                 elif batch:
@@ -419,6 +428,32 @@ class Consumer:
             self._told_of_nothing_wanted = True
             hint = "neither subscribed nor assigned, so there are no records; call subscribe()"
             log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
+
+    def _look_for_topics(self) -> None:
+        """Say once which topics of the subscription are not there, when there is nothing to do for the first time."""
+        view = self._group.view
+        if view.member_epoch <= 0:
+            return
+        unseen = sorted(self._unseen_topics - {tip.topic for tip in view.assigned})
+        self._unseen_topics = frozenset()
+        missing = []
+        for topic in unseen[:_TOPICS_LOOKED_FOR]:
+            try:
+                described = self._fetcher.plane.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics.get(topic)
+            except KafkaException:
+                return  # what is wrong with the brokers is told elsewhere
+            error = None if described is None else described.error
+            if error is not None and error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                missing.append(topic)
+        if missing:
+            hint = "they are read once they exist"
+            log_event(
+                logging.WARNING,
+                LogEvent.TOPICS_MISSING,
+                group_id=self._config.group_id,
+                topics=", ".join(missing),
+                hint=hint,
+            )
 
     def _tell(self, batch: list[Message]) -> None:
         """Raise or return librdkafka's errors among the records; the next call returns *batch*."""

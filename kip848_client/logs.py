@@ -68,6 +68,8 @@ class LogEvent(enum.StrEnum):
     """group_id, keys: they belong to the classic protocol; what stands in their place follows."""
     NOT_SUBSCRIBED = "consumer.not_subscribed"
     """group_id, hint: poll() was called before subscribe() or assign(); told once."""
+    TOPICS_MISSING = "consumer.topics_missing"
+    """group_id, topics, hint: topics of the subscription that do not exist; told once for each subscription."""
     NOT_ASSIGNED = "consumer.not_assigned"
     """call, partitions: pause() or resume() was called for partitions that the consumer does not have."""
     OAUTH_FAILED = "consumer.oauth_failed"

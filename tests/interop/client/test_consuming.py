@@ -334,3 +334,19 @@ def test_poll_without_a_subscription_says_what_is_missing(
     assert consumer.poll(0) is None
     assert consumer.poll(0) is None
     assert len([record for record in caplog.records if "consumer.not_subscribed" in record.getMessage()]) == 1
+
+
+def test_a_topic_that_is_missing_is_said_once(
+    make_consumer: MakeConsumer, produce: Produce, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A misspelt name would otherwise look like an empty topic; a line for each poll would hide the rest."""
+    produce("orders", 1)
+    consumer = make_consumer().raw
+    consumer.subscribe(["orders", "ordres"])
+    assert consumer.poll(20) is not None
+    while consumer.poll(0.2) is not None:
+        pass
+    assert consumer.poll(0.05) is None
+    told = [record.getMessage() for record in caplog.records if "consumer.topics_missing" in record.getMessage()]
+    assert len(told) == 1
+    assert "topics=ordres" in told[0]
