@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -87,9 +88,15 @@ class _Planner:
         self._counts: Counter[str] = Counter()
         self._load: Counter[UUID] = Counter()
         self._stateless_load: Counter[UUID] = Counter()
-        self._lags = {
-            task: {process: self._lag(task, process) for process in self._processes} for task in self._stateful
-        }
+        # Stateful task -> members that report how far behind its state is.
+        self._reporting: dict[Task, list[str]] = defaultdict(list)
+        for member_id, info in sorted(members.items()):
+            for task, lag in info.lags.items():
+                if lag >= 0:
+                    self._reporting[task].append(member_id)
+        nothing_known = dict.fromkeys(self._processes, math.inf)
+        self._lags: dict[Task, dict[UUID, float]] = {task: dict(nothing_known) for task in self._stateful}
+        self._learn_lags()
 
     def plan(self) -> Plan:
         wanted: dict[Task, str] = {}
@@ -106,18 +113,18 @@ class _Planner:
         }
         return Plan(active, copies, warm, short)
 
-    def _lag(self, task: Task, process: UUID) -> float:
-        """How far the process's state is behind: -1 if the task runs there, infinity without known state."""
-        best = math.inf
-        for member_id in self._processes[process]:
-            told = self._members[member_id].lags.get(task)
-            if self._owned.get(task) == member_id:
-                return -1
-            if told == RUNNING:  # it was; others may have written since
-                best = min(best, self._settings.acceptable_lag)
-            elif told is not None and told >= 0:
-                best = min(best, told)
-        return best
+    def _learn_lags(self) -> None:
+        """How far each process's state is behind: -1 where the task runs, infinity without known state."""
+        for member_id, info in self._members.items():
+            process = self._process_of[member_id]
+            for task, told in info.lags.items():
+                if task in self._lags and (told == RUNNING or told >= 0):
+                    # One that runs no more: others may have written since.
+                    lag = self._settings.acceptable_lag if told == RUNNING else told
+                    self._lags[task][process] = min(self._lags[task][process], lag)
+        for task, member_id in self._owned.items():
+            if task in self._lags and member_id in self._process_of:
+                self._lags[task][self._process_of[member_id]] = -1
 
     def _desired(self, kind: Sequence[Task]) -> dict[Task, str]:
         """A member for each task: where it was, then where its state is, then where there is room."""
@@ -144,15 +151,18 @@ class _Planner:
         for task in [task for task in left if task not in given]:
             holders = [
                 (self._members[member_id].lags[task], self._pressure(self._process_of[member_id]), member_id)
-                for member_id in self._members
-                if self._members[member_id].lags.get(task, -1) >= 0 and counts[member_id] < quota
+                for member_id in self._reporting.get(task, ())
+                if counts[member_id] < quota
             ]
             if holders:
                 give(task, min(holders)[-1])
+        # Loads only grow here, so an entry of the heap is right, or is put back with today's load.
+        heap = [self._room(process) for process in self._processes]
+        heapq.heapify(heap)
         for task in sorted(task for task in left if task not in given):
-            process = min(
-                self._processes, key=lambda each: (self._pressure(each), self._stateless_load[each], each.bytes)
-            )
+            while (now := self._room(heap[0][-1])) != heap[0]:
+                heapq.heapreplace(heap, now)
+            process = heap[0][-1]
             give(task, min(self._processes[process], key=lambda each: (self._counts[each], each)))
         return given
 
@@ -162,6 +172,9 @@ class _Planner:
         self._counts[member_id] += 1
         self._load[process] += 1
         self._stateless_load[process] += is_stateless
+
+    def _room(self, process: UUID) -> tuple[float, int, bytes, UUID]:
+        return self._pressure(process), self._stateless_load[process], process.bytes, process
 
     def _pressure(self, process: UUID) -> float:
         return self._load[process] / len(self._processes[process])
@@ -213,26 +226,23 @@ class _Planner:
 
     def _standby(self, task: Task, free: Iterable[UUID], holders: Sequence[UUID]) -> UUID:
         """A process whose tags differ from those of the holders, by the first key for which there is one."""
-        lags = self._lags[task]
+        lags, keys = self._lags[task], self._settings.rack_tags
         candidates = list(free)
-        keys = self._settings.rack_tags
+        taken = {key: {self._tags[holder].get(key) for holder in holders} | {None} for key in keys}
         for place, key in enumerate(keys):
-            new = [process for process in candidates if self._is_new(process, key, holders)]
+            new = [process for process in candidates if self._tags[process].get(key) not in taken[key]]
             if new:
+                others = keys[place + 1 :]
                 return min(
                     new,
                     key=lambda each: (
-                        -sum(self._is_new(each, other, holders) for other in keys[place + 1 :]),
+                        -sum(self._tags[each].get(other) not in taken[other] for other in others),
                         math.isinf(lags[each]),
                         self._pressure(each),
                         each.bytes,
                     ),
                 )
         return min(candidates, key=lambda each: (lags[each], self._pressure(each), each.bytes))
-
-    def _is_new(self, process: UUID, key: str, holders: Iterable[UUID]) -> bool:
-        value = self._tags[process].get(key)
-        return value is not None and all(self._tags[holder].get(key) != value for holder in holders)
 
     def _seat(self, task: Task, process: UUID, seats: Counter[str], wanted: str | None = None) -> str:
         """The member of a process that gets a task: who has it, or should have, else who has the fewest."""
