@@ -26,6 +26,7 @@ class PendingCall(msgspec.Struct, eq=False):
     """One call that the member will answer.
 
     Attributes:
+        posted: the member was asked. A Ctrl-C may come between `CommitManager.open` and that; no answer comes then.
         finished: set last; once it is, the other fields do not change.
         span: of a commit; ends with it.
     """
@@ -33,6 +34,7 @@ class PendingCall(msgspec.Struct, eq=False):
     call_id: int
     callback: CommitCallback | None = None
     asynchronous: bool = False
+    posted: bool = False
     finished: bool = False
     error: Kip848Error | None = None
     offsets: Offsets = msgspec.field(default_factory=dict)
@@ -117,8 +119,8 @@ class CommitManager:
 
     @property
     def asynchronous_pending(self) -> bool:
-        """Whether an asynchronous commit is not answered yet."""
-        return any(call.asynchronous for call in list(self._pending.values()))
+        """Whether the member has still to answer an asynchronous commit."""
+        return any(call.asynchronous and call.posted for call in list(self._pending.values()))
 
     def run_callbacks(self) -> Kip848Error | None:
         """Run the callbacks of finished asynchronous commits, oldest first (application's thread).

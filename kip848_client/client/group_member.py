@@ -405,3 +405,4 @@ class GroupMember:
         call.span = self.listeners.observer.commit_began(offsets, kind=kind.value)
         revoking = kind is CommitKind.SYNC and isinstance(self.listeners.running, RevokePartitions)
         self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))
+        call.posted = True

@@ -152,10 +152,23 @@ def test_an_abandoned_call_is_not_completed_later() -> None:
     assert not call.finished
 
 
+def test_close_waits_for_no_commit_that_ctrl_c_kept_from_the_member() -> None:
+    """Broken: after a Ctrl-C inside commit(), close() waits a minute for an answer to what was never asked."""
+    commits = CommitManager()
+    call = commits.open(asynchronous=True)
+    pending = [commits.asynchronous_pending]  # Ctrl-C came here
+    call.posted = True
+    pending.append(commits.asynchronous_pending)
+    commits.complete(CommitDone(call.call_id, AT_5, None))
+    pending.append(commits.asynchronous_pending)
+    assert pending == [False, True, False]
+
+
 def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:
     """Nobody would answer them any more."""
     commits = CommitManager()
     waiting, background = commits.open(), commits.open(asynchronous=True)
+    background.posted = True
     reason = Kip848Error("dead")
 
     commits.fail_all(reason)
