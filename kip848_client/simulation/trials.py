@@ -10,13 +10,12 @@ import random
 from collections.abc import Callable
 from typing import Final, assert_never
 
+from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import fail
 
 _QUIET_INTERVALS: Final = 4
-_EARLY_AT_REST: Final = 3
-"""Early heartbeats of a member that does not know yet that it waits for nothing."""
 
 
 class Trial(enum.Enum):
@@ -161,7 +160,8 @@ class Trials:
             fail("L6", f"nothing happened, and the group epoch moved from {epoch} to {stage.mirror.group_epoch}")
         for consumer in living:
             sent = consumer.member.snapshot().heartbeats - before[consumer]
-            early = _EARLY_AT_REST if consumer.config.early_heartbeats else 0
+            # It may not know yet that it waits for nothing.
+            early = BLIND_HEARTBEATS_MAX if consumer.config.early_heartbeats else 0
             if not _QUIET_INTERVALS - 2 <= sent <= _QUIET_INTERVALS + 2 + early:
                 fail("L6", f"{consumer.name} sent {sent} heartbeats in {_QUIET_INTERVALS} intervals")
         if self._uncommitted() is not None:
