@@ -120,10 +120,16 @@ class Newcomer:
 
     def consume(self, text: str) -> None:
         """Run a program that never ends, until it printed the two records; then press Ctrl-C."""
+        # A shell starts background jobs with Ctrl-C switched off, and children inherit that; so switch it on.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         program = subprocess.Popen(
             [str(self._python), "-u", "-c", text],
-            cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         assert program.stdout is not None
         printed = "".join(program.stdout.readline() for _ in range(2))
         program.send_signal(signal.SIGINT)
