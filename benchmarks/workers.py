@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _streams_ms(standbys: int) -> float:
-    """One task in two is stateful; nobody has any state yet."""
+    """One task in two is stateful, and no process has state yet."""
     tasks = {Task(str(number), part): number % 2 == 0 for number in range(4) for part in range(STREAMS_TASKS // 4)}
     members = {
         f"m{number:03}": MemberInfo(UUID(int=number + 1), None, (("zone", "abc"[number % 3]),), UUID(int=1), {})

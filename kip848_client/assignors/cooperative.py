@@ -47,7 +47,7 @@ class _State(msgspec.Struct):
 
 
 class EagerAssignor:
-    """Deals all units round-robin over the workers, whoever had them before."""
+    """Deals all units round-robin over the workers, regardless of their owners before."""
 
     name = "eager"
 

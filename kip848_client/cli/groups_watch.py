@@ -118,7 +118,7 @@ class _Watch:
             self._view.take(event)
 
     def _describe_now_and_then(self) -> None:
-        time.sleep(_TURN_S)
+        time.sleep(_TURN_S)  # brokers do not tell when a group changes: they are asked again
         now_ms = _now_ms()
         if now_ms >= self._describe_due_ms:
             self._describe_due_ms = now_ms + _DESCRIBE_EVERY_MS

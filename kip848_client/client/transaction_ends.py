@@ -143,7 +143,7 @@ class TransactionEnds:
                 passing = isinstance(error, (ConnectionLostError, RequestTimeoutError)) or code in _PASSING
                 if not passing or isinstance(error, AuthenticationError) or time.monotonic() >= deadline_s:
                     raise
-            time.sleep(_PAUSE_S)
+            time.sleep(_PAUSE_S)  # before the next try, on the thread of the caller, who waits for the outcome
 
 
 class _Cluster:

@@ -63,7 +63,7 @@ def stop_gracefully(query: StreamingQuery, timeout_s: float = 300.0) -> bool:
             idle = query.lastProgress is not None and not query.status["isTriggerActive"]
             left = all(wish.granted for wish in wishes.values()) if wishes else idle
             if not left:
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(LOOK_EVERY_S)  # Spark tells a driver nothing about its query's triggers
         query.stop()
     finally:
         for wish in wishes.values():

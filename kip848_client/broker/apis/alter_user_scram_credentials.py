@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (51): set and delete what users log in with. Only with SASL (KIP-554).
 
-Whoever is logged in stays so until the session ends.
+A client that is logged in stays so until its session ends.
 
 Source:
     apache/kafka ``ScramControlManager.alterCredentials``.
