@@ -25,18 +25,12 @@ from kip848_client.errors import (
 from kip848_client.journal import JournalEvent, MemoryJournal
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tests.support.open_files import files_under, sockets_of_port
 from tests.support.raw_connection import RawConnection
 
 
-def open_sockets() -> int:
-    """How many sockets this process holds."""
-    count = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            count += str(descriptor.readlink()).startswith("socket:")
-        except FileNotFoundError:  # the descriptor of the listing itself
-            continue
-    return count
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
 def test_a_started_broker_serves_its_topics_on_a_free_loopback_port() -> None:
@@ -51,9 +45,9 @@ def test_a_started_broker_serves_its_topics_on_a_free_loopback_port() -> None:
 
 def test_a_stopped_broker_leaves_no_thread_and_no_socket() -> None:
     """A test suite starts hundreds of brokers in one process."""
-    threads, sockets = threading.active_count(), open_sockets()
     broker = EmbeddedBroker({"orders": 3}).start()
-    assert f"kip848-broker-{broker.port}" in {thread.name for thread in threading.enumerate()}
+    port = broker.port
+    assert f"kip848-broker-{port}" in thread_names()
     connections = [RawConnection(broker.bootstrap_servers) for _ in range(5)]
     for connection in connections:
         connection.ask(MetadataRequest(topics=None), version=12)
@@ -61,7 +55,8 @@ def test_a_stopped_broker_leaves_no_thread_and_no_socket() -> None:
     for connection in connections:
         assert connection.is_closed_by_peer()
         connection.close()
-    assert (threading.active_count(), open_sockets()) == (threads, sockets)
+    assert f"kip848-broker-{port}" not in thread_names()
+    assert sockets_of_port(port) == 0
 
 
 def test_stop_twice_and_stop_before_start_do_nothing() -> None:
@@ -132,11 +127,13 @@ def test_a_wrong_argument_is_refused_before_anything_is_opened(arguments: dict[s
 
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     """The next start of the same folder and port must not meet the remains of the failed one."""
-    threads, sockets = threading.active_count(), open_sockets()
+    with EmbeddedBroker() as broker:
+        port = broker.port
     with pytest.raises(ConfigError, match="'bad name'"):
-        EmbeddedBroker({"bad name": 1}, data_dir=tmp_path).start()
-    assert (threading.active_count(), open_sockets()) == (threads, sockets)
-    with EmbeddedBroker({"good": 1}, data_dir=tmp_path) as broker:
+        EmbeddedBroker({"bad name": 1}, data_dir=tmp_path, port=port).start()
+    assert f"kip848-broker-{port}" not in thread_names()
+    assert sockets_of_port(port) == files_under(tmp_path) == 0
+    with EmbeddedBroker({"good": 1}, data_dir=tmp_path, port=port) as broker:
         assert broker.topics() == {"good": 1}
 
 

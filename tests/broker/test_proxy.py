@@ -50,6 +50,7 @@ from kip848_client.wire.messages.produce import (
 from kip848_client.wire.record_batch import Record, build_batch, records_of
 from tests.interop.embedded.clients import MemberThread, all_keys, produce
 from tests.support.group_requests import commit, join
+from tests.support.open_files import sockets_of_port
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -355,8 +356,9 @@ def test_disconnect_cuts_everybody_off_once(proxy: FaultProxy, connection: RawCo
 
 def test_a_stopped_proxy_leaves_nothing(broker: EmbeddedBroker) -> None:
     """It runs in test suites."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
     proxy = FaultProxy(broker.bootstrap_servers).start()
+    port = int(proxy.bootstrap_servers.rpartition(":")[2])
     with RawConnection(proxy.bootstrap_servers) as connection:
         connection.ask(MetadataRequest(topics=()), version=12)
         with pytest.raises(IllegalStateError, match="runs already"):
@@ -364,7 +366,8 @@ def test_a_stopped_proxy_leaves_nothing(broker: EmbeddedBroker) -> None:
         proxy.stop()
         assert connection.is_closed_by_peer()
     proxy.stop()
-    assert threading.active_count() == before
+    assert [one for one in threading.enumerate() if one.name == "kip848-proxy" and one not in before] == []
+    assert sockets_of_port(port) == 0
     with pytest.raises(IllegalStateError, match="does not run"):
         _ = proxy.bootstrap_servers
 
