@@ -160,7 +160,9 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "a revocation": lambda: sequence_diagram("revocation", first_command="b subscribes to orders"),
     "a fencing": lambda: sequence_diagram("session_expires", first_command="a is cut off"),
     "a client side round": lambda: sequence_diagram(
-        "client_side_round", first_command="b subscribes to orders with a client-side assignor"
+        "client_side_round",
+        first_command="b subscribes to orders with a client-side assignor",
+        end_command="time 5000 ms",
     ),
 }
 

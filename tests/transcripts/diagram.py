@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from tests.transcripts.language import FOLDER, parse, perform
 from tests.transcripts.world import COORDINATOR, World
 
 
-def sequence_diagram(name: str, *, first_command: str | None = None) -> str:
-    """The conversation *name* as a fenced Mermaid diagram.
+def sequence_diagram(name: str, *, first_command: str | None = None, end_command: str | None = None) -> str:
+    """The conversation *name* as a fenced Mermaid diagram; an arrow that repeats is drawn once.
 
     Args:
-        first_command: what comes before this command is played, and not drawn.
+        first_command: the commands before this one are played, and not drawn.
+        end_command: the drawing ends before the first such command after *first_command*.
     """
     world = World()
-    for block in parse((FOLDER / f"{name}.txt").read_text(encoding="utf-8")):
-        for command in block.commands:
-            if command == first_command:
-                world.arrows.clear()
-            perform(world, command)
-            world.settle()
+    drawing = first_command is None
+    blocks = parse((FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
+    for command in (command for block in blocks for command in block.commands):
+        if drawing and command == end_command:
+            break
+        if command == first_command:
+            drawing = True
+            world.arrows.clear()
+        perform(world, command)
+        world.settle()
     seen = {end for source, target, _ in world.arrows for end in (source, target)} - {COORDINATOR}
     members = sorted(seen)
     order = [*members[:1], COORDINATOR, *members[1:]]
     lines = ["```mermaid", "sequenceDiagram", *(f"    participant {name}" for name in order)]
-    for source, target, text in world.arrows:
-        safe = text.replace(";", ",").replace("#", "")
+    for (source, target, text), repeated in groupby(world.arrows):
+        count = len(list(repeated))
+        safe = text.replace(";", ",").replace("#", "") + (f" ({count} times)" if count > 1 else "")
         if source == target:
             lines.append(f"    Note over {source}: {safe}")
         elif source == COORDINATOR:
