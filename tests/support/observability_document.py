@@ -1,4 +1,4 @@
-"""The parts of docs/observability.md that are made from the code: every metric, span, log event and journal event.
+"""The parts of docs/observability.md that are made from the code: every metric, log event and journal event.
 
 ``python -m tests.support.observability_document`` (``make docs``) rewrites them; a test fails until they agree.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from kip848_client import journal, telemetry
 from kip848_client.logs import LogEvent
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "observability.md"
 
@@ -45,7 +45,7 @@ def log_fields() -> dict[str, str]:
         ):
             target = statement.targets[0]
             assert isinstance(target, ast.Name)
-            found[LogEvent[target.id].value] = str(behind.value.value)
+            found[LogEvent[target.id].value] = " ".join(str(behind.value.value).split())
     return found
 
 
@@ -96,7 +96,6 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
     "histograms": _histograms,
     "gauges": lambda: _named(GAUGES, ("gauge", "tells")),
     "coordinator metrics": lambda: _named(COORDINATOR_METRICS, ("metric", "tells")),
-    "spans": lambda: _named(SPANS, ("span", "covers")),
     "log events": lambda: _named(log_fields(), ("event", "fields")),
     "journal events": _journal,
 }
