@@ -164,7 +164,13 @@ class Member:
         if context.link is None:
             self._discovery.advance(wanted=self._coordinator_wanted)
         self._group.advance()
+        phase = context.phase
         self._commits.advance()
+        while context.phase is not phase:  # a run waited for a commit that ended now: do what follows
+            phase = context.phase
+            self._group.resume()
+            self._group.advance()
+            self._commits.advance()
         self._fetches.advance()
         self._positions.flush()
         self._view = self._next_view()

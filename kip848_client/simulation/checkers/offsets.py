@@ -12,7 +12,7 @@ import msgspec
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import BrokerError, ConnectionLostError, FencedError, Kip848Error, RequestTimeoutError
 from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, OffsetsFetched, StateChanged
-from kip848_client.member.states import Phase
+from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.checkers.heartbeats import least_backoff_ms, most_backoff_ms
 from kip848_client.simulation.observer import Observer, about
@@ -42,6 +42,8 @@ class _Pace(msgspec.Struct):
     fetches: dict[_Asked, int] = msgspec.field(default_factory=dict)
     under_way: dict[_Asked, OffsetFetchRequest] = msgspec.field(default_factory=dict)
     """The request for each set of partitions that was sent last, and not before partitions came or went."""
+    state: MemberState | None = None
+    """Before the effects that were not seen yet."""
 
     def forget(self) -> None:
         """The owned partitions changed: failures of earlier requests do not count any more."""
@@ -120,6 +122,8 @@ class RetryPace(Observer):
         """Check the deadline of the member."""
         if effect.commit_id != AUTOMATIC_COMMIT_ID or not _passes(effect.error):
             return
+        if self._paces[consumer.name].state is MemberState.RECONCILING:
+            return  # a run gave up its commit: the next one is due by the interval
         in_sync = consumer.member.phase is Phase.IN_SYNC and bool(consumer.view.assigned) and not consumer.leaving
         deadline_ms = consumer.member.deadline_ms()
         if in_sync and (deadline_ms is None or deadline_ms > consumer.now_ms + most_backoff_ms(consumer, 0)):
@@ -138,6 +142,7 @@ class RetryPace(Observer):
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """As above."""
         self._paces[consumer.name].forget()
+        self._paces[consumer.name].state = effect.new
 
 
 def _asked(request: OffsetFetchRequest) -> _Asked:
