@@ -6,15 +6,15 @@ is in server mode. Because offers carry version ranges, no assignor has to ask o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from kip848_client.coordinator.group import Group
-from kip848_client.coordinator.group_member import ClientAssignor, KeyT, MetadataT, SharedMetadata
+from kip848_client.coordinator.group_member import ClientAssignor, KeyT, MetadataT, SharedMetadata, read_assignors
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.errors import ErrorCode
 
@@ -41,44 +41,11 @@ class Choice(msgspec.Struct, frozen=True):
         return member_id in self.spanning or member_id in self.able
 
 
-class WireOffer(Protocol):
-    """A client-side assignor as a heartbeat offers it, of whatever kind of group."""
-
-    @property
-    def name(self) -> str:
-        """As of `ClientAssignor`."""
-        ...
-
-    @property
-    def minimum_version(self) -> int:
-        """As of `ClientAssignor`."""
-        ...
-
-    @property
-    def maximum_version(self) -> int:
-        """As of `ClientAssignor`."""
-        ...
-
-    @property
-    def reason(self) -> int:
-        """As of `ClientAssignor`."""
-        ...
-
-    @property
-    def metadata_version(self) -> int:
-        """As of `ClientAssignor`."""
-        ...
-
-    @property
-    def metadata_bytes(self) -> bytes:
-        """As of `ClientAssignor`."""
-        ...
-
-
-def read_offers(offers: Sequence[WireOffer], *, bytes_max: int) -> tuple[ClientAssignor, ...]:
+def read_offers(offers: Iterable[object], *, bytes_max: int) -> tuple[ClientAssignor, ...]:
     """The assignors that a heartbeat offers.
 
     Args:
+        offers: as the heartbeat has them, of whatever kind of group.
         bytes_max: of all names and metadata together.
 
     Raises:
@@ -87,14 +54,15 @@ def read_offers(offers: Sequence[WireOffer], *, bytes_max: int) -> tuple[ClientA
     Source:
         KIP-848 "ConsumerGroupHeartbeat API", request validation. That names are unique, and the limit, are ours.
     """
-    size = sum(len(assignor.name.encode()) + len(assignor.metadata_bytes) for assignor in offers)
+    read = read_assignors(offers)
+    size = sum(len(assignor.name.encode()) + len(assignor.metadata_bytes) for assignor in read)
     if size > bytes_max:
         raise invalid_request(
             f"The client assignors have {size} bytes of names and metadata; at most {bytes_max} are allowed "
             "(kip848.client.assignors.max.bytes of the broker)."
         )
     names: set[str] = set()
-    for assignor in offers:
+    for assignor in read:
         name, low, high = assignor.name, assignor.minimum_version, assignor.maximum_version
         if not name.strip():
             raise invalid_request("The name of a client assignor can't be empty.")
@@ -112,17 +80,7 @@ def read_offers(offers: Sequence[WireOffer], *, bytes_max: int) -> tuple[ClientA
                 f"MetadataVersion of client assignor {name} is {assignor.metadata_version}; "
                 f"it must be within [{low}, {high}]."
             )
-    return tuple(
-        ClientAssignor(
-            name=assignor.name,
-            minimum_version=assignor.minimum_version,
-            maximum_version=assignor.maximum_version,
-            reason=assignor.reason,
-            metadata_version=assignor.metadata_version,
-            metadata_bytes=assignor.metadata_bytes,
-        )
-        for assignor in offers
-    )
+    return read
 
 
 def offers_after(
@@ -134,8 +92,7 @@ def offers_after(
 ) -> Offers:
     """The members' offers after the members in *gone* left and *joined* (new or not) has *metadata*.
 
-    KIP-848 counts the protocols of a member on the classic protocol as assignors of version -1; there are no such
-    members here, and this is the place where they would be counted.
+    A worker on the classic protocol has offers of version -1 (KIP-848); a classic member of a consumer group has none.
 
     Returns:
         Empty also if no assignor can be common to all; that is told by counts, so a group in server mode costs nothing.
@@ -265,7 +222,7 @@ def _choose_members(name: str, offers: Offers) -> Choice | None:
     distinct = set(offered.values())
     low, high = min(versions.written for versions in distinct), max(versions.written for versions in distinct)
     lowest, highest = min(versions.minimum for versions in distinct), max(versions.maximum for versions in distinct)
-    able = {versions for versions in distinct if versions.reads(low, high)}
+    able = {versions for versions in distinct if versions.maximum >= 0 and versions.reads(low, high)}  # no classic one
     if not able:
         return None
     spanning = {versions for versions in able if versions.reads(lowest, highest)}

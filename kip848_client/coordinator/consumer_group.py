@@ -6,7 +6,6 @@ is decided here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -52,10 +51,6 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
         """`TopicsImage.metadata_hash` of the topics that `group_epoch` accounts for."""
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
-        self.classic_count = 0
-        """Number of members on the classic protocol."""
-        self.classic_protocols: dict[str, int] = {}
-        """Name of a classic protocol -> number of those members that offer it."""
         self.rack_ids: dict[str, str] = {}
         """Member id -> rack, where known."""
         self.metadata_changes: list[str] = []
@@ -172,14 +167,6 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
                 raise AssertionError(f"{type(key).__name__} is no record of a consumer group")
         return True
 
-    def check_invariants(self) -> None:
-        """Assert what must hold after every replayed batch; see `Group.check_invariants`."""
-        super().check_invariants()
-        classic = [member.metadata.classic for member in self.members.values() if member.metadata.classic is not None]
-        assert self.classic_count == len(classic), "members on the classic protocol are miscounted"
-        assert self.classic_protocols == Counter(name for protocols in classic for name in protocols.names)
-        assert not classic or len(classic) in self.classic_protocols.values(), "they have no protocol in common"
-
     def _note_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:
         if len(self.metadata_changes) > _CHANGES_MIN + 2 * len(self.members):
             self.metadata_changes = []
@@ -199,10 +186,6 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
         if metadata.subscribed_topic_regex is not None:
             count(self.regex_subscribers, metadata.subscribed_topic_regex, change)
             self._subscribed = None
-        if metadata.classic is not None:
-            self.classic_count += change
-            for name in metadata.classic.names:
-                count(self.classic_protocols, name, change)
 
 
 def _read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:

@@ -282,8 +282,8 @@ class GroupCoordinator:
             return
         if isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
-            if value is not None and key.group in state.groups:
-                raise IllegalStateError(f"a record of the classic group {key.group!r}, which is a consumer group")
+            if value is not None and (key.group in state.groups or key.group in state.connect):
+                raise IllegalStateError(f"a record of the classic group {key.group!r}, which is of another kind")
             state.put_classic_group(key.group, None if value is None else from_value(key.group, value))
             return
         group: ConsumerGroup | ConnectGroup | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -82,6 +83,10 @@ class Group(Generic[KeyT, MetadataT]):
         self.assignor_votes: dict[str, int] = {}
         self.client_assignors: dict[str, dict[AssignorVersions, int]] = {}
         """Name of a client-side assignor -> number of members that offer it, by versions."""
+        self.classic_count = 0
+        """Number of members on the classic protocol."""
+        self.classic_protocols: dict[str, int] = {}
+        """Name of a classic protocol -> number of those members that offer it."""
         self.last_installer = ""
         """The member that computed the last target, if it is to be asked first for the next; a consumer group does not
         remember it."""
@@ -207,6 +212,10 @@ class Group(Generic[KeyT, MetadataT]):
             member.is_reconciled_to(self.target_epoch) for member in self.members.values()
         )
         assert self._sorted_ids == sorted(self.members)
+        classic = [member.metadata.classic for member in self.members.values() if member.metadata.classic is not None]
+        assert self.classic_count == len(classic), "members on the classic protocol are miscounted"
+        assert self.classic_protocols == Counter(name for protocols in classic for name in protocols.names)
+        assert not classic or len(classic) in self.classic_protocols.values(), "they have no protocol in common"
 
     # Replay
 
@@ -290,6 +299,10 @@ class Group(Generic[KeyT, MetadataT]):
             count(offered, assignor.versions, change)
             if not offered:
                 del self.client_assignors[assignor.name]
+        if metadata.classic is not None:
+            self.classic_count += change
+            for name in metadata.classic.names:
+                count(self.classic_protocols, name, change)
 
     def _count_stable(self, current: Current[KeyT], change: int) -> None:
         if current.state is MemberState.STABLE:

@@ -7,11 +7,14 @@ assignment (`CurrentAssignment`). `Current` and `Member` serve every kind of gro
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
+
+from kip848_client.wire.messages.connect_group_records import ClassicWorkerMetadata
+from kip848_client.wire.messages.group_records import ClassicMemberMetadata
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 """With a number, what a group assigns: topic ids in a consumer group, names of units in a connect group."""
@@ -66,6 +69,11 @@ class ClientAssignor(msgspec.Struct, frozen=True):
         return AssignorVersions(self.minimum_version, self.maximum_version, self.metadata_version)
 
 
+def read_assignors(offers: Iterable[object]) -> tuple[ClientAssignor, ...]:
+    """Client-side assignors of a request or a record, whose structs have the fields of `ClientAssignor`."""
+    return tuple([msgspec.convert(offer, ClientAssignor, from_attributes=True) for offer in offers])
+
+
 class AssignorVersions(NamedTuple):
     """Least and greatest version of the metadata that a member reads, and the one that it writes."""
 
@@ -114,12 +122,21 @@ class ClassicProtocols(msgspec.Struct, frozen=True):
         return frozenset(name for name, _ in self.protocols)
 
 
+def read_classic(value: ClassicMemberMetadata | ClassicWorkerMetadata) -> ClassicProtocols:
+    """What a record has of a member on the classic protocol."""
+    return ClassicProtocols(
+        session_timeout_ms=value.session_timeout_ms,
+        protocols=tuple([(protocol.name, protocol.metadata) for protocol in value.supported_protocols]),
+    )
+
+
 class SharedMetadata(msgspec.Struct, frozen=True):
     """What members of every kind of group tell about themselves.
 
     Args:
         server_assignor: the server-side assignor it prefers, or None.
         client_assignors: the client-side assignors it offers, the most preferred first.
+        classic: it speaks the classic protocol; None if it sends heartbeats of the group's own kind.
     """
 
     instance_id: str | None = None
@@ -128,6 +145,7 @@ class SharedMetadata(msgspec.Struct, frozen=True):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     client_assignors: tuple[ClientAssignor, ...] = ()
+    classic: ClassicProtocols | None = None
 
 
 class MemberMetadata(SharedMetadata, frozen=True):
@@ -136,13 +154,11 @@ class MemberMetadata(SharedMetadata, frozen=True):
     Args:
         subscribed_topic_names: ascending, each once.
         subscribed_topic_regex: RE2 pattern, or None.
-        classic: it speaks the classic protocol; None if it sends ConsumerGroupHeartbeat.
     """
 
     rack_id: str | None = None
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
-    classic: ClassicProtocols | None = None
 
     def subscribes_like(self, other: MemberMetadata) -> bool:
         """Whether both have the same names and the same pattern."""

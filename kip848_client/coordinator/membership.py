@@ -118,7 +118,7 @@ def _find_static(
         # A fenced or restarted process that comes back under its own id is still the only holder of the instance id.
         return Found(group.new_member(member_id), is_new=True) if known is None else Found(known)
     holder = group.members[holder_id]
-    if holder.current.member_epoch != STATIC_LEAVE_EPOCH and not _is_classic(holder):
+    if holder.current.member_epoch != STATIC_LEAVE_EPOCH and holder.metadata.classic is None:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -129,10 +129,6 @@ def _find_static(
             f"MemberId {member_id} is already in the group {group.group_id}, without instance id {instance_id}."
         )
     return Found(replace(holder, member_id=member_id, current=returned(holder.current)), replaced=holder)
-
-
-def _is_classic(member: Member[KeyT, MetadataT]) -> bool:
-    return isinstance(member.metadata, MemberMetadata) and member.metadata.classic is not None
 
 
 def check_epoch(member: Member[KeyT, MetadataT], *, received: int, owned: Owned[KeyT] | None) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+import msgspec
+
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.group_member import (
     NO_METADATA,
     AssignmentMetadata,
-    ClassicProtocols,
-    ClientAssignor,
     CurrentAssignment,
     MemberMetadata,
     PartitionEpochs,
+    read_assignors,
+    read_classic,
 )
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord
@@ -36,17 +38,7 @@ def member_metadata_record(group_id: str, *, member_id: str, metadata: MemberMet
             rebalance_timeout_ms=metadata.rebalance_timeout_ms,
             server_assignor=metadata.server_assignor,
             client_assignors=tuple(
-                [
-                    wire.Assignor(
-                        name=assignor.name,
-                        minimum_version=assignor.minimum_version,
-                        maximum_version=assignor.maximum_version,
-                        reason=assignor.reason,
-                        metadata_version=assignor.metadata_version,
-                        metadata_bytes=assignor.metadata_bytes,
-                    )
-                    for assignor in metadata.client_assignors
-                ]
+                [msgspec.convert(offer, wire.Assignor, from_attributes=True) for offer in metadata.client_assignors]
             ),
             classic_member_metadata=None
             if metadata.classic is None
@@ -178,27 +170,8 @@ def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> Member
         subscribed_topic_names=tuple(sorted(set(value.subscribed_topic_names))),
         subscribed_topic_regex=value.subscribed_topic_regex or None,
         server_assignor=value.server_assignor,
-        client_assignors=tuple(
-            [
-                ClientAssignor(
-                    name=assignor.name,
-                    minimum_version=assignor.minimum_version,
-                    maximum_version=assignor.maximum_version,
-                    reason=assignor.reason,
-                    metadata_version=assignor.metadata_version,
-                    metadata_bytes=assignor.metadata_bytes,
-                )
-                for assignor in value.client_assignors
-            ]
-        ),
-        classic=None if value.classic_member_metadata is None else _read_classic(value.classic_member_metadata),
-    )
-
-
-def _read_classic(value: wire.ClassicMemberMetadata) -> ClassicProtocols:
-    return ClassicProtocols(
-        session_timeout_ms=value.session_timeout_ms,
-        protocols=tuple([(protocol.name, protocol.metadata) for protocol in value.supported_protocols]),
+        client_assignors=read_assignors(value.client_assignors),
+        classic=None if value.classic_member_metadata is None else read_classic(value.classic_member_metadata),
     )
 
 

@@ -20,7 +20,7 @@ from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.connect.group import ConnectGroup
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_configs import GroupConfig
-from kip848_client.coordinator.group_member import Member, MemberMetadata
+from kip848_client.coordinator.group_member import ClassicProtocols, Member, MemberMetadata
 from kip848_client.coordinator.offset_store import OffsetStore
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.timers import Timers
@@ -106,10 +106,12 @@ class CoordinatorState:
 
     def session_timeout_ms(self, group_id: str, member: Member[Any, Any]) -> int:
         """How long a member may be silent; one on the classic protocol has said so itself."""
-        if not isinstance(member.metadata, MemberMetadata):
-            return self.group_config(group_id).connect_session_timeout_ms
-        classic = member.metadata.classic
-        return self.group_config(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
+        classic: ClassicProtocols | None = member.metadata.classic
+        if classic is not None:
+            return classic.session_timeout_ms
+        config = self.group_config(group_id)
+        is_consumer = isinstance(member.metadata, MemberMetadata)
+        return config.session_timeout_ms if is_consumer else config.connect_session_timeout_ms
 
     def existing_group(self, group_id: str) -> ConsumerGroup:
         """The group of this id.

@@ -11,10 +11,11 @@ from kip848_client.coordinator.group import Group, read_state
 from kip848_client.coordinator.group_member import (
     NO_METADATA,
     AssignmentMetadata,
-    ClientAssignor,
     Current,
     Member,
     SharedMetadata,
+    read_assignors,
+    read_classic,
 )
 from kip848_client.wire.messages import connect_group_records as wire
 from kip848_client.wire.messages.group_records import RecordKey, RecordValue
@@ -26,10 +27,17 @@ class WorkerMetadata(SharedMetadata, frozen=True):
     Args:
         worker_id: its name for people, which two workers may share; None if it has none.
         worker_url: where it can be reached, or None.
+        told_offset: of a worker on the classic protocol: offset of the catalogue at its last JoinGroup.
     """
 
     worker_id: str | None = None
     worker_url: str | None = None
+    told_offset: int = -1
+
+    @property
+    def computes(self) -> bool:
+        """Whether it brings a client-side assignor that it can run; a worker on the classic protocol cannot."""
+        return bool(self.client_assignors) and self.classic is None
 
 
 GroupWorker: TypeAlias = Member[str, WorkerMetadata]
@@ -58,11 +66,13 @@ class ConnectGroup(Group[str, WorkerMetadata]):
         self.assignor_state = _NO_STATE
         self.target_error = 0
         """What the client-side assignor reported in place of the last target; 0 if it computed one."""
+        self.computing_count = 0
+        """Number of workers that bring a client-side assignor."""
 
     @property
     def is_client_side(self) -> bool:
         """Whether workers compute the target."""
-        return bool(self.client_assignors)
+        return self.computing_count > 0
 
     def replay(self, key: RecordKey, value: RecordValue | None) -> bool:
         """Bring the group to what one of its records says; see `ConsumerGroup.replay`.
@@ -122,6 +132,10 @@ class ConnectGroup(Group[str, WorkerMetadata]):
                 raise AssertionError(f"{type(key).__name__} is no record of a connect group")
         return True
 
+    def _count_metadata(self, metadata: WorkerMetadata, change: int) -> None:
+        super()._count_metadata(metadata, change)
+        self.computing_count += change * metadata.computes
+
 
 def _read_metadata(value: wire.ConnectGroupMemberValue) -> WorkerMetadata:
     return WorkerMetadata(
@@ -130,21 +144,11 @@ def _read_metadata(value: wire.ConnectGroupMemberValue) -> WorkerMetadata:
         client_host=value.client_host,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
-        client_assignors=tuple(
-            [
-                ClientAssignor(
-                    name=assignor.name,
-                    minimum_version=assignor.minimum_version,
-                    maximum_version=assignor.maximum_version,
-                    reason=assignor.reason,
-                    metadata_version=assignor.metadata_version,
-                    metadata_bytes=assignor.metadata_bytes,
-                )
-                for assignor in value.client_assignors
-            ]
-        ),
+        client_assignors=read_assignors(value.client_assignors),
         worker_id=value.worker_id,
         worker_url=value.worker_url,
+        told_offset=-1 if value.classic is None else value.classic.told_offset,
+        classic=None if value.classic is None else read_classic(value.classic),
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from kip848_client.coordinator.connect.group import AssignorState, ConnectGroup, WorkerMetadata
 from kip848_client.coordinator.connect.units import Catalogue, Units, write_held, write_units
 from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata, Current
 from kip848_client.wire.messages import connect_group_records as wire
 from kip848_client.wire.messages.connect_group_heartbeat import ClientAssignor
+from kip848_client.wire.messages.group_record_keys import ClassicProtocol
 from kip848_client.wire.messages.group_records import GroupRecord
 
 
@@ -46,17 +49,16 @@ def worker_record(group_id: str, *, member_id: str, metadata: WorkerMetadata) ->
             rebalance_timeout_ms=metadata.rebalance_timeout_ms,
             server_assignor=metadata.server_assignor,
             client_assignors=tuple(
-                [
-                    ClientAssignor(
-                        name=assignor.name,
-                        minimum_version=assignor.minimum_version,
-                        maximum_version=assignor.maximum_version,
-                        reason=assignor.reason,
-                        metadata_version=assignor.metadata_version,
-                        metadata_bytes=assignor.metadata_bytes,
-                    )
-                    for assignor in metadata.client_assignors
-                ]
+                [msgspec.convert(offer, ClientAssignor, from_attributes=True) for offer in metadata.client_assignors]
+            ),
+            classic=None
+            if metadata.classic is None
+            else wire.ClassicWorkerMetadata(
+                session_timeout_ms=metadata.classic.session_timeout_ms,
+                told_offset=metadata.told_offset,
+                supported_protocols=tuple(
+                    [ClassicProtocol(name=name, metadata=data) for name, data in metadata.classic.protocols]
+                ),
             ),
         ),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from kip848_client.wire.messages.connect_group_heartbeat import AssignedUnits, ClientAssignor, UnitsOfName
-from kip848_client.wire.schema import Int8, Int16, Int32, Int64, MessageSpec, RecordPart, record, wire
+from kip848_client.wire.messages.group_record_keys import ClassicProtocol, GroupKey, MemberKey
+from kip848_client.wire.schema import Int8, Int16, Int32, Int64, MessageSpec, RecordPart, WireStruct, record, wire
 
 __all__ = [
     "ConnectGroupRecordKey",
@@ -19,6 +20,7 @@ __all__ = [
     "ConnectGroupCatalogValue",
     "ConnectGroupMemberKey",
     "ConnectGroupMemberValue",
+    "ClassicWorkerMetadata",
     "ConnectGroupTargetMetadataKey",
     "ConnectGroupTargetMetadataValue",
     "ConnectGroupTargetMemberKey",
@@ -28,12 +30,10 @@ __all__ = [
 ]
 
 
-class ConnectGroupMetadataKey(RecordPart, frozen=True):
+class ConnectGroupMetadataKey(GroupKey, frozen=True):
     """Type 30850: a connect group."""
 
     WIRE: ClassVar[MessageSpec] = record(30_850, "0", flexible="none")
-
-    group_id: Annotated[str, wire("0+")] = ""
 
 
 class ConnectGroupMetadataValue(RecordPart, frozen=True):
@@ -45,12 +45,10 @@ class ConnectGroupMetadataValue(RecordPart, frozen=True):
     last_installer: Annotated[str, wire("0+")] = ""
 
 
-class ConnectGroupCatalogKey(RecordPart, frozen=True):
+class ConnectGroupCatalogKey(GroupKey, frozen=True):
     """Type 30851: the catalogue of a group."""
 
     WIRE: ClassVar[MessageSpec] = record(30_851, "0", flexible="none")
-
-    group_id: Annotated[str, wire("0+")] = ""
 
 
 class ConnectGroupCatalogValue(RecordPart, frozen=True):
@@ -62,13 +60,18 @@ class ConnectGroupCatalogValue(RecordPart, frozen=True):
     units: Annotated[tuple[UnitsOfName, ...], wire("0+")] = ()
 
 
-class ConnectGroupMemberKey(RecordPart, frozen=True):
+class ConnectGroupMemberKey(MemberKey, frozen=True):
     """Type 30852: a worker and what it told about itself."""
 
     WIRE: ClassVar[MessageSpec] = record(30_852, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
-    member_id: Annotated[str, wire("0+")] = ""
+
+class ClassicWorkerMetadata(WireStruct, frozen=True):
+    """What only a worker on the classic protocol has. `told_offset` is that of the catalogue at its last JoinGroup."""
+
+    session_timeout_ms: Annotated[Int32, wire("0+")] = 0
+    told_offset: Annotated[Int64, wire("0+")] = -1
+    supported_protocols: Annotated[tuple[ClassicProtocol, ...], wire("0+")] = ()
 
 
 class ConnectGroupMemberValue(RecordPart, frozen=True):
@@ -84,14 +87,13 @@ class ConnectGroupMemberValue(RecordPart, frozen=True):
     rebalance_timeout_ms: Annotated[Int32, wire("0+")] = -1
     server_assignor: Annotated[str | None, wire("0+", nullable="0+")] = None
     client_assignors: Annotated[tuple[ClientAssignor, ...], wire("0+")] = ()
+    classic: Annotated[ClassicWorkerMetadata | None, wire("0+", nullable="0+", tag=0)] = None
 
 
-class ConnectGroupTargetMetadataKey(RecordPart, frozen=True):
+class ConnectGroupTargetMetadataKey(GroupKey, frozen=True):
     """Type 30853: of which epoch a group's target is."""
 
     WIRE: ClassVar[MessageSpec] = record(30_853, "0", flexible="none")
-
-    group_id: Annotated[str, wire("0+")] = ""
 
 
 class ConnectGroupTargetMetadataValue(RecordPart, frozen=True):
@@ -107,13 +109,10 @@ class ConnectGroupTargetMetadataValue(RecordPart, frozen=True):
     state_bytes: Annotated[bytes | None, wire("0+", nullable="0+")] = None
 
 
-class ConnectGroupTargetMemberKey(RecordPart, frozen=True):
+class ConnectGroupTargetMemberKey(MemberKey, frozen=True):
     """Type 30854: the target of one worker."""
 
     WIRE: ClassVar[MessageSpec] = record(30_854, "0", flexible="none")
-
-    group_id: Annotated[str, wire("0+")] = ""
-    member_id: Annotated[str, wire("0+")] = ""
 
 
 class ConnectGroupTargetMemberValue(RecordPart, frozen=True):
@@ -127,13 +126,10 @@ class ConnectGroupTargetMemberValue(RecordPart, frozen=True):
     metadata_bytes: Annotated[bytes, wire("0+")] = b""
 
 
-class ConnectGroupCurrentMemberKey(RecordPart, frozen=True):
+class ConnectGroupCurrentMemberKey(MemberKey, frozen=True):
     """Type 30855: what one worker runs now."""
 
     WIRE: ClassVar[MessageSpec] = record(30_855, "0", flexible="none")
-
-    group_id: Annotated[str, wire("0+")] = ""
-    member_id: Annotated[str, wire("0+")] = ""
 
 
 class ConnectGroupCurrentMemberValue(RecordPart, frozen=True):

@@ -1,13 +1,14 @@
 """Keys of the records in ``__consumer_offsets``; `group_records` owns their bytes and the values.
 
-The number of a key's record type is its ``WIRE.api_key``. Keys have no tagged fields and one layout each.
+The number of a key's record type is its ``WIRE.api_key``. Keys have no tagged fields and one layout each. The keys of
+connect groups are in `connect_group_records`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, record, wire
+from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, WireStruct, record, wire
 
 __all__ = [
     "GroupRecordKey",
@@ -21,7 +22,29 @@ __all__ = [
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupRegularExpressionKey",
     "PendingOffsetKey",
+    "ClassicProtocol",
+    "GroupKey",
+    "MemberKey",
 ]
+
+
+class GroupKey(RecordPart, frozen=True):
+    """Base of the keys that a group has once."""
+
+    group_id: Annotated[str, wire("0+")] = ""
+
+
+class MemberKey(GroupKey, frozen=True):
+    """Base of the keys that a group has once for each member."""
+
+    member_id: Annotated[str, wire("0+")] = ""
+
+
+class ClassicProtocol(WireStruct, frozen=True):
+    """An assignor that a member on the classic protocol offered: in values of more than one kind of group."""
+
+    name: Annotated[str, wire("0+")] = ""
+    metadata: Annotated[bytes, wire("0+")] = b""
 
 
 class OffsetCommitKey(RecordPart, frozen=True):
@@ -42,63 +65,47 @@ class GroupMetadataKey(RecordPart, frozen=True):
     group: Annotated[str, wire("0+")] = ""
 
 
-class ConsumerGroupMetadataKey(RecordPart, frozen=True):
+class ConsumerGroupMetadataKey(GroupKey, frozen=True):
     """Type 3: a consumer group."""
 
     WIRE: ClassVar[MessageSpec] = record(3, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
 
-
-class ConsumerGroupPartitionMetadataKey(RecordPart, frozen=True):
+class ConsumerGroupPartitionMetadataKey(GroupKey, frozen=True):
     """Type 4: topic metadata as Kafka 4.0 kept it; newer coordinators only write tombstones."""
 
     WIRE: ClassVar[MessageSpec] = record(4, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
 
-
-class ConsumerGroupMemberMetadataKey(RecordPart, frozen=True):
+class ConsumerGroupMemberMetadataKey(MemberKey, frozen=True):
     """Type 5: a member and its subscription."""
 
     WIRE: ClassVar[MessageSpec] = record(5, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
-    member_id: Annotated[str, wire("0+")] = ""
 
-
-class ConsumerGroupTargetAssignmentMetadataKey(RecordPart, frozen=True):
+class ConsumerGroupTargetAssignmentMetadataKey(GroupKey, frozen=True):
     """Type 6: of which epoch a group's target is."""
 
     WIRE: ClassVar[MessageSpec] = record(6, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
 
-
-class ConsumerGroupTargetAssignmentMemberKey(RecordPart, frozen=True):
+class ConsumerGroupTargetAssignmentMemberKey(MemberKey, frozen=True):
     """Type 7: the target of one member."""
 
     WIRE: ClassVar[MessageSpec] = record(7, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
-    member_id: Annotated[str, wire("0+")] = ""
 
-
-class ConsumerGroupCurrentMemberAssignmentKey(RecordPart, frozen=True):
+class ConsumerGroupCurrentMemberAssignmentKey(MemberKey, frozen=True):
     """Type 8: what one member owns now."""
 
     WIRE: ClassVar[MessageSpec] = record(8, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
-    member_id: Annotated[str, wire("0+")] = ""
 
-
-class ConsumerGroupRegularExpressionKey(RecordPart, frozen=True):
+class ConsumerGroupRegularExpressionKey(GroupKey, frozen=True):
     """Type 16: a pattern that members of the group subscribe to."""
 
     WIRE: ClassVar[MessageSpec] = record(16, "0", flexible="none")
 
-    group_id: Annotated[str, wire("0+")] = ""
     regular_expression: Annotated[str, wire("0+")] = ""
 
 

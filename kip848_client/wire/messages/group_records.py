@@ -23,6 +23,7 @@ from kip848_client.errors import ProtocolError
 from kip848_client.wire.compiler import decode_body, encode_body
 from kip848_client.wire.messages import connect_group_records as connect
 from kip848_client.wire.messages.group_record_keys import (
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
@@ -160,13 +161,6 @@ class ConsumerGroupPartitionMetadataValue(RecordPart, frozen=True):
     WIRE: ClassVar[MessageSpec] = record(4, "0", flexible="0+")
 
     topics: Annotated[tuple[TopicMetadata, ...], wire("0+")] = ()
-
-
-class ClassicProtocol(WireStruct, frozen=True):
-    """An assignor that a member on the classic protocol offered."""
-
-    name: Annotated[str, wire("0+")] = ""
-    metadata: Annotated[bytes, wire("0+")] = b""
 
 
 class ClassicMemberMetadata(WireStruct, frozen=True):
