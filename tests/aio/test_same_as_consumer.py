@@ -22,12 +22,8 @@ from tests.interop.client import (
     test_porting,
     test_rebalancing,
     test_values,
-    test_wire_commits,
-    test_wire_fencing,
     test_wire_leaving,
-    test_wire_oddities,
     test_wire_reconciling,
-    test_wire_timing,
 )
 
 pytestmark = pytest.mark.interop
@@ -63,7 +59,6 @@ CROSSING: Final[dict[ModuleType, tuple[str, ...]]] = {
         "close_commits_what_was_consumed_unless_told_otherwise",
         "group_metadata_carries_the_epoch_of_now",
     ),
-    test_wire_commits: ("a_synchronous_commit_ends_after_the_asynchronous_one_before_it",),
     test_porting: (
         "a_commit_without_arguments_commits_what_is_stored",
         "pausing_what_is_not_assigned_is_left_out",
@@ -84,26 +79,17 @@ CROSSING: Final[dict[ModuleType, tuple[str, ...]]] = {
         "close_returns_in_time_although_the_broker_is_gone",
         "close_without_time_still_leaves",
     ),
-    test_wire_fencing: (
-        "a_callback_slower_than_the_poll_interval_is_evicted_and_comes_back",
-        "waiting_inside_poll_is_polling",
-        "a_closed_consumer_says_that_it_is",
-    ),
     test_wire_reconciling: (
         "nothing_of_a_revoked_partition_is_delivered_after_the_run_began",
-        "a_kept_partition_keeps_its_place_and_its_pause",
         "without_a_listener_one_poll_is_a_whole_run",
     ),
     # The end: of a membership, of a consumer, of a process.
     test_wire_leaving: (
-        "calls_from_inside_a_callback_never_hang",
-        "close_commits_revokes_leaves_in_that_order",
+        "a_closed_consumer_says_that_it_is",
         "close_with_asynchronous_commits_and_no_coordinator",
         "unsubscribe_without_a_coordinator_returns",
         "a_slow_revoked_callback_at_close_keeps_its_place_in_the_group",
     ),
-    test_wire_oddities: ("a_fatal_error_that_nobody_heard_is_raised_by_close",),
-    test_wire_timing: ("a_member_that_is_done_uses_no_processor",),
     test_closing: ("a_second_close_does_nothing", "subscribing_to_nothing_is_unsubscribing"),
     test_handing_over: ("a_consumer_reads_on_until_the_others_are_ready_and_then_gives_up_everything",),
     test_lifecycle: (

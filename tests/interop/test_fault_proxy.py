@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from kip848_client import Consumer, MemberState
 from kip848_client.broker import FaultProxy
-from kip848_client.errors import ErrorCode, GroupAuthorizationError, Kip848Error
-from kip848_client.faults import ALWAYS, GROUP_APIS, close, coordinator_not_here, cut_reply, error, lose_reply, rewrite
+from kip848_client.errors import Kip848Error
+from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, lose_reply, rewrite
 from kip848_client.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -156,37 +156,6 @@ def test_a_heartbeat_whose_answer_is_lost_leaves_one_member_with_everything(
     drive(consumer, until=lambda: rule.hits == 1 and len(consumer.delivered) == 20)
     assert delivered_once([consumer]) == keys_of(topic, 5)
     assert sorted(consumer.partitions) == [0, 1, 2, 3]
-
-
-def test_an_outage_of_the_coordinator_passes(
-    proxy: FaultProxy, consumer: ConsumerUnderTest, kafka_topic: CreateTopic, through: Produce, group_id: str
-) -> None:
-    """Partitions are kept, records go on, and Kafka never knew."""
-    topic = kafka_topic(partitions=4)
-    through(topic, 5)
-    hurry(proxy)
-    consumer.subscribe(topic)
-    drive(consumer, until=lambda: len(consumer.delivered) == 20)
-    proxy.faults.clear()
-    with proxy.faults.on(GROUP_APIS, coordinator_not_here(), group=group_id, times=ALWAYS) as outage:
-        hurry(proxy)
-        outage.wait(hits=3)
-        through(topic, 5)
-        drive(consumer, until=lambda: len(consumer.delivered) == 40)
-    mark = proxy.requests.mark()
-    proxy.requests.wait_for(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
-    assert consumer.listener.names() == ["assigned"]
-
-
-def test_a_permission_that_kafka_did_not_refuse_can_be_refused(
-    proxy: FaultProxy, consumer: ConsumerUnderTest, kafka_topic: CreateTopic
-) -> None:
-    """Without setting up any authorisation: the error is what an application has to handle."""
-    topic = kafka_topic(partitions=1)
-    proxy.faults.on(HEARTBEAT, error(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    consumer.subscribe(topic)
-    with pytest.raises(GroupAuthorizationError):
-        consumer.raw.poll(10.0)
 
 
 def test_librdkafka_reads_through_the_proxy(proxy: FaultProxy, kafka_topic: CreateTopic, group_id: str) -> None:

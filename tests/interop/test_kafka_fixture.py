@@ -6,16 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._group import ConsumerGroupDescription  # not exported, and only its type is wanted
 
-from tests.interop.conftest import CreateTopic, StartKafkaBroker, create_topic
-from tests.interop.kafka_broker import ExternalKafka, KafkaBroker, KafkaBrokerError
+from tests.interop.conftest import StartKafkaBroker, create_topic
+from tests.interop.kafka_broker import KafkaBrokerError
 from tests.interop.kafka_libs import KAFKA_FOLDER, pinned_kafka_version
 from tests.support.waiting import wait_until
 
@@ -23,49 +21,6 @@ DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.mark.kafka
-def test_the_broker_serves_metadata(kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic) -> None:
-    """Without it no other test on a real broker means anything."""
-    topic = kafka_topic(partitions=3)
-
-    metadata = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers}).list_topics(topic, timeout=DEADLINE_S)
-
-    assert sorted(metadata.topics[topic].partitions) == [0, 1, 2]
-
-
-@pytest.mark.kafka
-def test_a_member_of_a_consumer_group_reads_what_was_produced(
-    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
-) -> None:
-    """The broker must speak the protocol that this project is about, to a client that is not ours."""
-    topic = kafka_topic(partitions=2)
-    produce(kafka_broker.bootstrap_servers, topic, [b"one", b"two", b"three"])
-
-    values = consume_values(kafka_broker.bootstrap_servers, topic, group_id=kafka_group(), count=3)
-
-    assert sorted(values) == [b"one", b"three", b"two"]
-
-
-@pytest.mark.kafka
-def test_the_admin_client_describes_a_consumer_group(
-    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
-) -> None:
-    """Tests compare our view of a group with the broker's: the broker has to give one."""
-    topic, group_id = kafka_topic(partitions=2), kafka_group()
-    consumer = a_member(kafka_broker.bootstrap_servers, group_id)
-    consumer.subscribe([topic])
-    try:
-        wait_until(lambda: len(polled(consumer).assignment()) == 2, DEADLINE_S, "both partitions are assigned")
-        described = describe_group(kafka_broker.bootstrap_servers, group_id)
-    finally:
-        consumer.close()
-
-    assert described.type is ConsumerGroupType.CONSUMER
-    assert described.state is ConsumerGroupState.STABLE
-    (member,) = described.members
-    assert sorted(member.assignment.topic_partitions) == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
 
 @pytest.mark.kafka
@@ -206,18 +161,6 @@ def consume_values(bootstrap_servers: str, topic: str, *, group_id: str, count: 
     finally:
         consumer.close()
     return values
-
-
-def polled(consumer: Consumer) -> Consumer:
-    consumer.poll(0.05)
-    return consumer
-
-
-def describe_group(bootstrap_servers: str, group_id: str) -> ConsumerGroupDescription:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    described = admin.describe_consumer_groups([group_id], request_timeout=DEADLINE_S)[group_id].result()
-    assert isinstance(described, ConsumerGroupDescription)
-    return described
 
 
 def is_alive(pid: int) -> bool:

@@ -212,7 +212,6 @@ class ScriptedCoordinator:
         self._target: tuple[TopicPartitions, ...] = ()
         self._news = False
         self._scripts: dict[type[Request[Any]], deque[Reply]] = {}
-        self._reports: deque[Reply] = deque()
         self._rules: dict[type[Request[Any]], Reply] = {}
         self._lock = threading.RLock()
         self._connections: list[_Connection] = []
@@ -272,11 +271,6 @@ class ScriptedCoordinator:
         """The next requests of this class get these answers, in order."""
         with self._lock:
             self._scripts.setdefault(cls, deque()).extend(replies)
-
-    def script_reports(self, *replies: Reply) -> None:
-        """The next heartbeats that report partitions, acknowledgements above all, get these answers, in order."""
-        with self._lock:
-            self._reports.extend(replies)
 
     def always(self, cls: type[Request[Any]], reply: Reply) -> None:
         """All requests of this class get this answer when the script for it is over; None for the model's."""
@@ -371,8 +365,6 @@ class ScriptedCoordinator:
                 heard.answer(self.model(heard.request))
                 return
             script = self._scripts.get(cls)
-            if cls is HEARTBEAT and heard.request.member_epoch > 0 and heard.request.topic_partitions and self._reports:
-                script = self._reports
             reply = script.popleft() if script else self._rules.get(cls)
             if callable(reply):
                 reply = reply(heard.request)
@@ -465,8 +457,3 @@ def _found(request: FindCoordinatorRequest, **fields: Any) -> FindCoordinatorRes
     return FindCoordinatorResponse(
         coordinators=tuple(Coordinator(key=key, **fields) for key in request.coordinator_keys)
     )
-
-
-def without_heartbeats(story: Iterable[str]) -> list[str]:
-    """The story without quiet heartbeats."""
-    return [words for words in story if not words.startswith("heartbeat ")]

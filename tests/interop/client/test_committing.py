@@ -162,20 +162,6 @@ def test_a_failed_asynchronous_commit_without_a_callback_is_raised_later(
     assert offsets_of(make_consumer)[0] == OFFSET_INVALID
 
 
-def test_a_commit_by_somebody_who_is_not_a_member_is_refused(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """A consumer that left must not overwrite what its successor committed."""
-    produce("orders", 1)
-    first, second = make_consumer(enable_auto_commit=False), make_consumer(enable_auto_commit=False)
-    first.subscribe("orders")
-    drive(first, until=lambda: len(first.delivered) >= 4)
-    first.raw.unsubscribe()
-    second.subscribe("orders")
-    drive(second, until=lambda: len(second.partitions) == 4)
-
-    with pytest.raises((CommitFailedError, Kip848Error)):
-        first.raw.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-
-
 def test_a_synchronous_commit_gives_up_at_its_time(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:

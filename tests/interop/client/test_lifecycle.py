@@ -102,45 +102,6 @@ def test_a_program_that_dies_of_an_error_ends_at_once(broker: EmbeddedBroker, pr
     assert "ValueError: bad record" in ended.stderr
 
 
-def test_a_child_of_fork_is_told_to_make_its_own_consumer(broker: EmbeddedBroker, produce: Produce) -> None:
-    """Pre-forking servers: the child must get an error and not a hang, and the parent must go on undisturbed."""
-    produce("orders", 1)
-    program = (
-        PROGRAM
-        + """
-import os, warnings
-from kip848_client.errors import ForkedProcessError
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of fork() with threads
-child = os.fork()
-if child == 0:
-    refused = 0
-    for call in (lambda: consumer.poll(0), lambda: consumer.consume(1, 0), consumer.assignment, consumer.commit,
-                 consumer.close, consumer.unsubscribe, lambda: consumer.list_topics(timeout=1)):
-        try:
-            call()
-        except ForkedProcessError:
-            refused += 1
-    print("refused", refused, flush=True)
-    del consumer
-    import gc
-    gc.collect()
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert consumer.state.name == "STABLE"
-epoch = consumer.member_epoch
-consumer.poll(0.5)
-assert (consumer.state.name, consumer.member_epoch) == ("STABLE", epoch), consumer
-consumer.close()
-print("parent closed")
-"""
-    )
-
-    ended = run(program, broker.bootstrap_servers)
-
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "consumed\nrefused 7\nparent closed\n"
-
-
 def test_after_fork_the_prefetch_buffer_is_not_handed_out_twice(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:

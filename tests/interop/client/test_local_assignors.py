@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer as PlainConsumer
 
 from kip848_client import (
     AssignmentSpec,
@@ -332,35 +331,6 @@ def test_a_member_without_assignors_turns_the_group_to_the_server_and_its_leave_
     assert group is not None
     assert group.assignor == "uniform"
     plain.raw.close(timeout_s=5)
-    drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
-    group = broker.group("g")
-    assert group is not None
-    assert group.assignor == "weighing"
-
-
-def test_a_librdkafka_member_turns_the_group_to_the_server_and_its_leave_turns_it_back(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer
-) -> None:
-    """Members of other clients know nothing of the extension, and must be in the same group as if it were not there."""
-    assignors = [Weighing(3), Weighing(1)]
-    consumers = group_of(make_consumer, *assignors)
-    drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
-    theirs = PlainConsumer(
-        {**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "group.protocol": "consumer"}
-    )
-    try:
-        theirs.subscribe(["orders"])
-
-        def shared() -> bool:
-            theirs.poll(0)
-            return len(theirs.assignment()) == 4 and sizes(consumers) == [4, 4]
-
-        drive(*consumers, until=shared)
-        group = broker.group("g")
-        assert group is not None
-        assert group.assignor == "uniform"
-    finally:
-        theirs.close()
     drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
     group = broker.group("g")
     assert group is not None

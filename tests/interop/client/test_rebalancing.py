@@ -142,24 +142,6 @@ def test_an_error_in_assigned_comes_out_of_poll_and_is_tried_again(
     assert calls == [[0, 1, 2, 3], [0, 1, 2, 3]]
 
 
-def test_ctrl_c_inside_a_listener_leaves_a_consumer_that_works(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """KeyboardInterrupt takes the shortest way out; the member must hear of it, or it reconciles for ever."""
-    produce("orders", 5)
-    consumer = make_consumer()
-    interrupts = [KeyboardInterrupt()]
-
-    def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
-        if interrupts:
-            raise interrupts.pop()
-
-    consumer.raw.subscribe(["orders"], on_assign=on_assign)
-    with pytest.raises(KeyboardInterrupt):
-        drive(consumer, until=lambda: False)
-    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
-
-    assert consumer.raw.state is MemberState.STABLE
-
-
 def test_calls_from_inside_a_listener_never_hang(make_consumer: MakeConsumer, produce: Produce) -> None:
     """Listeners call the consumer back; what cannot work there says so at once."""
     produce("orders", 5)
@@ -281,25 +263,6 @@ def test_changing_the_subscription_needs_no_new_membership(
     assert "lost" not in consumer.listener.names()
 
 
-def test_a_failing_listener_does_not_prevent_the_leave(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """Otherwise every buggy shutdown costs the group a session timeout."""
-    consumer = make_consumer()
-
-    def on_revoke(_: Consumer, __: list[TopicPartition]) -> None:
-        raise RuntimeError("bug in the application")
-
-    consumer.raw.subscribe(["orders"], on_revoke=on_revoke)
-    drive(consumer, until=lambda: len(consumer.partitions) == 4)
-
-    with pytest.raises(ListenerError, match="bug in the application"):
-        consumer.raw.close()
-
-    broker.wait_for("g", lambda group: not group.members)
-    consumer.raw.close()
-    with pytest.raises(IllegalStateError, match="closed"):
-        consumer.raw.poll(0)
-
-
 def test_close_returns_in_time_although_the_broker_is_gone(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
     """A deployment must not hang because the cluster went first."""
     consumer = make_consumer().subscribe("orders")
@@ -369,19 +332,6 @@ def test_two_threads_inside_one_consumer_are_told_so(make_consumer: MakeConsumer
         polling.join()
 
 
-def test_a_steady_heartbeat_costs_two_wake_ups(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """Thousands of idle consumers on one machine: the background thread sleeps but for its timer and the answer."""
-    consumer = make_consumer(heartbeat_early_enable=False).subscribe("orders")
-    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE and len(consumer.partitions) == 4)
-    manager = consumer.raw._manager
-    # The profile's heartbeat interval is 100 ms.
-    before = manager.wake_ups
-    assert consumer.raw.poll(1.05) is None
-
-    # An auto-commit has nothing to commit here, so heartbeats are all there is: 10 or 11 of them.
-    assert manager.wake_ups - before <= 2 * 12
-
-
 def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, produce: Produce) -> None:
     """Operators read it afterwards: who had what, when, and why."""
     produce("orders", 5)
@@ -405,24 +355,6 @@ def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, p
         assert wanted in names
     assert {event.group_id for event in journal.events} == {"g"}
     assert journal.events[-1].member_id == consumer.raw.member_id
-
-
-def test_a_consumer_with_a_broken_coordinator_connection_goes_on(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """A restart of the broker is not the consumer's end: it finds the coordinator again and keeps its membership."""
-    produce("orders", 5)
-    consumer = make_consumer(retry_backoff_ms=20).subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
-    consumer.raw.commit(asynchronous=False)
-
-    broker.crash()
-    assert consumer.take(0.2) == []
-    broker.start()
-    produce("orders", 5)
-    drive(consumer, until=lambda: len(set(consumer.delivered)) >= 40)
-
-    assert set(consumer.delivered) == keys_of("orders", 10)
 
 
 @pytest.mark.parametrize("secret", ["hunter2"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.client import coordinator_manager
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import BrokerError, GroupAuthorizationError, Kip848Error
+from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicPartition as Name
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -23,17 +22,15 @@ from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordi
 from tests.interop.client.conftest import Watch
 from tests.interop.client.drive import Produce
 from tests.interop.client.scripted import (
-    COMMIT,
     FETCH,
     FIND,
     HEARTBEAT,
     HOLD,
     Heard,
     ScriptedCoordinator,
-    without_heartbeats,
 )
 from tests.interop.client.watched import Watched, in_order
-from tests.support.waiting import SOON_S, wait_until
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.interop
 
@@ -47,43 +44,7 @@ def hold_one(scripted: ScriptedCoordinator, member: Watched) -> Heard:
     return scripted.of(HEARTBEAT)[-1]
 
 
-# ------------------------------------------------------------------------------------------------------ late answers
-
-
-def test_a_fence_that_comes_while_a_version_0_leave_waits_for_its_name(
-    scripted: ScriptedCoordinator, watch: Watch
-) -> None:
-    scripted.versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, 0)
-    scripted.script(HEARTBEAT, HOLD)
-    member = watch().subscribe().drive_to("join")
-    threading.Timer(0.1, lambda: scripted.held(HEARTBEAT).answer(25)).start()
-    began_s = time.monotonic()
-    member.consumer.close(timeout_s=60)
-    assert time.monotonic() - began_s < SOON_S
-    assert scripted.story == ["join"]
-
-
 # ------------------------------------------------------------------------------------------------- answers that are odd
-
-
-def test_a_new_target_with_the_answer_before_the_acknowledgement(
-    scripted: ScriptedCoordinator, member: Watched
-) -> None:
-    """Two reports: of what was done, at once, and of what is done then."""
-
-    def during_the_callback(_: Any) -> None:
-        member.hooks.clear()
-        scripted.script(HEARTBEAT, HOLD)
-        seen = len(scripted.heartbeats)
-        wait_until(lambda: len(scripted.heartbeats) > seen)
-
-    member.hooks["assigned"] = during_the_callback
-    scripted.give({"orders": [0, 1]})
-    member.drive(lambda: member.told[-1] == "assigned orders-1").drive_for(0.05)
-    held = scripted.held(HEARTBEAT)
-    scripted.give({"orders": [0, 1, 2]})
-    held.answer(scripted.heartbeat(held.request))
-    member.drive_to("report 3 orders-0 orders-1", "assigned orders-2", "report 3 orders-0 orders-1 orders-2")
 
 
 def test_an_epoch_that_goes_back_is_taken_as_it_comes(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -145,27 +106,6 @@ def test_an_error_code_without_words(scripted: ScriptedCoordinator, member: Watc
     assert "INVALID_REQUEST" in str(member.errors[0])
 
 
-@pytest.mark.parametrize(
-    ("code", "conf", "told"),
-    [(30, {}, "group 'g'"), (35, {}, "group.protocol"), (69, {}, "group 'g'"), (112, {}, "group.remote.assignor")],
-)
-def test_what_a_fatal_error_says(
-    scripted: ScriptedCoordinator, watch: Watch, code: int, conf: dict[str, str], told: str
-) -> None:
-    scripted.script(HEARTBEAT, code)
-    member = watch(**conf).subscribe().drive(lambda: scripted.story[-1:] and scripted.story[-1].startswith("raised"))
-    assert told in str(member.errors[0])
-    assert "words of the coordinator" in str(member.errors[0])
-
-
-def test_a_fatal_error_that_nobody_heard_is_raised_by_close(scripted: ScriptedCoordinator, member: Watched) -> None:
-    scripted.script(HEARTBEAT, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    wait_until(lambda: member.consumer.state is MemberState.FATAL)
-    with pytest.raises(GroupAuthorizationError):
-        member.consumer.close(timeout_s=2)
-    assert scripted.story[-1] == "lost orders-0"
-
-
 # ------------------------------------------------------------------------------------------------ the coordinator moves
 
 
@@ -192,19 +132,6 @@ def test_the_group_moves_to_another_coordinator(
     assert member.told == ["assigned orders-0", "revoked orders-0"]
 
 
-def test_a_commit_finds_the_coordinator_that_moved(
-    scripted: ScriptedCoordinator, member: Watched, broker: EmbeddedBroker
-) -> None:
-    with ScriptedCoordinator(broker) as other:
-        other.topic_id("orders")
-        other.start_with({"orders": [0]})
-        scripted.always(FIND, other.model)
-        scripted.script(COMMIT, int(ErrorCode.NOT_COORDINATOR))
-        member.consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-        assert other.committed == {Name("orders", 0): 1}
-        member.consumer.close()
-
-
 LOOKUPS: list[Any] = [
     FindCoordinatorResponse(coordinators=()),
     FindCoordinatorResponse(coordinators=(Coordinator(key="g", node_id=-1, host="", port=-1),)),
@@ -224,32 +151,6 @@ def test_a_lookup_that_leads_nowhere_is_repeated(scripted: ScriptedCoordinator, 
     scripted.script(FIND, answer)
     member = watch(request_timeout_ms=1_000).subscribe().drive_to("join", "assigned orders-0")
     assert member.consumer.state is not MemberState.FATAL
-
-
-def test_a_lookup_that_is_refused_is_told_once_and_goes_on(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.start_with({"orders": [0]})
-    scripted.always(FIND, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    member = watch().subscribe().drive(lambda: len(scripted.of(FIND)) >= 4)
-    assert [type(error) for error in member.errors] == [GroupAuthorizationError]
-    assert not getattr(member.errors[0], "fatal", True)
-    began_s = time.monotonic()
-    with pytest.raises(GroupAuthorizationError):
-        member.consumer.committed([TopicPartition("orders", 0)], timeout=60.0)
-    assert time.monotonic() - began_s < SOON_S
-    scripted.always(FIND, None)
-    member.drive_to("join", "assigned orders-0")
-
-
-def test_cut_off_from_the_coordinator_the_records_go_on(
-    scripted: ScriptedCoordinator, member: Watched, produce: Produce
-) -> None:
-    """The client has no session time-out of its own: it learns of its removal from the first answer that it gets."""
-    scripted.always(HEARTBEAT, HOLD)
-    produce("orders", 5, partitions=[0])
-    member.drive(lambda: len(member.records) == 5).drive_for(0.3)
-    produce("orders", 5, partitions=[0])
-    member.drive(lambda: len(member.records) == 10)
-    assert member.told == ["assigned orders-0"]
 
 
 def test_a_coordinator_that_wants_a_pause_gets_it(scripted: ScriptedCoordinator, member: Watched) -> None:
@@ -309,33 +210,3 @@ def test_a_broker_without_a_fitting_commit_says_so(scripted: ScriptedCoordinator
     with pytest.raises(Kip848Error, match="OffsetCommit"):
         member.consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False, timeout_s=2)
     assert member.consumer.state is MemberState.STABLE
-
-
-# ------------------------------------------------------------------------------------------------------ static members
-
-
-def test_a_static_member_whose_slot_is_taken_is_told(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.always(HEARTBEAT, int(ErrorCode.UNRELEASED_INSTANCE_ID))
-    member = watch(group_instance_id="i").subscribe().drive(lambda: member_failed(scripted))
-    assert isinstance(member.errors[0], BrokerError)
-    assert member.consumer.state is MemberState.FATAL
-    assert scripted.story.count("join") == 1
-
-
-def member_failed(scripted: ScriptedCoordinator) -> bool:
-    return any(words.startswith("raised") for words in scripted.story)
-
-
-def test_a_static_member_comes_back_with_what_it_had(scripted: ScriptedCoordinator, watch: Watch) -> None:
-    scripted.start_with({"orders": [0]})
-    first = watch(group_instance_id="i").subscribe().drive_to("report 1 orders-0")
-    first.consumer.close()
-    second = watch(group_instance_id="i").subscribe()
-    second.drive(lambda: scripted.story.count("report 1 orders-0") == 2)
-    assert without_heartbeats(scripted.story)[3:] == [
-        "revoked orders-0",
-        "leave -2",
-        "join",
-        "assigned orders-0",
-        "report 1 orders-0",
-    ]

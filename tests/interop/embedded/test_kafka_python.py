@@ -93,26 +93,3 @@ def test_topics_are_created_grown_listed_and_deleted(broker: EmbeddedBroker, adm
     assert sorted(admin.list_topics()) == ["orders", "users"]
     admin.delete_topics(["users"])
     assert broker.topics() == {"orders": 2}
-
-
-def test_the_cluster_is_described(broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
-    """kafka-python uses DescribeCluster where librdkafka uses Metadata."""
-    cluster = admin.describe_cluster()
-    assert cluster["controller_id"] == 1
-    assert [node["port"] for node in cluster["brokers"]] == [broker.port]
-
-
-def test_a_librdkafka_group_is_listed_and_its_offsets_are_read(broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
-    """Two implementations have to see the same group."""
-    produce(broker.bootstrap_servers, "orders", 20, partitions=2)
-    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
-        wait_until(lambda: len(member.delivered) == 20, what="all records")
-    listed = admin.list_groups()
-    assert [(group["group_id"], group["group_state"], group["group_type"]) for group in listed] == [
-        ("g", "Empty", "consumer")
-    ]
-    offsets = admin.list_group_offsets("g")["g"]
-    assert {partition: item.offset for partition, item in offsets.items()} == {
-        TopicPartition("orders", 0): 10,
-        TopicPartition("orders", 1): 10,
-    }

@@ -85,10 +85,6 @@ class Administrator:
 
         return holds
 
-    def has_members(self, group_id: str, members: int) -> Callable[[], bool]:
-        """A condition to wait for: so many members, in whatever state."""
-        return lambda: len(self.group(group_id).members) == members
-
     def remove(self, group_id: str, member_id: str) -> int:
         """Throw a member out (LeaveGroup, as kafka-consumer-groups and AdminClients do); return the error code."""
         answer = self._ask(

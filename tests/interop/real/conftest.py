@@ -29,12 +29,6 @@ class MakeTheirs(Protocol):
     def __call__(self, name: str, **conf: ConfigValue) -> LibrdkafkaMember: ...
 
 
-class MakeFeed(Protocol):
-    """Makes a producer of numbered records."""
-
-    def __call__(self, bootstrap_servers: str) -> Feed: ...
-
-
 @pytest.fixture
 def group_id() -> str:
     """A group that no other test uses."""

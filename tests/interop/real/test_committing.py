@@ -26,28 +26,6 @@ def places(topic: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in range(count)]
 
 
-def test_the_next_consumer_goes_on_at_the_offsets_of_a_synchronous_commit(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """The most ordinary restart there is: nothing twice, nothing lost, and every tool shows the same offsets."""
-    topic = kafka_topic(partitions=3)
-    feed.write(topic, 40, partitions=3)
-    first = ours("first", enable_auto_commit=False).subscribe(topic)
-    take_turns(first, until=everything_is_read(ledger, feed), what="all records")
-    answered = first.consumer.commit(asynchronous=False)
-    first.close()
-    shown = administrator.committed(group_id, places(topic, 3))
-
-    feed.write(topic, 10, partitions=3)
-    second = ours("second", enable_auto_commit=False).subscribe(topic)
-    take_turns(second, until=everything_is_read(ledger, feed), what="the rest")
-
-    assert answered is not None
-    assert {(one.partition, one.offset) for one in answered} == {(0, 40), (1, 40), (2, 40)}
-    assert shown == dict.fromkeys(places(topic, 3), 40)
-    assert_read_once(ledger, feed)
-
-
 def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(
     kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
 ) -> None:
@@ -67,51 +45,6 @@ def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(
 
     assert heard == [(None, offset) for offset in range(1, 51)]
     assert administrator.committed(group_id, places(topic, 1)) == {TopicPartition(topic, 0): 50}
-
-
-def test_automatic_commits_follow_the_application_while_it_polls(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """A crash then costs no more than one interval of work; monitoring of lag sees progress."""
-    topic = kafka_topic(partitions=2)
-    feed.write(topic, 20, partitions=2)
-    consumer = ours("a", auto_commit_interval_ms=100).subscribe(topic)
-    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
-
-    take_turns(
-        consumer,
-        until=lambda: administrator.committed(group_id, places(topic, 2)) == dict.fromkeys(places(topic, 2), 20),
-        what="an automatic commit",
-    )
-    feed.write(topic, 5, partitions=2)
-    take_turns(
-        consumer,
-        until=lambda: administrator.committed(group_id, places(topic, 2)) == dict.fromkeys(places(topic, 2), 25),
-        what="another one",
-    )
-
-    assert_read_once(ledger, feed)
-
-
-def test_closing_commits_what_was_handed_out_and_not_what_was_fetched(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """poll() reads ahead; committing what waits in a buffer would lose it at the next start."""
-    topic = kafka_topic(partitions=1)
-    feed.write(topic, 500, partitions=1)
-    first = ours("first", auto_commit_interval_ms=60_000).subscribe(topic)
-    for _ in range(7):
-        message = first.consumer.poll(20)
-        assert message is not None
-        ledger.read("first", (topic, 0), int(message.value() or b""))
-
-    first.close()
-    shown = administrator.committed(group_id, places(topic, 1))
-    second = ours("second").subscribe(topic)
-    take_turns(second, until=everything_is_read(ledger, feed), what="the rest")
-
-    assert shown == {TopicPartition(topic, 0): 7}
-    assert_read_once(ledger, feed)
 
 
 def test_committed_metadata_and_leader_epochs_travel_both_ways(

@@ -86,55 +86,6 @@ def test_an_administrator_sees_our_members_as_what_they_are(
     assert not row.is_simple_consumer_group
 
 
-def test_epochs_racks_and_assignors_are_the_coordinators_own(
-    kafka_topic: CreateTopic, ours: MakeOurs, administrator: Administrator, group_id: str
-) -> None:
-    """A member that counts epochs differently from its coordinator is fenced with its next commit."""
-    topic = kafka_topic(partitions=4)
-    first = ours("first", client_rack="r1", group_remote_assignor="range").subscribe(topic)
-    second = ours("second", client_rack="r2", group_remote_assignor="range").subscribe(topic)
-    take_turns(first, second, until=settled(administrator, group_id, first, second), what="two")
-
-    group = administrator.group(group_id)
-
-    assert group.assignor == "range"
-    assert group.epoch == group.assignment_epoch
-    for member, rack in ((first, "r1"), (second, "r2")):
-        shown = group.member(member.consumer.member_id)
-        assert (shown.epoch, shown.rack_id) == (member.consumer.member_epoch, rack)
-        assert shown.epoch == group.epoch
-        assert shown.assigned == shown.target == member.partitions
-        assert shown.topics == {topic}
-    assert sorted(sorted(p.partition for p in member.partitions) for member in (first, second)) == [[0, 1], [2, 3]]
-
-
-def test_a_member_that_does_not_poll_keeps_its_partitions_until_it_does(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """A busy member is not hurried: the newcomer waits, the others work on, and nothing is read twice."""
-    topic = kafka_topic(partitions=4)
-    feed.write(topic, 10, partitions=4)
-    busy = ours("busy").subscribe(topic)
-    take_turns(busy, until=everything_is_read(ledger, feed), what="all records")
-    newcomer = ours("newcomer").subscribe(topic)
-
-    take_turns(
-        newcomer, until=lambda: administrator.group(group_id).state == "Reconciling", what="a group that reconciles"
-    )
-    feed.write(topic, 10, partitions=4)
-    take_turns(
-        newcomer, until=lambda: newcomer.consumer.member_epoch == administrator.group(group_id).epoch, what="its epoch"
-    )
-    while_busy = administrator.group(group_id).member(busy.consumer.member_id)
-    waiting = newcomer.partitions
-    take_turns(busy, newcomer, until=administrator.is_stable(group_id, 2), what="two stable members")
-    take_turns(busy, newcomer, until=everything_is_read(ledger, feed), what="all records")
-
-    assert waiting == frozenset()
-    assert len(while_busy.target) == 2
-    assert_read_once(ledger, feed)
-
-
 def test_many_members_that_come_at_once_share_everything(
     kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client import LeaveMode, MemberState
-from kip848_client.errors import FatalGroupError, UnreleasedInstanceIdError
 from tests.interop.conftest import CreateTopic
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import MakeOurs
@@ -44,67 +42,6 @@ def test_a_static_member_keeps_its_partitions_while_it_restarts(
     assert second.partitions == held
     assert (before.epoch, after.epoch) == (before.epoch, before.epoch)
     assert other.told[quiet_since:] == []
-    assert_read_once(ledger, feed)
-
-
-def test_a_static_member_can_be_told_to_leave_for_good(
-    kafka_topic: CreateTopic, ours: MakeOurs, administrator: Administrator, group_id: str
-) -> None:
-    """Scaling in is no restart: its partitions must not wait for a session timeout."""
-    administrator.configure(group_id, consumer_session_timeout_ms=60_000)
-    topic = kafka_topic(partitions=4)
-    first, other = ours("first", group_instance_id="one").subscribe(topic), ours("other").subscribe(topic)
-    take_turns(first, other, until=settled(administrator, group_id, first, other), what="two stable members")
-
-    first.consumer.close(mode=LeaveMode.LEAVE_GROUP)
-
-    take_turns(other, until=lambda: len(other.partitions) == 4, what="everything to the other one", timeout_s=40)
-    assert len(administrator.group(group_id).members) == 1
-
-
-def test_a_second_holder_of_an_instance_id_is_refused_at_once_and_told_why(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """Two processes that were given one id by mistake: the second one must say so, and the first must not suffer."""
-    topic = kafka_topic(partitions=2)
-    holder = ours("holder", group_instance_id="one").subscribe(topic)
-    take_turns(holder, until=settled(administrator, group_id, holder), what="a stable member")
-    intruder = ours("intruder", group_instance_id="one").subscribe(topic)
-
-    with pytest.raises(UnreleasedInstanceIdError, match=r"owned by .*give every process its own") as caught:
-        take_turns(intruder, until=lambda: False, what="the error")
-    with pytest.raises(UnreleasedInstanceIdError):
-        intruder.consumer.poll(0)
-    intruder.close()
-    feed.write(topic, 10, partitions=2)
-    take_turns(holder, until=everything_is_read(ledger, feed), what="all records")
-
-    assert isinstance(caught.value, FatalGroupError)
-    assert intruder.consumer.state is MemberState.FATAL
-    assert holder.consumer.state is MemberState.STABLE
-    assert holder.kinds() == ["assigned"]
-    assert_read_once(ledger, feed)
-
-
-def test_a_static_member_that_crashed_can_come_back_after_its_session(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """A crash releases nothing; when the session is over, the slot is free and the work goes on at the last commit."""
-    administrator.configure(group_id, consumer_session_timeout_ms=3_000)
-    topic = kafka_topic(partitions=2)
-    feed.write(topic, 10, partitions=2)
-    crashed = ours("crashed", group_instance_id="one").subscribe(topic)
-    take_turns(crashed, until=everything_is_read(ledger, feed), what="all records")
-    crashed.consumer.commit(asynchronous=False)
-    gone = crashed.partitions
-    crashed.vanish()
-    ledger.moved("crashed", "lost", gone)
-
-    take_turns(until=administrator.has_members(group_id, 0), what="the end of the session")
-    feed.write(topic, 10, partitions=2)
-    successor = ours("successor", group_instance_id="one").subscribe(topic)
-    take_turns(successor, until=everything_is_read(ledger, feed), what="all records")
-
     assert_read_once(ledger, feed)
 
 

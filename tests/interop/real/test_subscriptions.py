@@ -51,42 +51,12 @@ def test_a_pattern_finds_the_topics_of_now_and_of_later(
     assert_read_once(ledger, feed)
 
 
-def test_a_pattern_and_names_go_together(kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger) -> None:
-    """Both travel in one heartbeat; the member gets the union."""
-    named, matched = kafka_topic(), kafka_topic()
-    member = ours("a").subscribe(named, SubscriptionPattern(f"{matched[:-3]}..."))
-    feed.write(named, 5, partitions=1)
-    feed.write(matched, 5, partitions=1)
-
-    take_turns(member, until=everything_is_read(ledger, feed), what="the records of both topics")
-
-    assert_read_once(ledger, feed)
-
-
 def test_a_pattern_that_is_none_is_fatal_and_quoted(ours: MakeOurs) -> None:
     """The coordinator compiles patterns; its error must reach the application, with the pattern."""
     member = ours("a").subscribe(SubscriptionPattern("orders-(eu"))
 
     with pytest.raises(InvalidRegularExpressionError, match=r"missing closing \).*'orders-\(eu'.*RE2"):
         take_turns(member, until=lambda: False, what="the error")
-
-
-def test_a_topic_that_does_not_exist_yet_is_consumed_as_soon_as_it_does(
-    kafka_broker: KafkaBroker | ExternalKafka, feed: Feed, ours: MakeOurs, ledger: Ledger
-) -> None:
-    """Consumers are deployed before their producers; that is no error."""
-    topic = unique_name("later")
-    member = ours("a").subscribe(topic)
-    take_turns(member, until=lambda: member.consumer.member_epoch > 0, what="to be a member")
-    assert member.partitions == frozenset()
-
-    create_topic(
-        AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0}), topic, partitions=2
-    )
-    feed.write(topic, 10, partitions=2)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-
-    assert_read_once(ledger, feed)
 
 
 def test_new_partitions_of_a_topic_are_shared_out_while_the_old_ones_are_read_on(
@@ -124,75 +94,4 @@ def test_a_deleted_topic_is_given_up_and_the_others_are_read_on(
     take_turns(member, until=everything_is_read(ledger, feed), what="all records")
 
     assert member.told[-1] == ("revoked", frozenset({TopicPartition(doomed, 0)}))
-    assert_read_once(ledger, feed)
-
-
-def test_a_topic_created_again_under_its_old_name_is_read_from_its_beginning(
-    kafka_broker: KafkaBroker | ExternalKafka, ours: MakeOurs, administrator: Administrator, ledger: Ledger
-) -> None:
-    """Topic ids tell the two apart: offsets of the old one must not make the consumer skip records of the new one."""
-    topic = unique_name("again")
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
-    create_topic(admin, topic)
-    member = ours("a", auto_commit_interval_ms=100).subscribe(topic)
-    Feed(kafka_broker.bootstrap_servers).write(topic, 20, partitions=1)
-    take_turns(member, until=lambda: ledger.count() == 20, what="the records of the first one")
-
-    administrator.delete_topic(topic)
-    take_turns(member, until=lambda: not member.partitions, what="the end of the first one")
-    create_topic(admin, topic)
-    before = len(ledger.entries)
-    Feed(kafka_broker.bootstrap_servers).write(topic, 5, partitions=1)
-    take_turns(
-        member,
-        until=lambda: [one.first for one in ledger.entries[before:] if one.kind == "read"] == [0, 1, 2, 3, 4],
-        what="the records of the second one",
-    )
-
-
-def test_a_member_changes_its_subscription_without_leaving(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """Feature flags add and remove topics at run time; the group moves what changed and nothing else."""
-    orders, payments = kafka_topic(partitions=2), kafka_topic(partitions=2)
-    first, second = ours("first").subscribe(orders), ours("second").subscribe(orders)
-    take_turns(first, second, until=settled(administrator, group_id, first, second), what="two stable members")
-    member_id = first.consumer.member_id
-    feed.write(orders, 10, partitions=2)
-
-    first.subscribe(orders, payments)
-    take_turns(first, second, until=lambda: payments in topics_of(first), what="the new topic")
-    feed.write(orders, 10, partitions=2)
-    feed.write(payments, 10, partitions=2)
-    take_turns(first, second, until=everything_is_read(ledger, feed), what="all records")
-    first.subscribe(payments)
-    take_turns(first, second, until=lambda: topics_of(first) == {payments}, what="only the new topic")
-    take_turns(first, second, until=lambda: len(second.partitions) == 2, what="the old topic to the other one")
-    feed.write(orders, 10, partitions=2)
-    feed.write(payments, 10, partitions=2)
-    take_turns(first, second, until=everything_is_read(ledger, feed), what="all records")
-
-    assert first.consumer.member_id == member_id
-    assert administrator.group(group_id).member(member_id).topics == {payments}
-    assert "lost" not in first.kinds() + second.kinds()
-    assert_read_once(ledger, feed)
-
-
-def test_unsubscribing_leaves_the_group_and_subscribing_joins_it_again(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
-    """A program that pauses its work gives its partitions to others, and takes part again when it wants."""
-    topic = kafka_topic(partitions=2)
-    member = ours("a").subscribe(topic)
-    feed.write(topic, 10, partitions=2)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-
-    member.consumer.unsubscribe()
-    outside = administrator.group(group_id)
-    feed.write(topic, 10, partitions=2)
-    member.subscribe(topic)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-
-    assert outside.members == ()
-    assert member.kinds() == ["assigned", "revoked", "assigned"]
     assert_read_once(ledger, feed)

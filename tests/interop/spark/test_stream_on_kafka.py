@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing in 
     ConfigResource,
     ResourceType,
 )
-from confluent_kafka.cimpl import NewPartitions
 
 from kip848_client.spark.data_loss import DataLossError
 from tests.interop.client.drive import ConsumerUnderTest
@@ -49,20 +47,6 @@ def committed(address: str, group: str) -> dict[int, int]:
 
 def members(address: str, group: str) -> int:
     return len(administrator(address).describe_consumer_groups([group])[group].result(10).members)
-
-
-def test_everything_is_read_once_and_committed(
-    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
-) -> None:
-    """The promise of the source, on the broker that users have; the member leaves when the stream ends."""
-    topic, group = kafka_topic(partitions=4), kafka_group()
-    produce(address, topic, 500, partitions=4)
-    with driving(address, {"kafka.group.id": group}, subscribe=topic, maxOffsetsPerTrigger=700) as driver:
-        driver.run(2_000)
-        wait_until(lambda: committed(address, group) == dict.fromkeys(range(4), 500))
-    wait_until(lambda: members(address, group) == 0)
-
-    assert driver.rows == everything(500, partitions=4, topic=topic)
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -124,39 +108,6 @@ def test_transactions_are_read_when_they_are_committed(
     assert max(driver.rows.values()) == 1
 
 
-def test_a_pattern_is_matched_by_the_broker(address: str, kafka_group: Callable[[], str]) -> None:
-    """subscribePattern is the group's; a topic that is created later comes by itself."""
-    admin = administrator(address)
-    prefix, group = unique_name("pattern"), kafka_group()
-    create_topic(admin, f"{prefix}-a")
-    produce(address, f"{prefix}-a", 10)
-    changed = {"kafka.group.id": group, "subscribe": None}
-    try:
-        with driving(address, changed, subscribePattern=f"{prefix}-.*") as driver:
-            driver.run(10, timeout_s=60)
-    finally:
-        for answer in admin.delete_topics([f"{prefix}-a"]).values():
-            answer.result(20)
-
-    assert driver.rows == everything(10, partitions=1, topic=f"{prefix}-a")
-
-
-def test_a_topic_grows(address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]) -> None:
-    """New partitions are read from their beginning, even with auto.offset.reset=latest."""
-    topic, group = kafka_topic(partitions=2), kafka_group()
-    admin = administrator(address)
-    changed = {"kafka.group.id": group, "auto.offset.reset": "latest"}
-    with driving(address, changed, subscribe=topic) as driver:
-        driver.drain()
-        for answer in admin.create_partitions([NewPartitions(topic, 4)]).values():
-            answer.result(20)
-        wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4)
-        produce(address, topic, 10, partitions=4)
-        driver.run(40, timeout_s=60)
-
-    assert driver.rows == everything(10, partitions=4, topic=topic)
-
-
 def test_a_deleted_topic_fails_the_query(address: str, kafka_group: Callable[[], str]) -> None:
     """failOnDataLoss on the real thing."""
     admin = administrator(address)
@@ -192,37 +143,3 @@ def test_available_now_reads_what_a_dead_member_held(
     dead.raw.close()
 
     assert driver.rows == everything(300, partitions=4, topic=topic)
-
-
-def test_a_query_that_is_back_leaves_out_what_others_have_read_of_its_batch(
-    address: str, kafka_topic: CreateTopic, kafka_group: Callable[[], str]
-) -> None:
-    """A release in the middle of a batch: metadata tells commits of the query from others."""
-    topic, group = kafka_topic(partitions=4), kafka_group()
-    produce(address, topic, 500, partitions=4)
-    seen: Counter[tuple[str, int, int]] = Counter()
-    changed = {"kafka.group.id": group}
-    with driving(address, changed, subscribe=topic, maxOffsetsPerTrigger=800) as first:
-        assert first.plan()
-        first.finish()
-        assert first.plan()
-        interrupted = first.planned
-    with consumer(address, **{"group.id": group}) as service:
-        service.subscribe([topic])
-        wait_until(lambda: take(service, seen, 50) >= 501)
-        service.commit(asynchronous=False)
-        with driving(address, changed, start=first.offset, subscribe=topic) as second:
-            back = threading.Thread(target=second.replay, args=(interrupted,))
-            back.start()
-            while back.is_alive():
-                if take(service, seen, 50):
-                    service.commit(asynchronous=False)
-
-            def everything_is_read() -> bool:
-                second.turn()
-                take(service, seen)
-                return (first.rows + second.rows + seen).total() >= 2_000
-
-            wait_until(everything_is_read)
-
-    assert first.rows + second.rows + seen == everything(500, partitions=4, topic=topic)
