@@ -1,4 +1,4 @@
-"""docs/differences.md, section by section: what Kafka does, and what we do instead.
+"""docs/differences.md, row by row: what Kafka does, and what we do instead.
 
 A test here fails when one of the two changes its mind; then the page, and what the comparison leaves out, is out of
 date.
@@ -41,7 +41,7 @@ LOOK: Final = Ask("consumer_group_describe", 1, ("g",))
 
 @pytest.mark.kafka
 def test_a_new_group_begins_at_epoch_1(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         assert epochs(both, join("a")) == (1, 2)
     with converse() as both:
@@ -50,7 +50,7 @@ def test_a_new_group_begins_at_epoch_1(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_a_static_member_joins_again_under_its_own_id(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         told(both, join("s", instance="i"))
         assert codes(both, join("s", instance="i")) == (ErrorCode.NONE, ErrorCode.UNRELEASED_INSTANCE_ID)
@@ -58,7 +58,7 @@ def test_a_static_member_joins_again_under_its_own_id(converse: Converse) -> Non
 
 @pytest.mark.kafka
 def test_the_preferred_assignor_changes(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         told(both, join("a", assignor="uniform"))
         assert epochs(both, Heartbeat("a", assignor="range")) == (2, 2)
@@ -70,7 +70,7 @@ def test_the_preferred_assignor_changes(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_a_target_is_due_when_a_pattern_comes_that_is_not_matched_yet(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         perform(both, ChangeTopic("t0", 4))
         told(both, join("b"))
@@ -84,7 +84,7 @@ def test_a_target_is_due_when_a_pattern_comes_that_is_not_matched_yet(converse: 
 
 @pytest.mark.kafka
 def test_a_pattern_that_matches_nothing_takes_the_place_of_another(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         both.tell([ChangeTopic("t0", 4), join("a", names=(), regex="t0"), Heartbeat("a"), join("b")])
         told(both, Heartbeat("a", regex="nothing"))
@@ -95,7 +95,7 @@ def test_a_pattern_that_matches_nothing_takes_the_place_of_another(converse: Con
 
 @pytest.mark.kafka
 def test_a_member_that_lives_takes_the_place_of_a_static_one(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         told(both, join("a"))
         told(both, join("s", instance="i"))
@@ -105,7 +105,7 @@ def test_a_member_that_lives_takes_the_place_of_a_static_one(converse: Converse)
 
 @pytest.mark.kafka
 def test_a_member_changes_its_instance_id(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         told(both, join("s", instance="i"))
         told(both, join("s", instance="j"))
@@ -122,14 +122,14 @@ def test_a_member_changes_its_instance_id(converse: Converse) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("timeout_ms", [0, -2])
 def test_the_rebalance_timeout_must_be_positive(converse: Converse, timeout_ms: int) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         assert codes(both, join("a", timeout_ms=timeout_ms)) == (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
 
 
 @pytest.mark.kafka
 def test_the_assignment_epoch_of_an_empty_group(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         told(both, join("a"))
         told(both, Heartbeat("a", Epoch.LEAVE))
@@ -140,7 +140,7 @@ def test_the_assignment_epoch_of_an_empty_group(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_a_refused_commit_makes_a_group_without_offsets(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         perform(both, ChangeTopic("t0", 1))
         told(both, Commit((("t0", 0, 1),), metadata="x" * 5_000))
@@ -150,7 +150,7 @@ def test_a_refused_commit_makes_a_group_without_offsets(converse: Converse) -> N
 
 @pytest.mark.kafka
 def test_a_group_loses_its_last_offset(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         perform(both, ChangeTopic("t0", 1))
         told(both, Commit((("t0", 0, 1),)))
@@ -160,7 +160,7 @@ def test_a_group_loses_its_last_offset(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_offsets_asked_for_with_an_epoch_and_no_member_id(converse: Converse) -> None:
-    """Section of the same name."""
+    """Row of the same name."""
     with converse() as both:
         told(both, join("a"))
         answers = [rows(answer["groups"])[0] for answer in told(both, Fetch(epoch=Epoch.FAR))]
@@ -168,13 +168,13 @@ def test_offsets_asked_for_with_an_epoch_and_no_member_id(converse: Converse) ->
     assert found == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
-def test_whatever_the_comparison_leaves_out_is_a_section_of_the_page() -> None:
-    """A difference that is only in the test is hidden from those who need to know of it."""
-    sections = {found.lower() for found in re.findall(r"^### (.+)$", DOCUMENT.read_text(), flags=re.MULTILINE)}
+def test_what_the_comparison_leaves_out_is_a_row_of_the_page() -> None:
+    """Users look for differences on the page, not in the test."""
+    rows_of_page = {row.lower() for row in re.findall(r"^\| \*\*(.+?)\*\*", DOCUMENT.read_text(), flags=re.MULTILINE)}
     left_out = set(re.findall(r'^ +return "(.+)"$', inspect.getsource(conversation_module), flags=re.MULTILINE))
 
     assert len(left_out) >= 5
-    assert left_out <= sections
+    assert left_out <= rows_of_page
 
 
 def join(
