@@ -12,6 +12,7 @@ import concurrent.futures
 import itertools
 import logging
 import os
+import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ from kip848_client.broker.data_folder import new_cluster_id
 from kip848_client.broker.dispatch import Dispatcher
 from kip848_client.broker.fail_over import FailOver, node_snapshots
 from kip848_client.broker.faults import Faults
+from kip848_client.broker.fetch_sessions import FetchSessions
 from kip848_client.broker.group_admin import (
     OffsetsByPartition,
     committed_offsets,
@@ -1112,37 +1114,37 @@ class EmbeddedBroker:
         def refused(reason: str) -> None:
             self._write_event("connection_refused", {"reason": reason})
 
-        if self._sasl is None:
-            return lambda node_id: Server(
+        authentication: Authentication | None = None
+        if self._sasl is not None:
+            state.authentication = authentication = Authentication(
+                self._sasl,
                 self.config,
-                open_request=dispatcher.open_request,
+                clock=self._clock,
+                call_later=state.call_later,
+                on_refused=refused,
+                changes=scram,
+            )
+            authentication.open_request = dispatcher.open_request
+
+        def make_server(node_id: int) -> Server:
+            state.fetch_sessions[node_id] = FetchSessions(
+                slots=self.config.fetch_session_slots,
+                session_partitions_max=self.config.request_elements_max,
+                new_id=lambda: secrets.randbits(31),
+            )
+            return Server(
+                self.config,
+                open_request=dispatcher.open_request if authentication is None else authentication.admit,
                 encode=dispatcher.encode,
                 on_refused=refused,
+                on_gone=None if authentication is None else authentication.forget,
                 ssl_context=self._ssl_context,
+                authenticated=authentication is None,
                 node_id=node_id,
                 numbers=numbers,
             )
-        authentication = Authentication(
-            self._sasl,
-            self.config,
-            clock=self._clock,
-            call_later=state.call_later,
-            on_refused=refused,
-            changes=scram,
-        )
-        authentication.open_request = dispatcher.open_request
-        state.authentication = authentication
-        return lambda node_id: Server(
-            self.config,
-            open_request=authentication.admit,
-            encode=dispatcher.encode,
-            on_refused=refused,
-            on_gone=authentication.forget,
-            ssl_context=self._ssl_context,
-            authenticated=False,
-            node_id=node_id,
-            numbers=numbers,
-        )
+
+        return make_server
 
     def _open_storage(self) -> _Storage:
         limit = self.config.message_bytes_max

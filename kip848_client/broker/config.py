@@ -44,6 +44,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_messages: Annotated[int, Property("log.flush.interval.messages", minimum=1, maximum=INT64_MAX)] = INT64_MAX
     retention_check_interval_ms: Annotated[int, Property("log.retention.check.interval.ms")] = 0
     """0 means never; see `LogCleaner`."""
+    fetch_session_slots: Annotated[int, Property("max.incremental.fetch.session.cache.slots")] = 1000
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
     # Several nodes

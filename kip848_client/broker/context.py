@@ -7,7 +7,7 @@ connection keeps the contexts in a queue and sends the answered ones from its he
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from kip848_client.wire.schema import Response
 
@@ -15,6 +15,8 @@ __all__ = ["ANONYMOUS", "LogEntry", "RequestContext", "Slices"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that has neither logged in nor shown a certificate."""
+
+ResponseT = TypeVar("ResponseT", bound=Response)
 
 Slices: TypeAlias = Generator[None, None, Response | None]
 """Work that others may come between at each ``yield``; what it returns is the answer."""
@@ -51,13 +53,12 @@ class RequestContext:
         log_entry: where the request log keeps this request.
         outlives_eof: the handler waits for a bounded time, so a peer that sends no more gets the answer all the same.
         relayed: the answer of another broker and its very bytes, if this request was passed on.
-        amend: if not None, it makes the answer that is sent from the one of the handler.
     """
 
     __slots__ = (
+        "_amend",
         "_complete",
         "_on_cancel",
-        "amend",
         "api_key",
         "api_version",
         "at_work",
@@ -112,7 +113,7 @@ class RequestContext:
         self.log_entry: LogEntry | None = None
         self.outlives_eof = False
         self.relayed: tuple[Response, bytes] | None = None
-        self.amend: Callable[[Response], Response] | None = None
+        self._amend: Callable[[Response], Response] | None = None
 
     def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:
         """A context for handling this request (again) whose answer goes to *on_response* and not to the client.
@@ -144,10 +145,19 @@ class RequestContext:
         """
         assert not self.done, f"request {self.correlation_id} (API {self.api_key}) is answered twice"
         self.done = True
-        self.response = response if response is None or self.amend is None else self.amend(response)
+        self.response = response if response is None or self._amend is None else self._amend(response)
         self._on_cancel = None
         if not self.cancelled:
             self._complete(self)
+
+    def amend(self, function: Callable[[ResponseT], ResponseT]) -> None:
+        """Let *function* make the answer that is sent from that of the handler; the last one given is called first."""
+        earlier, latest = self._amend, cast("Callable[[Response], Response]", function)
+        self._amend = latest if earlier is None else lambda response: earlier(latest(response))
+
+    def leave_unamended(self) -> None:
+        """Send the answer as it is."""
+        self._amend = None
 
     def refuse(self, reason: str) -> None:
         """Close the connection instead of an answer, after the answers of the requests before this one."""

@@ -77,8 +77,14 @@ class Dispatcher:
         except (ProtocolError, UnsupportedVersionError) as error:
             raise ProtocolError(f"{api_name(api_key)} version {api_version} cannot be read: {error}") from error
         context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
+        refused = None
+        if api.open_out is not None:
+            opened = api.open_out(self._broker, request, context)
+            request, refused = (request, opened) if isinstance(opened, Response) else (opened, None)
         self._requests.opened(context, request, size=len(data))
-        if not (self._faults.armed and self._is_faulty(api, request, context, connection)):
+        if refused is not None:
+            context.reply(refused)
+        elif not (self._faults.armed and self._is_faulty(api, request, context, connection)):
             self._handle(api, request, context)
 
     def encode(self, context: RequestContext) -> bytes:
@@ -129,7 +135,8 @@ class Dispatcher:
                     context.reply(allowed)
                     return
                 if allowed is not None:
-                    request, context.amend = allowed.request, allowed.complete
+                    request = allowed.request
+                    context.amend(allowed.complete)
             handled = api.handle(self._broker, request, context)
             response = (
                 self._slice(cast("Slices", handled), context) if api.in_slices else cast("Response | None", handled)
@@ -219,7 +226,7 @@ def api_name(api_key: int) -> str:
 
 def _error_response(context: RequestContext) -> Response | None:
     """UNKNOWN_SERVER_ERROR in the answer's own error field, if this version has one for the whole answer."""
-    context.amend = None
+    context.leave_unamended()
     cls: type = message_pair(context.api_key).response
     for field in fields_of(cls):
         if field.name == "error_code" and field.versions.includes(context.api_version):

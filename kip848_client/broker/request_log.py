@@ -21,7 +21,7 @@ from kip848_client.errors import RequestTimeoutError
 from kip848_client.faults.rules import ApiSelector, Match, select_apis
 from kip848_client.faults.subject import Subject, TopicNames
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.fetch import FetchResponse
+from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.schema import Request, Response
@@ -33,6 +33,7 @@ Predicate = Callable[[LoggedRequest], object]
 _WITH_PAYLOAD: Final = (ProduceRequest, SaslAuthenticateRequest)
 
 _ENTRY_BYTES: Final = 500
+_PARTITION_BYTES: Final = 16
 """Approximate memory of an entry, besides the bytes of its request."""
 
 
@@ -187,7 +188,9 @@ class RequestLog:
         if not self._entries_max:
             return
         kept = size
-        if isinstance(request, _WITH_PAYLOAD):
+        if isinstance(request, FetchRequest):  # of a session: more than was sent
+            kept += _PARTITION_BYTES * sum([len(topic.partitions) for topic in request.topics])
+        elif isinstance(request, _WITH_PAYLOAD):
             request, kept = _without_payload(request), 0
         entry = _Entry(
             self, context, request, ts_ms=self._clock.wall_ms(), request_bytes=size, weight=kept + _ENTRY_BYTES

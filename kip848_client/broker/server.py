@@ -76,7 +76,7 @@ class Server:
         open_request: Callable[[bytes, ClientConnection], None],
         encode: Callable[[RequestContext], bytes],
         on_refused: Callable[[str], None],
-        on_gone: Callable[[ClientConnection], None] = lambda _: None,
+        on_gone: Callable[[ClientConnection], None] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         authenticated: bool = True,
         node_id: int = -1,
@@ -190,7 +190,8 @@ class Server:
     def remove(self, connection: ClientConnection) -> None:
         """Count *connection* out."""
         self._connections.discard(connection)
-        self._on_gone(connection)
+        if self._on_gone is not None:
+            self._on_gone(connection)
 
     def _arm_sweep(self) -> None:
         self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)

@@ -19,6 +19,7 @@ from kip848_client.clock import Clock, TimerHandle
 if TYPE_CHECKING:
     from kip848_client.broker.access import Access
     from kip848_client.broker.authentication import Authentication
+    from kip848_client.broker.fetch_sessions import FetchSessions
     from kip848_client.broker.group_shards import Groups
     from kip848_client.broker.log_cleaner import LogCleaner
     from kip848_client.broker.nodes import Node, Nodes
@@ -45,6 +46,7 @@ class BrokerState(msgspec.Struct, eq=False):
         data_dir: folder of everything durable, or None if memory is all there is.
         authentication: who may use a connection; None lets everybody in.
         access: who may do what; None if everybody may do everything.
+        fetch_sessions: of each node, since it was started last.
     """
 
     nodes: Nodes
@@ -62,6 +64,7 @@ class BrokerState(msgspec.Struct, eq=False):
     data_dir: Path | None
     authentication: Authentication | None = None
     access: Access | None = None
+    fetch_sessions: dict[int, FetchSessions] = msgspec.field(default_factory=dict)
 
     @property
     def placement(self) -> Placement:

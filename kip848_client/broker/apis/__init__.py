@@ -1,8 +1,9 @@
 """Which APIs the broker serves: one file per API in this folder, found by itself.
 
 Each file says ``API_KEY``, ``VERSIONS = (min, max)`` and ``handle(broker, request, context)``. A file with
-``EXTENSION = "<name>"`` is served only if that extension is on. Nothing else is registered anywhere: what has no file
-here is not advertised and not answered.
+``EXTENSION = "<name>"`` is served only if that extension is on. One whose requests may stand for others has
+``open_out(broker, request, context)``, which returns the request that is served, or the answer. Nothing else is
+registered anywhere: what has no file here is not advertised and not answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
 blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
-from kip848_client.wire.schema import Response
+from kip848_client.wire.schema import Request, Response
 
 __all__ = ["Api", "ApiTable", "Handler", "load_apis"]
 
@@ -38,6 +39,8 @@ class Api(NamedTuple):
     """What must be on for it; empty if it is always served."""
     in_slices: bool
     """Whether `handle` is a generator."""
+    open_out: Callable[[BrokerState, Any, RequestContext], Request[Response] | Response] | None
+    """Makes of a request the one that it stands for; None if each stands for itself."""
 
 
 class ApiTable:
@@ -81,5 +84,6 @@ def load_apis() -> tuple[Api, ...]:
         low, high = module.VERSIONS
         in_slices = inspect.isgeneratorfunction(module.handle)
         extension = getattr(module, "EXTENSION", "")
-        apis.append(Api(int(module.API_KEY), low, high, module.handle, extension, in_slices))
-    return tuple(sorted(apis))
+        open_out = getattr(module, "open_out", None)
+        apis.append(Api(int(module.API_KEY), low, high, module.handle, extension, in_slices, open_out))
+    return tuple(sorted(apis, key=lambda api: api.api_key))

@@ -1,9 +1,9 @@
 """Fetch (1): whole batches from given offsets, at once or when there is enough. Topics by id from version 13.
 
 A fetch that finds less than ``min_bytes`` is parked: it waits for an append to one of its partitions, for
-``max_wait_ms``, or for the end of its connection, and costs nothing meanwhile. Fetch sessions (KIP-227) are not kept:
-session id 0 in the answer tells the client so, and it sends full requests. A partition that is named twice is answered
-once, as it was named last.
+``max_wait_ms``, or for the end of its connection, and costs nothing meanwhile. A request of a fetch session (KIP-227)
+is opened out first, so the handler sees full requests only. A partition that is named twice is answered once, as it
+was named last.
 
 Of several nodes, any with a replica serves a partition from version 11 on, and the leader names a replica in the rack
 of the client (KIP-392); elsewhere, and in older versions, the client is told that this is not the leader, and from
@@ -63,16 +63,26 @@ _TELL_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _UNKNOWN_OFFSET: Final = -1
 _NO_REPLICA: Final = -1
-_FULL_FETCH_EPOCHS: Final = (0, -1)
-"""Session epochs of a request that names all its partitions. With any other it continues a session."""
+_FIRST_VERSION_WITH_SESSIONS: Final = 7
+
+
+def open_out(broker: BrokerState, request: FetchRequest, context: RequestContext) -> FetchRequest | FetchResponse:
+    """The full request that one of a fetch session stands for, or the answer if there is no such session."""
+    if context.api_version < _FIRST_VERSION_WITH_SESSIONS:
+        return request
+    opened = broker.fetch_sessions[context.node_id].open_out(
+        request, by_id=context.api_version >= _FIRST_VERSION_BY_ID, now_ms=context.now_ms
+    )
+    if opened is None or isinstance(opened, FetchResponse):
+        return opened or request
+    context.amend(opened.complete)
+    return opened.request
 
 
 def handle(broker: BrokerState, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
     """Answer at once if there is enough to read, something is wrong, or the client will not wait; else park."""
     if request.isolation_level not in _ISOLATION_LEVELS:
         return _unknown_isolation_level(request, context)
-    if request.session_epoch not in _FULL_FETCH_EPOCHS:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     fetch = _Fetch(broker, request, context)
     if fetch.must_be_answered_now():
         return fetch.answer()

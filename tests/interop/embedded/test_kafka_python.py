@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     from kafka.errors import NoError, TopicAlreadyExistsError, UnknownMemberIdError
 
 from kip848_client.broker import EmbeddedBroker
-from tests.interop.embedded.clients import MemberThread, produce
+from tests.interop.embedded.clients import MemberThread, continues_a_session, produce
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
@@ -63,8 +63,11 @@ def test_an_idempotent_producer_writes_what_an_assigned_consumer_reads(broker: E
         return len(values) >= 300
 
     wait_until(all_read, what="300 records")
+    broker.produce("orders", "300", partition=0)
+    wait_until(lambda: all_read() and len(values) == 301, what="one more record")
+    assert broker.requests.of("Fetch", when=continues_a_session), "records came by fetch sessions"
     consumer.close()
-    assert values == [str(n).encode() for n in range(300)]
+    assert values == [str(n).encode() for n in range(301)]
 
 
 def test_a_consumer_without_a_group_membership_commits_and_resumes(broker: EmbeddedBroker) -> None:

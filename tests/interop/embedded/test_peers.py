@@ -24,7 +24,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition as Place
-from tests.interop.embedded.clients import produce
+from tests.interop.embedded.clients import continues_a_session, produce
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop]
@@ -181,6 +181,7 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
 
     assert run(str(franz_go), broker.bootstrap_servers, "orders", str(len(VALUES))) == VALUES
     assert broker.committed("g") == {Place("orders", 0): len(VALUES)}
+    assert broker.requests.of("Fetch", when=continues_a_session), "records came by fetch sessions"
     broker.add_partitions("orders", 2)
     with ExitStack() as stack:
         endless = (str(franz_go), broker.bootstrap_servers, "orders", "1000000")
