@@ -18,7 +18,7 @@ Does not own: the ways out of the group (`group_exit`), the requests of a round 
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
-Rules: R200 to R222 and R240 to R242 in docs/protocol.md.
+Rules: R200 to R223 and R240 to R244 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ class ClassicGroup:
         """When to ask again for topics that match the pattern, after the request failed."""
         self._mismatched = False
         """The last assignment held topics that the member does not subscribe to."""
+        self._overtaken: int | None = None
+        """The JoinGroup that waited when a heartbeat last heard of another generation."""
 
     # ----------------------------------------------------------------------------------------- subscribe and join
 
@@ -453,14 +455,8 @@ class ClassicGroup:
                 if number == self._round.number:
                     self._rebalance()
             case ClassicErrorClass.LOST_GENERATION:
-                # The answer to our JoinGroup may be on its way, on the other connection, with the next generation.
-                if number == self._round.number and self._round.step is not RoundStep.JOIN_SENT:
-                    if self._round.leader == "":
-                        # The group became classic before this member had the coordinator's last epoch. It is still a
-                        # member, and its partitions can move only after it has joined.
-                        self._rebalance()
-                    else:
-                        self.removed(keep_id=True)
+                if number == self._round.number:
+                    self._generation_refused()
             case ClassicErrorClass.LOST_ID:
                 self.removed(keep_id=False)
             case ClassicErrorClass.RETRY:
@@ -475,6 +471,20 @@ class ClassicGroup:
             case _:
                 self._heartbeats.failed()
                 self.fail(fatal_error(context.config, code))
+
+    def _generation_refused(self) -> None:
+        """ILLEGAL_GENERATION, and no JoinGroup was answered since that heartbeat was sent."""
+        waits = self._round.step is RoundStep.JOIN_SENT
+        if self._round.leader == "":
+            # The group became classic before this member had the coordinator's last epoch. It is still a member, and
+            # its partitions can move only after it has joined.
+            if not waits:
+                self._rebalance()
+        elif waits and self._overtaken != self._round.awaited:
+            # The answer to the JoinGroup may be on its way, on the other connection, with the next generation.
+            self._overtaken = self._round.awaited
+        else:
+            self.removed(keep_id=True)
 
     def _beat_failed(self, failure: RequestFailed) -> None:
         self._heartbeats.ended()

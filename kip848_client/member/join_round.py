@@ -9,7 +9,7 @@ Does not own: revocations before a join (`classic_reconciler`), the leader's ass
 effect of an outcome on the member (`classic_group`).
 
 Source: Kafka's ``AbstractCoordinator.joinGroupIfNeeded``; KIP-394, KIP-345, KIP-800, KIP-814, KAFKA-13419.
-Rules: R200 to R202, R206 and R209 in docs/protocol.md.
+Rules: R200 to R202, R206, R209 and R244 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import Destination, FailureKind, RequestFailed
 from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.states import Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import (
     CONSUMER_PROTOCOL,
@@ -136,6 +137,11 @@ class JoinRound:
     def is_leader(self) -> bool:
         """Whether this member leads the group."""
         return bool(self.leader) and self.leader == self._context.member_id
+
+    @property
+    def awaited(self) -> int | None:
+        """Number of the request whose answer is awaited."""
+        return self._request_id
 
     @property
     def under_way(self) -> bool:
@@ -369,6 +375,8 @@ class JoinRound:
     def _failed(self, failure: RequestFailed) -> None:
         """No answer: send the same request again. Heartbeats find out whether the coordinator is gone."""
         self._step_back()
+        if self._context.phase is Phase.JOINING:  # there may be no heartbeats yet
+            self._context.lose_link(self._link)
         self._backoff.failed(self._context.now_ms)
         if is_passing(failure):
             return

@@ -122,7 +122,7 @@ class ClientSide:
                 if not consumer.closed:
                     self._write(connection, effect)
 
-            self._connect(ANY_NODE, effect.request_id, opened)
+            self._connect(ANY_NODE, opened, self._refused(effect.request_id))
 
     def _send_round(self, node_id: int, effect: SendRequest) -> None:
         """One request at a time: a connection with an unanswered request is closed, since its answer is not awaited."""
@@ -138,12 +138,14 @@ class ClientSide:
             self._round = connection
             if self._consumer.closed or self._coordinator is not coordinator:
                 self._network.close(connection, "the coordinator is another one")
-                failed = RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "the coordinator is another one")
-                self._consumer.step(failed)
+                failed(FailureKind.DISCONNECTED, "the coordinator is another one")
             else:
                 self._write(connection, effect)
 
-        self._connect(node_id, effect.request_id, opened)
+        def failed(kind: FailureKind, message: str) -> None:
+            self._unanswered(effect.request_id, effect.request, kind, message)
+
+        self._connect(node_id, opened, failed)
 
     def _end_round(self) -> None:
         connection, self._round = self._round, None
@@ -163,18 +165,23 @@ class ClientSide:
                 connection.on_close = lambda: self._consumer.awake(self._lost, connection)
             self.connected_ms = self._consumer.world.now_ms
             self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
+            if self._consumer.is_classic and not connection.open:  # it broke while the process stood still
+                self._lost(connection)
 
-        self._connect(effect.node.node_id, effect.request_id, opened)
+        self._connect(effect.node.node_id, opened, self._refused(effect.request_id))
 
-    def _connect(self, node_id: int, request_id: int, opened: Callable[[SimulatedConnection], None]) -> None:
+    def _refused(self, request_id: int) -> Callable[[FailureKind, str], None]:
+        return lambda kind, message: self._consumer.step(RequestFailed(request_id, kind, message))
+
+    def _connect(
+        self, node_id: int, opened: Callable[[SimulatedConnection], None], failed: Callable[[FailureKind, str], None]
+    ) -> None:
         consumer = self._consumer
         self._network.connect(
             consumer.name,
             node_id,
-            on_open=lambda connection: consumer.awake(lambda: opened(connection)),
-            on_failure=lambda kind, message: consumer.awake(
-                lambda: consumer.step(RequestFailed(request_id, kind, message))
-            ),
+            on_open=lambda connection: consumer.awake(opened, connection),
+            on_failure=lambda kind, message: consumer.awake(failed, kind, message),
         )
 
     def _write(self, connection: SimulatedConnection, effect: SendRequest) -> None:

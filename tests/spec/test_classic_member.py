@@ -185,6 +185,32 @@ def test_r208_an_answer_to_a_heartbeat_of_an_earlier_round_does_not_remove_the_m
     assert len(member.owned) == 6
 
 
+def test_r243_a_member_whose_join_got_lost_stops_reading_when_the_group_has_gone_on() -> None:
+    """A static member stays in the group: others were given its partitions, and it would read beside them."""
+    member = cooperative(instance_id="i-1")
+    member.beat(REBALANCE)
+    member.beat(ErrorCode.ILLEGAL_GENERATION)
+    member.beat(ErrorCode.ILLEGAL_GENERATION)
+    member.poll()
+    member.finish_call("lost", *(f"t-{index}" for index in range(6)))
+    assert not member.owned
+    (_, again) = member.requests(JoinGroupRequest)
+    assert (again.member_id, again.group_instance_id) == ("m-1", "i-1")
+
+
+def test_r244_a_joining_member_without_an_answer_looks_for_the_coordinator_again() -> None:
+    """It sends no heartbeats yet: with a broker that vanished it would wait for ever."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.coordinator_found = False
+    member.fail(JoinGroupRequest, FailureKind.TIMED_OUT)
+    member.advance(100)
+    member.find_coordinator(node_id=2)
+    member.advance(100)
+    assert member.joining().member_id == ""
+
+
 def test_r223_a_group_that_is_classic_again_costs_a_member_nothing() -> None:
     """The last step of moving back would make the members that lag read records again."""
     member = cooperative()

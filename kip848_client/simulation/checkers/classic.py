@@ -294,7 +294,8 @@ class ClassicReading(Observer):
     """C1 in a classic group: no two members of its present generation read one partition.
 
     A member that did not join in the present generation may read until it hears of that; its commits are refused. So
-    may one of which a late JoinGroup was taken for what it owns now.
+    may one that missed the generation before, whose assignment it does not know, until it joins once more; and one of
+    which a late JoinGroup was taken for what it owns now.
     """
 
     def __init__(self, cluster: Cluster, mirror: Mirror, consumers: Callable[[], Sequence[Process]]) -> None:
@@ -320,8 +321,14 @@ class ClassicReading(Observer):
     @about(JoinGroupRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Note who is in which generation."""
+        assert isinstance(request, JoinGroupRequest)
         assert isinstance(response, JoinGroupResponse)
-        if not response.error_code:
+        if response.error_code:
+            return
+        said = [decode_subscription(bytes(protocol.metadata)) for protocol in request.protocols]
+        if any(each.owned_partitions and each.generation_id < response.generation_id - 1 for each in said):
+            self._joined.pop(response.member_id, None)
+        else:
             self._joined[response.member_id] = response.generation_id
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
