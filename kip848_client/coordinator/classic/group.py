@@ -300,12 +300,12 @@ def with_assignments(group: ClassicGroup, assignments: Mapping[str, bytes]) -> C
 
 
 def to_value(group: ClassicGroup) -> wire.GroupMetadataValue:
-    """The record of *group*."""
+    """The record of *group*. It names no leader if the members have to join again before anything is assigned."""
     return wire.GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol,
-        leader=group.leader,
+        leader=None if group.state is ClassicState.PREPARING else group.leader,
         current_state_timestamp=group.state_timestamp_ms,
         members=tuple(
             wire.MemberMetadata(
@@ -344,7 +344,7 @@ def from_value(group_id: str, value: wire.GroupMetadataValue) -> ClassicGroup:
     protocol_type = value.protocol_type or None
     return ClassicGroup(
         group_id=group_id,
-        state=ClassicState.STABLE if members else ClassicState.EMPTY,
+        state=_recorded_state(value),
         generation=value.generation,
         protocol_type=protocol_type,
         protocol=protocol if members else None,
@@ -358,6 +358,12 @@ def from_value(group_id: str, value: wire.GroupMetadataValue) -> ClassicGroup:
         state_timestamp_ms=value.current_state_timestamp,
         is_logged=True,
     )
+
+
+def _recorded_state(value: wire.GroupMetadataValue) -> ClassicState:
+    if not value.members:
+        return ClassicState.EMPTY
+    return ClassicState.PREPARING if value.leader is None else ClassicState.STABLE
 
 
 def subscribed_topics(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:

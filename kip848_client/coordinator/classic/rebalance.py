@@ -181,7 +181,11 @@ class Turn:
         elif self.group.all_joined:
             self._complete()
         else:
-            self._arm(TimerKind.CLASSIC_JOIN, _WHOLE_GROUP, self.group.rebalance_timeout_ms)
+            self.await_joins()
+
+    def await_joins(self) -> None:
+        """Start the timer that ends the join phase."""
+        self._arm(TimerKind.CLASSIC_JOIN, _WHOLE_GROUP, self.group.rebalance_timeout_ms)
 
     def try_complete(self) -> None:
         """End the join phase if it waits for no member. An initial join phase ends only by its timer."""
@@ -306,7 +310,7 @@ class Turn:
         )
         if self.group.members and not waiting:
             # Static members alone, and none of them is here: wait until one comes or its session ends.
-            self._arm(TimerKind.CLASSIC_JOIN, _WHOLE_GROUP, self.group.rebalance_timeout_ms)
+            self.await_joins()
             return
         if self.group.members and self.group.leader not in waiting:
             self.change(leader=next(member_id for member_id in self.group.members if member_id in waiting))
@@ -389,11 +393,16 @@ def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult
 
 
 def loaded(state: CoordinatorState, group: ClassicGroup, *, now_ms: int) -> CoordinatorResult:
-    """Start the session of every member of a loaded group. A group that exceeds the size limit rebalances."""
+    """Start the session of every member of a loaded group, and the timer of a rebalance that its record asks for.
+
+    A group that exceeds the size limit rebalances.
+    """
     turn = Turn(state, group, now_ms=now_ms, wall_ms=group.state_timestamp_ms)
     for member in group.members.values():
         turn.arm_session(member.member_id, member.session_timeout_ms)
-    if len(group.members) > state.config.classic_max_size:
+    if group.state is ClassicState.PREPARING:
+        turn.await_joins()
+    elif len(group.members) > state.config.classic_max_size:
         turn.prepare()
     return turn.result()
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState, Parked
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
-from kip848_client.member.events import MemberEffect, SendRequest
-from kip848_client.model import TopicPartition
+from kip848_client.member.events import MemberEffect, MemberEvent, SendRequest, SubscriptionChanged
+from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.simulation.observer import Observer, about
@@ -216,6 +216,13 @@ class ClassicRequests(Observer):
         self._joins: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_JOINS_MAX))
         self._led: dict[str, tuple[int, dict[str, ConsumerProtocolSubscription]]] = {}
         """Consumer -> generation that it leads, and what the members said."""
+        self._subscribed: dict[str, Subscription] = {}
+        """Consumer -> what its member was told last; a process that stands still tells it later."""
+
+    def told(self, consumer: Process, event: MemberEvent) -> None:
+        """Note subscriptions."""
+        if isinstance(event, SubscriptionChanged):
+            self._subscribed[consumer.name] = event.subscription
 
     def decided(self, consumer: Process, effects: Sequence[MemberEffect]) -> None:
         """Look at each JoinGroup at the moment at which it was made."""
@@ -230,8 +237,9 @@ class ClassicRequests(Observer):
         for protocol in request.protocols:
             if _owned(decode_subscription(bytes(protocol.metadata))) != has:
                 fail("K13", f"{consumer.name} has {sorted(map(str, has))}, and joins with {request}")
-        strange = {partition.topic for partition in has} - consumer.subscription.topics
-        if strange and consumer.subscription.pattern is None:
+        subscription = self._subscribed[consumer.name]
+        strange = {partition.topic for partition in has} - subscription.topics
+        if strange and subscription.pattern is None:
             fail(
                 "K13",
                 f"{consumer.name} has partitions of {sorted(strange)}, and does not subscribe to them any more",

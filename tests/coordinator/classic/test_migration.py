@@ -7,6 +7,7 @@ import pytest
 from kip848_client.coordinator.classic.group import ClassicState
 from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from tests.coordinator.test_offsets import commit, fetch
 from tests.support.classic_harness import REBALANCE_MS, SESSION_MS
 from tests.support.migration_harness import ALL, MigrationHarness, assignment, subscription
@@ -341,15 +342,30 @@ def test_s54_the_last_new_member_leaves_a_classic_group_behind() -> None:
     h.verify_log()
 
 
-def test_after_a_restart_a_downgraded_group_has_what_it_was_given() -> None:
-    """The record of the conversion holds each member's part of the target."""
+def test_after_a_restart_a_downgraded_group_still_lets_its_members_join_again() -> None:
+    """What the last member on the new protocol had would be read by no member until another one joins."""
     h = MigrationHarness()
     a, generation = h.mixed()
     target = h.target(a)
     h.consumer_heartbeat("n", -1)
     h.restart()
-    assert h.state_is(ClassicState.STABLE)
-    assert h.synced(a, generation) == target["foo"]
+    (recorded,) = decode_assignment(h.classic.members[a].assignment).assigned_partitions
+    assert list(recorded.partitions) == target["foo"]
+    assert (h.beat(a, generation), h.commit_code(a, generation)) == (REBALANCE, NONE)
+    assert h.join_group(a, protocols=subscription()).answer.generation_id == generation + 1
+    h.sync_group(a, generation + 1, {a: assignment(*ALL)})
+    h.restart()
+    assert (h.state_is(ClassicState.STABLE), h.synced(a, generation + 1)) == (True, ALL)
+
+
+def test_after_a_restart_the_members_of_a_downgraded_group_have_the_rebalance_timeout_to_join() -> None:
+    """One that is gone holds the others up no longer than in any other rebalance."""
+    h = MigrationHarness()
+    a, _ = h.mixed()
+    h.consumer_heartbeat("n", -1)
+    h.restart()
+    h.advance(h.classic.rebalance_timeout_ms)
+    assert (a in h.classic.members, h.state_is(ClassicState.EMPTY)) == (False, True)
 
 
 def test_s55_without_the_downgrade_the_classic_members_are_served_as_before() -> None:
