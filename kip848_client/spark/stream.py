@@ -189,6 +189,7 @@ class Stream:
                     source.await_change(IDLE_WAIT_S)
                     return start
                 source.check()
+                seen = source.readable().keys()
                 accepted = self._plan(source, rows_max)
                 positions = source.progress()
                 if accepted or not positions.keys() <= self._written:
@@ -196,7 +197,10 @@ class Stream:
                 if not self._bounded:
                     source.await_change(IDLE_WAIT_S)
                     return start
-                if self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000):
+                had_its_share = self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000)
+                if (
+                    had_its_share and source.readable().keys() <= seen
+                ):  # partitions that came meanwhile are planned first
                     return start
             source.await_change(OUTLOOK_EVERY_S)
 

@@ -11,6 +11,8 @@ import pytest
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ConfigError
+from kip848_client.model import TopicPartition
+from kip848_client.spark.membership import Membership
 from kip848_client.spark.settling import NotOwnedError
 from tests.spark.arrange import GROUP, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
@@ -47,6 +49,31 @@ def test_available_now_reads_what_was_there_and_ends(broker: EmbeddedBroker, add
         assert driver.plan()
         produce(address, "orders", 50, partitions=4, first=100)
         driver.finish()
+        driver.drain()
+
+    assert driver.rows == everything(100, partitions=4)
+
+
+def test_available_now_reads_partitions_that_are_assigned_while_a_trigger_plans(
+    broker: EmbeddedBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: the query plans without them, sees them before it decides to end, and ends as if it had read them."""
+    readable, progress = Membership.readable, Membership.progress
+    early = {"readable": 2, "progress": 1}
+
+    def readable_before(source: Membership) -> dict[TopicPartition, int]:
+        wait_until(lambda: readable(source))
+        early["readable"] -= 1
+        return {} if early["readable"] >= 0 else readable(source)
+
+    def progress_before(source: Membership) -> dict[TopicPartition, int]:
+        early["progress"] -= 1
+        return {} if early["progress"] >= 0 else progress(source)
+
+    monkeypatch.setattr(Membership, "readable", readable_before)
+    monkeypatch.setattr(Membership, "progress", progress_before)
+    with driving(address) as driver:
+        driver.stream.bound()
         driver.drain()
 
     assert driver.rows == everything(100, partitions=4)
