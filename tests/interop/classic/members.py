@@ -9,7 +9,7 @@ from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, S
 
 CLASSIC: Final[dict[str, Any]] = {
     "group.protocol": "classic",
-    "session.timeout.ms": SESSION_MS * 2,
+    "session.timeout.ms": SESSION_MS,
     "heartbeat.interval.ms": HEARTBEAT_MS,
     "topic.metadata.refresh.interval.ms": 300,
 }

@@ -24,7 +24,8 @@ with warnings.catch_warnings():
     from kafka.consumer.subscription_state import ConsumerRebalanceListener as PythonListener
     from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 
-SESSION_MS: Final = 3_000
+SESSION_MS: Final = 15_000
+"""On a busy machine a client may not run for seconds; a test of a member that dies gives it less."""
 HEARTBEAT_MS: Final = 100
 REBALANCE_MS: Final = 20_000
 
@@ -116,7 +117,6 @@ class PythonMember(Polling):
             bootstrap_servers=bootstrap_servers,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=100,
-            session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
             max_poll_interval_ms=REBALANCE_MS,
             retry_backoff_ms=20,
@@ -162,7 +162,6 @@ class AioMember(Polling):
             bootstrap_servers=self._bootstrap_servers,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=100,
-            session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             retry_backoff_ms=20,
@@ -191,6 +190,7 @@ def classic_member(
     group_id: str = "g",
     client_id: str = "client",
     instance: str | None = None,
+    session_ms: int = SESSION_MS,
 ) -> ClassicMember:
     """Start a member of *library*, one of `LIBRARIES`; all but the cooperative one offer ``range``.
 
@@ -207,12 +207,17 @@ def classic_member(
             client_id=client_id,
             group_protocol="classic",
             partition_assignment_strategy=library.removeprefix("librdkafka "),
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             max_poll_interval_ms=REBALANCE_MS,
             **static,
         )
-    conf = {"group_id": group_id, "client_id": client_id, "group_instance_id": instance}
+    conf = {
+        "group_id": group_id,
+        "client_id": client_id,
+        "group_instance_id": instance,
+        "session_timeout_ms": session_ms,
+    }
     if library == "aiokafka":
         return AioMember(bootstrap_servers, topics, conf | {"partition_assignment_strategy": (AioRange,)})
     return PythonMember(bootstrap_servers, topics, conf | {"partition_assignment_strategy": (PythonRange,)})

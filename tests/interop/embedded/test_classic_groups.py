@@ -97,7 +97,7 @@ def test_the_partitions_of_a_member_that_died_go_to_the_others(broker: EmbeddedB
     """A process is killed: it says nothing, and its session ends."""
     with classic_member(library, broker.bootstrap_servers, client_id="a") as a:
         wait_for_shares(broker, PARTITIONS)
-        with classic_member(library, broker.bootstrap_servers, client_id="b"):
+        with classic_member(library, broker.bootstrap_servers, client_id="b", session_ms=3_000):
             wait_for_shares(broker, 3, 3)
             # What the coordinator does not hear of, has not been said.
             broker.faults.on(ApiKey.LEAVE_GROUP, close(), client_id="b", times=ALWAYS)

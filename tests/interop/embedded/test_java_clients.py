@@ -174,7 +174,7 @@ def test_a_java_member_survives_a_broker_that_crashes_and_comes_back(broker: Emb
     assert [fact for fact in member.facts if fact.startswith(("assigned", "revoked", "lost"))] == ["assigned [0, 1]"]
 
 
-CLASSIC: Final = ("group.protocol=classic", "session.timeout.ms=3000", "heartbeat.interval.ms=200")
+CLASSIC: Final = ("group.protocol=classic", "session.timeout.ms=15000", "heartbeat.interval.ms=200")
 ASSIGNORS: Final = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
 
 
@@ -185,7 +185,7 @@ def test_classic_java_members_share_a_group_and_take_over_from_one_that_dies(
     """Java's default protocol is what most consumers in the world speak."""
     one = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=one")
     broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
-    two = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=two")
+    two = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=two", "session.timeout.ms=3000")
     shared = broker.wait_for(
         "g",
         lambda group: group.state == "Stable" and [len(member.assigned) for member in group.members] == [1, 1],
