@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar
 
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.assembly import build_group_member
@@ -28,6 +28,7 @@ from kip848_client.client.data_plane import (
     group_metadata_bytes,
     internal,
     is_own_lookup,
+    list_topics,
     public,
     public_commit,
     translate,
@@ -160,7 +161,7 @@ class Consumer:
         self._values = deserializers_of(self._config)
         if self._values is not None:
             fetcher = self._fetcher
-            self._values.introduce(lambda: fetcher.plane.list_topics(timeout=10.0).cluster_id)
+            self._values.introduce(lambda: list_topics(fetcher.plane, timeout=10.0).cluster_id)
         self._told_of_nothing_wanted = False
         self._unseen_topics: frozenset[str] = frozenset()
         self._gate = OneThread()
@@ -439,7 +440,7 @@ class Consumer:
         missing = []
         for topic in unseen[:_TOPICS_LOOKED_FOR]:
             try:
-                described = self._fetcher.plane.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics.get(topic)
+                described = list_topics(self._fetcher.plane, topic, timeout=_LOOK_TIMEOUT_S).topics.get(topic)
             except KafkaException:
                 return  # what is wrong with the brokers is told elsewhere
             error = None if described is None else described.error
@@ -684,11 +685,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError: no answer.
         """
         plane, timeout = self._fetcher.plane, wait_s(timeout)
-        if topic is None:
-            described = self._ask("list_topics", lambda: plane.list_topics(timeout=timeout))
-        else:
-            described = self._ask("list_topics", lambda: plane.list_topics(topic, timeout=timeout))
-        return cast("ClusterMetadata", described)
+        return self._ask("list_topics", lambda: list_topics(plane, topic, timeout=timeout))
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
         """The id of the cluster; None if the brokers have none.

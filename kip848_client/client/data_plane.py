@@ -67,6 +67,7 @@ __all__ = [
     "internal",
     "is_own_lookup",
     "leader_epoch",
+    "list_topics",
     "public",
     "public_commit",
     "translate",
@@ -114,6 +115,20 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
                 plane.close()
                 raise ConfigError("; ".join(unknown))
             return plane
+
+
+def list_topics(plane: RecordConsumer, topic: str | None = None, *, timeout: float) -> ClusterMetadata:
+    """What *plane* learns about the cluster, or about *topic* alone.
+
+    Raises:
+        KafkaException: no answer within *timeout* seconds.
+    """
+    # The call imports this by itself, in C, and Ctrl-C in the middle of that import would come out as an ImportError.
+    import confluent_kafka.admin  # noqa: F401
+
+    found: ClusterMetadata
+    found = plane.list_topics(timeout=timeout) if topic is None else plane.list_topics(topic, timeout=timeout)
+    return found
 
 
 def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:

@@ -32,6 +32,7 @@ from kip848_client.client.data_plane import (
     RecordConsumer,
     internal,
     leader_epoch,
+    list_topics,
     public,
     translate,
 )
@@ -127,15 +128,10 @@ class Fetcher:
         new = sorted(set(topics) - self._warm)
         if not new:
             return
-        # list_topics() imports this by itself, in C, and there Ctrl-C would come out as an ImportError.
-        import confluent_kafka.admin  # noqa: F401
-
         try:
-            if len(new) > _WARM_SINGLY_MAX:
-                self.plane.list_topics(timeout=WARM_TIMEOUT_S)
-            else:
-                for topic in new:
-                    self.plane.list_topics(topic, timeout=WARM_TIMEOUT_S)
+            asked: Sequence[str | None] = new if len(new) <= _WARM_SINGLY_MAX else [None]
+            for topic in asked:
+                list_topics(self.plane, topic, timeout=WARM_TIMEOUT_S)
         except KafkaException as error:
             # Fetching works without; it only begins later.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=translate(error, what=f"metadata of {new}"))

@@ -15,6 +15,7 @@ from kip848_client.client.data_plane import (
     KafkaException,
     Message,
     create_record_consumer,
+    list_topics,
     public,
     translate,
 )
@@ -147,7 +148,7 @@ class RangeReader:
             return
         try:
             # librdkafka waits 500 ms before the first fetch of a topic whose leader it does not know.
-            self._plane.list_topics(topic, timeout=_WARM_TIMEOUT_S)
+            list_topics(self._plane, topic, timeout=_WARM_TIMEOUT_S)
         except KafkaException:
             return  # reading works without; it only begins later
         self._warm.add(topic)
