@@ -496,6 +496,9 @@ class ClassicGroup:
         else:
             self.connection_refused(failure)
 
+    def coordinator_found(self) -> None:
+        """As in `GroupPart`; the next heartbeat waits for its interval, because a join tells what changed."""
+
     def connection_refused(self, failure: RequestFailed) -> None:
         """As in `GroupPart`."""
         self.fail(failure_error(failure))

@@ -60,6 +60,7 @@ class ConsumerGroup:
         self.leave: Final = self._membership.exit.leave
         self.abandon: Final = self._membership.exit.abandon
         self.connection_refused: Final = self._membership.connection_refused
+        self.coordinator_found: Final = self._heartbeats.coordinator_found
 
     def resume(self) -> None:
         """As in `GroupPart`."""

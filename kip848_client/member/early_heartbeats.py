@@ -13,9 +13,12 @@ While it knows of such partitions, it asks every `KNOWN_MAX_MS` for two interval
 the revocation and to finish it. After that it asks at growing distances. In a group of more than `SMALL_GROUP` members
 it asks less often, in proportion. A member that waits for no partition sends no early heartbeat.
 
+One more early heartbeat follows a fail-over: the next coordinator may have moved partitions meanwhile. The members of a
+group lose their coordinator in the same millisecond, so each draws its own delay.
+
 Does not own: building and sending heartbeats (`heartbeat`), what their answers change (`membership`).
 
-Source: own; KIP-848 leaves it to the interval. Rules: R180 to R186 in docs/protocol.md.
+Source: own; KIP-848 leaves it to the interval. Rules: R180 to R186, R260 and R261 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 
-__all__ = ["BLIND_HEARTBEATS_MAX", "FIRST_MS", "KNOWN_MAX_MS", "SMALL_GROUP", "EarlyHeartbeats"]
+__all__ = ["BLIND_HEARTBEATS_MAX", "FIRST_MS", "FOUND_MAX_MS", "KNOWN_MAX_MS", "SMALL_GROUP", "EarlyHeartbeats"]
 
 FIRST_MS: Final = 30
 """Before the first early heartbeat of an epoch, or after a part arrived."""
@@ -47,6 +50,10 @@ BLIND_HEARTBEATS_MAX: Final = 12
 """Limit of early heartbeats per epoch, or per arrival, for a member that does not know what it waits for."""
 SMALL_GROUP: Final = 48
 """Groups with up to this many members are described once per epoch."""
+FOUND_MAX_MS: Final = 20
+"""Longest delay after a fail-over in a small group; a larger group needs longer for its heartbeats, in proportion."""
+_UNKNOWN_SIZE_INTERVALS: Final = 0.1
+"""Longest delay after a fail-over, in heartbeat intervals, if the member does not know how large its group is."""
 _JITTER: Final = 0.2
 
 
@@ -72,6 +79,10 @@ class EarlyHeartbeats:
         """Members of the group when it was described last."""
         self._asked_epoch = NO_EPOCH
         """Epoch in which ConsumerGroupDescribe was sent last."""
+        self._found_ms: int | None = None
+        """When the heartbeat after a fail-over is due; None once a heartbeat was sent."""
+        self._next_found_ms = 0
+        """No heartbeat follows a fail-over before this time."""
 
     @property
     def waiting(self) -> bool:
@@ -80,14 +91,19 @@ class EarlyHeartbeats:
 
     def due_ms(self) -> int | None:
         """When the next early heartbeat is due; None if none is."""
-        wait = self._wait
-        return wait.next_ms if wait is not None and self._context.phase is Phase.IN_SYNC else None
+        wait, found_ms = self._wait, self._found_ms
+        if (wait is None and found_ms is None) or self._context.phase is not Phase.IN_SYNC:
+            return None
+        if wait is None or (found_ms is not None and found_ms < wait.next_ms):
+            return found_ms
+        return wait.next_ms
 
     # ----------------------------------------------------------------------------------------------------- heartbeats
 
     def sent(self, *, interval_ms: int) -> None:
         """A heartbeat was sent, early or not. The next early one is timed from it."""
         wait, now_ms = self._wait, self._context.now_ms
+        self._found_ms = None
         if wait is None:
             return
         if self._context.phase is Phase.IN_SYNC and now_ms >= wait.next_ms:
@@ -100,6 +116,15 @@ class EarlyHeartbeats:
             self.stop()
         else:
             self._schedule(wait)
+
+    def coordinator_found(self, *, interval_ms: int) -> None:
+        """There is a connection to the coordinator again. The last heartbeat went over another, and was answered."""
+        now_ms = self._context.now_ms
+        if not self._context.config.early_heartbeats or (self._found_ms is None and now_ms < self._next_found_ms):
+            return
+        longest_ms = FOUND_MAX_MS * self._crowding if self._members else _UNKNOWN_SIZE_INTERVALS * interval_ms
+        self._found_ms = now_ms + round(self._context.rng.uniform(0, min(longest_ms, interval_ms)))
+        self._next_found_ms = now_ms + interval_ms
 
     def answered(
         self,
@@ -162,9 +187,13 @@ class EarlyHeartbeats:
         return self._members > SMALL_GROUP
 
     @property
-    def _known_max_ms(self) -> float:
+    def _crowding(self) -> float:
         """At least 1; grows with the group, so that all members together ask no more often than in a small group."""
-        return KNOWN_MAX_MS * max(1.0, self._members / SMALL_GROUP)
+        return max(1.0, self._members / SMALL_GROUP)
+
+    @property
+    def _known_max_ms(self) -> float:
+        return KNOWN_MAX_MS * self._crowding
 
     @property
     def question_wanted(self) -> bool:

@@ -101,6 +101,10 @@ class GroupPart(Protocol):
         """hand_over() was called."""
         ...
 
+    def coordinator_found(self) -> None:
+        """There is a connection to the coordinator."""
+        ...
+
     def connection_refused(self, failure: RequestFailed) -> None:
         """The coordinator refused the connection or does not offer our protocol."""
         ...

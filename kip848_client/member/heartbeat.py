@@ -274,6 +274,11 @@ class Heartbeats:
         else:
             self._backoff.failed(self._context.now_ms)
 
+    def coordinator_found(self) -> None:
+        """There is a connection to the coordinator. If the last heartbeat went over another, do not wait so long."""
+        if self._sent is not None and self._sent.link != self._context.link:
+            self.early.coordinator_found(interval_ms=self._interval_ms)
+
     def restart(self, *, removals: int) -> None:
         """The member joins, was removed, or left: forget what was sent, and ignore answers in flight.
 

@@ -203,6 +203,7 @@ class Member:
                     on_failure(event)
             case CoordinatorConnected():
                 self._discovery.connected(event)
+                self._group.coordinator_found()
             case CoordinatorDisconnected():
                 self._discovery.disconnected(event)
             case MetadataUpdated():

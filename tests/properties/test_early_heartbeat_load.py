@@ -24,6 +24,7 @@ from kip848_client.member.events import (
     AssignPartitions,
     ConnectCoordinator,
     CoordinatorConnected,
+    CoordinatorDisconnected,
     ListenerDone,
     ListOffsets,
     LosePartitions,
@@ -60,7 +61,8 @@ class Crowd:
 
     def __init__(self, *, early: bool, partitions: int) -> None:
         self.now_ms = 0
-        self.heartbeats = 0
+        self.heartbeats: list[int] = []
+        """When each was sent."""
         self._early = early
         self._rng = random.Random(1)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -89,6 +91,11 @@ class Crowd:
         self._members.append((member, [None]))
         index = len(self._members) - 1
         self._step(index, SubscriptionChanged(Subscription(frozenset({"t"}))))
+
+    def fail_over(self) -> None:
+        """All lose the coordinator's connection, and find its successor, which knows what it knew."""
+        for index in range(len(self._members)):
+            self._step(index, CoordinatorDisconnected(1))
 
     def run(self, for_ms: int) -> None:
         """Let time pass."""
@@ -128,7 +135,8 @@ class Crowd:
                 found = Coordinator("g", 1, "broker", 9092, 0, None)
                 return ResponseReceived(request_id, FindCoordinatorResponse(coordinators=(found,)))
             case SendRequest(request_id=request_id, request=request):
-                self.heartbeats += isinstance(request, ConsumerGroupHeartbeatRequest)
+                if isinstance(request, ConsumerGroupHeartbeatRequest):
+                    self.heartbeats.append(self.now_ms)
                 version = VERSIONS[ApiKey(request.WIRE.api_key)][1]
                 message = ApiRequest(next(self._request_ids), version, request, 0, "c", "/h")  # type: ignore[arg-type]
                 result = self._coordinator.handle(message, now_ms=self.now_ms)
@@ -154,19 +162,25 @@ class Crowd:
         self._coordinator.apply(result)
 
 
-def heartbeats_of_a_rebalance(*, early: bool, members: int, joining: int) -> int:
-    """Heartbeats of all members in the five intervals after *joining* members came to a group at rest."""
-    crowd = Crowd(early=early, partitions=members + joining)
+def at_rest(*, early: bool, members: int, partitions: int) -> Crowd:
+    """A group in which nothing has happened for a while."""
+    crowd = Crowd(early=early, partitions=partitions)
     for _ in range(members):
         crowd.join()
         crowd.run(5)
     crowd.run(60_000)
-    before = crowd.heartbeats
+    return crowd
+
+
+def heartbeats_of_a_rebalance(*, early: bool, members: int, joining: int) -> int:
+    """Heartbeats of all members in the five intervals after *joining* members came to a group at rest."""
+    crowd = at_rest(early=early, members=members, partitions=members + joining)
+    before = len(crowd.heartbeats)
     for _ in range(joining):
         crowd.join()
         crowd.run(5)
     crowd.run(25_000)
-    return crowd.heartbeats - before
+    return len(crowd.heartbeats) - before
 
 
 @pytest.mark.parametrize(("members", "joining"), [(200, 1), (150, 50)])
@@ -177,3 +191,16 @@ def test_a_rebalance_costs_at_most_three_times_the_heartbeats(members: int, join
 
     assert with_early > without
     assert with_early <= 3 * without
+
+
+def test_the_members_of_a_large_group_do_not_heartbeat_all_at_once_after_a_fail_over() -> None:
+    """The next coordinator has to load the group and to take everybody's connection in the same moment."""
+    crowd = at_rest(early=True, members=100, partitions=100)
+    before = len(crowd.heartbeats)
+
+    crowd.fail_over()
+    crowd.run(5_000)
+
+    sent = crowd.heartbeats[before:]
+    assert len(sent) <= 2 * 100
+    assert max(map(sent.count, sent)) <= 100 / 10

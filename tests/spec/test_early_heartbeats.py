@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
-from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, KNOWN_MAX_MS, SMALL_GROUP
-from kip848_client.member.events import ResponseReceived
+import pytest
+
+from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, FOUND_MAX_MS, KNOWN_MAX_MS, SMALL_GROUP
+from kip848_client.member.events import CoordinatorDisconnected, ResponseReceived
 from kip848_client.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -38,9 +41,12 @@ def newcomer(*, describes: bool = False, **settings: object) -> MemberHarness:
 def sends(member: MemberHarness, *, for_ms: int) -> list[int]:
     """How long after now the member sends heartbeats, each answered at once without news."""
     began_ms = member.now_ms
+    end_ms = began_ms + for_ms
     times = []
-    while member.now_ms < began_ms + for_ms:
-        member.advance(1)
+    while member.now_ms < end_ms:
+        deadline_ms = member.member.deadline_ms()
+        assert deadline_ms is not None
+        member.advance(max(1, min(deadline_ms, end_ms) - member.now_ms))
         if member.requests(ConsumerGroupHeartbeatRequest):
             times.append(member.now_ms - began_ms)
             member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
@@ -189,3 +195,54 @@ def test_r187_the_interval_can_be_capped() -> None:
     member = newcomer(early_heartbeats=False, heartbeat_interval_max_ms=1_000)
 
     assert sends(member, for_ms=3_000) == [1_000, 2_000, 3_000]
+
+
+def at_rest(*, describes: bool = True, members: int = 2, **settings: object) -> MemberHarness:
+    """It waits for nothing. If it can describe its group, it knows that this has so many members."""
+    member = newcomer(describes=describes, **settings)
+    if describes:
+        sends(member, for_ms=30)
+        describe(member, NOTHING, members=members)
+    sends(member, for_ms=10 * INTERVAL_MS)
+    return member
+
+
+def fail_over(member: MemberHarness) -> list[int]:
+    """The coordinator's connection breaks, and the next coordinator is found at once; then as `sends`."""
+    member.step(CoordinatorDisconnected(1))
+    return sends(member, for_ms=2 * INTERVAL_MS)
+
+
+@pytest.mark.parametrize(
+    ("group", "delay_ms"),
+    [
+        ({"members": 1}, FOUND_MAX_MS // 2),
+        ({"members": 10 * SMALL_GROUP}, 10 * FOUND_MAX_MS // 2),
+        ({"describes": False}, INTERVAL_MS // 20),
+    ],
+)
+def test_r260_a_member_heartbeats_soon_after_a_fail_over(group: dict[str, Any], delay_ms: int) -> None:
+    """It would learn only with its next interval's heartbeat what the next coordinator decided."""
+    member = at_rest(**group)
+
+    assert fail_over(member) == [delay_ms, delay_ms + INTERVAL_MS]
+
+
+def test_r260_the_key_turns_it_off() -> None:
+    """Users who count heartbeats can have Kafka's behaviour."""
+    member = at_rest(describes=False, early_heartbeats=False)
+
+    assert fail_over(member) == [INTERVAL_MS, 2 * INTERVAL_MS]
+
+
+def test_r261_a_coordinator_that_closes_connections_gets_one_such_heartbeat_an_interval() -> None:
+    """A broker in trouble would be asked at the speed of the network."""
+    member = at_rest()
+    times = []
+    began_ms = member.now_ms
+
+    for _ in range(INTERVAL_MS // 50):
+        member.step(CoordinatorDisconnected(1))
+        times += [member.now_ms - began_ms + at for at in sends(member, for_ms=50)]
+
+    assert len(times) == 1
