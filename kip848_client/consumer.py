@@ -42,9 +42,11 @@ from kip848_client.client.ownership import ForkGuard, OneThread
 from kip848_client.client.translation import (
     PublicCommitCallback,
     assign_positions,
+    check_commit_callback,
     check_partition,
     check_partitions,
     commit_offsets,
+    flag,
     limit_s,
     public_callback,
     public_offsets,
@@ -505,6 +507,8 @@ class Consumer:
         """
         with self._gate:
             chosen = commit_offsets(message, offsets)
+            asynchronous = flag(asynchronous, name="asynchronous")
+            check_commit_callback(on_commit)
             if chosen is not None:
                 self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
             if asynchronous:
@@ -685,6 +689,8 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError: no answer.
         """
         plane, timeout = self._fetcher.plane, wait_s(timeout)
+        if topic is not None and not isinstance(topic, str):
+            raise TypeError(f"list_topics() takes the name of one topic, or none for all, got {topic!r}")
         return self._ask("list_topics", lambda: list_topics(plane, topic, timeout=timeout))
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
@@ -712,7 +718,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         check_partition(partition, call="get_watermark_offsets")
-        plane, timeout = self._fetcher.plane, wait_s(timeout)
+        plane, timeout, cached = self._fetcher.plane, wait_s(timeout), flag(cached, name="cached")
         answer: tuple[int, int] | None = self._ask(
             f"watermarks of {partition.topic}-{partition.partition}",
             lambda: plane.get_watermark_offsets(partition, timeout=timeout, cached=cached),

@@ -23,7 +23,7 @@ from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
 from kip848_client.client.health import ConsumerHealth
-from kip848_client.client.translation import PublicCommitCallback, limit_s
+from kip848_client.client.translation import PublicCommitCallback, check_commit_callback, limit_s
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener
@@ -288,6 +288,7 @@ class AsyncConsumer:
         Args:
             on_commit: ``(error or None, partitions)``, ``async`` or not, called in the event loop inside a later call.
         """
+        check_commit_callback(on_commit)  # the event loop calls it later
         callback = self._in_loop(on_commit) if on_commit is not None else None
         commit = partial(self._consumer.commit, message, offsets, asynchronous, timeout_s=timeout_s, on_commit=callback)
         known = message is not None or offsets is not None

@@ -87,6 +87,27 @@ def wait_s(timeout: object) -> float:
     return timeout
 
 
+def flag(value: object, *, name: str) -> bool:
+    """An argument that is true or false.
+
+    Raises:
+        TypeError: neither; text such as "no" would count as true.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"{name} is True or False, got {value!r}")
+    return bool(value)
+
+
+def check_commit_callback(on_commit: object) -> None:
+    """Check the callback of a commit when it is given: it is called much later, from another line of the program.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    if on_commit is not None and not callable(on_commit):
+        raise TypeError(f"on_commit is a callable (error, partitions), got {on_commit!r}")
+
+
 def limit_s(timeout_s: object) -> float:
     """The time limit of a call, in seconds.
 

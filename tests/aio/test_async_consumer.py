@@ -309,6 +309,8 @@ async def test_wrong_arguments_are_named(broker: EmbeddedBroker) -> None:
             await consumer.close(-1)
         with pytest.raises(TypeError, match="a number of seconds, got '1'"):
             await consumer.close("1")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="on_commit is a callable"):
+            await consumer.commit(on_commit=3)  # type: ignore[arg-type]
 
 
 async def test_a_consumer_that_was_dropped_leaves_the_group_and_its_thread_ends(broker: EmbeddedBroker) -> None:

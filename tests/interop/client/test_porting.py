@@ -308,10 +308,14 @@ def wrong_calls(consumer: Any) -> Iterator[tuple[Any, str]]:
     yield lambda: consumer.assign(TopicPartition("orders", 0)), "put brackets around it"
     yield lambda: consumer.commit("x"), r"commit\(\) takes a message that was consumed, got 'x'"
     yield lambda: consumer.commit(offsets="x"), r"takes a list of TopicPartition, got 'x'"
+    yield lambda: consumer.commit(on_commit=3), r"on_commit is a callable \(error, partitions\), got 3"
+    yield lambda: consumer.commit(asynchronous="no"), "asynchronous is True or False, got 'no'"
+    yield lambda: consumer.list_topics(["orders"]), r"the name of one topic, or none for all, got \['orders'\]"
     yield lambda: consumer.committed([("orders", 0)]), r"committed\(\) takes TopicPartition objects"
     yield lambda: consumer.seek(("orders", 0, 5)), r"write TopicPartition\('orders', 0, 5\)"
     yield lambda: consumer.pause("orders"), r"pause\(\) takes a list of TopicPartition"
     yield lambda: consumer.get_watermark_offsets(("orders", 0)), "takes TopicPartition objects"
+    yield partial(consumer.get_watermark_offsets, TopicPartition("orders", 0), cached="1"), "True or False, got '1'"
     yield lambda: EmbeddedBroker(topics=["orders"]), "mapping of names to partition counts"  # type: ignore[arg-type]
 
 
