@@ -1,0 +1,547 @@
+"""A member on the classic protocol in situations that no rule has a test for by itself: one short story each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pytest
+
+from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.user_data import SubscriptionFrame, read_assignment_frame, read_subscription_frame
+from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.member.assignor_events import AssignorDone, RunAssignor
+from kip848_client.member.classic_errors import (
+    BEAT_CODES,
+    JOIN_CODES,
+    SYNC_CODES,
+    ClassicErrorClass,
+    beat_error_class,
+    join_error_class,
+    sync_error_class,
+)
+from kip848_client.member.events import Destination, Fail, FailureKind, LeaveMode, SurfaceError
+from kip848_client.member.states import MemberState, Phase
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
+from tests.support.classic_member_harness import ClassicMemberHarness, a_member
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, partition, positions
+
+REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+SIX = [f"t-{index}" for index in range(6)]
+
+
+class Everything(PartitionAssignor):
+    """Gives all partitions to the first member."""
+
+    name = "everything"
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        return GroupAssignment.of({min(spec.members): spec.partitions})
+
+
+class ReadsStrangers(Everything):
+    """Also takes members of other libraries."""
+
+    minimum_version = -1
+
+
+def joined(assignor: str | PartitionAssignor = "cooperative-sticky", **settings: object) -> ClassicMemberHarness:
+    """A member that owns t-0 to t-5 in generation 1."""
+    member = ClassicMemberHarness(settings=dict(settings), assignors=(assignor,))
+    member.become_member({"t": range(6)})
+    return member
+
+
+def joining(**settings: object) -> ClassicMemberHarness:
+    """A member whose first JoinGroup is under way."""
+    member = ClassicMemberHarness(settings=dict(settings))
+    member.subscribe("t")
+    member.poll()
+    return member
+
+
+def rejoining() -> ClassicMemberHarness:
+    """A cooperative member that owns everything, and whose JoinGroup waits for the others."""
+    member = joined()
+    member.beat(REBALANCE)
+    member.joining()
+    return member
+
+
+def leading(
+    assignor: str | PartitionAssignor, *others: JoinGroupResponseMember, runs_assignors: bool = True
+) -> ClassicMemberHarness:
+    """The leader of generation 2, with nothing assigned, beside these members."""
+    member = ClassicMemberHarness(assignors=(assignor,), runs_assignors=runs_assignors)
+    member.become_member({})
+    member.beat(REBALANCE)
+    own = a_member("m-1", frame=None if isinstance(assignor, str) else SubscriptionFrame())
+    member.answer_join(generation=2, leader="m-1", members=(own, *others))
+    return member
+
+
+# Joining
+
+
+def test_heartbeats_begin_one_interval_after_the_join_was_answered() -> None:
+    """Without a generation each would be refused; later the session might end while the leader assigns."""
+    member = joining()
+    member.advance(3 * INTERVAL_MS)
+    assert not member.requests(HeartbeatRequest)
+    member.answer_join(generation=1)
+    member.advance(INTERVAL_MS - 1)
+    assert not member.requests(HeartbeatRequest)
+    member.advance(1)
+    (beat,) = member.requests(HeartbeatRequest)
+    assert (beat.generation_id, member.state()) == (1, MemberState.UNJOINED)
+
+
+class FirstBrokers(ClassicMemberHarness):
+    """Kafka 1.1."""
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        return {**super().versions, ApiKey.JOIN_GROUP: (0, 3), ApiKey.SYNC_GROUP: (0, 1), ApiKey.LEAVE_GROUP: (0, 2)}
+
+
+def test_an_old_broker_gives_the_id_with_the_first_answer() -> None:
+    """It knows no MEMBER_ID_REQUIRED; LeaveGroup names the member without a list."""
+    member = FirstBrokers()
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(generation=1, member_id="m-7")
+    (sync,) = member.requests(SyncGroupRequest)
+    assert sync.member_id == "m-7"
+    member.leave(closing=True)
+    (leave,) = member.requests(LeaveGroupRequest)
+    assert (leave.member_id, leave.members) == ("m-7", ())
+
+
+def test_no_join_is_sent_before_the_coordinator_is_known() -> None:
+    """Another broker would refuse it."""
+    member = ClassicMemberHarness(coordinator_found=False)
+    member.subscribe("t")
+    member.poll()
+    assert not member.requests(JoinGroupRequest)
+    member.find_coordinator()
+    assert member.joining().member_id == ""
+
+
+@pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED], ids=lambda kind: kind.name)
+def test_a_join_without_an_answer_is_sent_again_with_the_same_id(kind: FailureKind) -> None:
+    """A new id would leave a member in the group that no process owns."""
+    member = joining()
+    member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
+    member.fail(JoinGroupRequest, kind)
+    member.advance(100)
+    assert member.joining().member_id == "m-1"
+
+
+@pytest.mark.parametrize(
+    ("assignor", "first", "second"),
+    [("cooperative-sticky", "ffffffff", "00000001"), ("range", None, None), ("roundrobin", None, None)],
+)
+def test_built_in_assignors_say_what_other_clients_understand(
+    assignor: str, first: str | None, second: str | None
+) -> None:
+    """A leader of Java or librdkafka reads these bytes."""
+    member = ClassicMemberHarness(assignors=(assignor,))
+    member.subscribe("u", "t")
+    member.poll()
+    said = member.said()
+    assert (said.topics, said.user_data and said.user_data.hex(), said.generation_id) == (("t", "u"), first, -1)
+    member.answer_join()
+    member.answer_sync({})
+    member.listeners_finish = True
+    member.poll()
+    member.beat(REBALANCE)
+    said = member.said()
+    assert (said.user_data and said.user_data.hex()) == second
+
+
+def test_an_own_assignor_says_its_versions_and_an_eager_member_what_it_held() -> None:
+    """The leader gives partitions back to the members that had them."""
+    member = ClassicMemberHarness(assignors=(Everything(), "range"))
+    member.become_member({"t": [1, 2]})
+    member.beat(REBALANCE)
+    member.listeners_finish = True
+    member.poll()
+    assert member.listed() == []
+    frame = read_subscription_frame(member.said().user_data)
+    assert frame is not None
+    assert (frame.minimum_version, frame.maximum_version, frame.generation) == (0, 0, 1)
+    assert frame.held == (partition("t-1"), partition("t-2"))
+
+
+# Rebalances
+
+
+def test_in_a_group_that_its_coordinator_assigns_a_waiting_assignment_is_taken_up_first() -> None:
+    """To join again with the same partitions would be answered at once with the same ones, at every heartbeat."""
+    member = rejoining()
+    member.answer_join(generation=1, leader="")
+    member.answer_sync({"t": [0, 1, 2]})
+    member.beat(REBALANCE)
+    assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.PENDING, [])
+    member.poll()
+    member.finish_call("revoked", "t-3", "t-4", "t-5")
+    member.finish_call("assigned")
+    assert member.listed() == ["t-0", "t-1", "t-2"]
+
+
+def test_a_rebalance_during_a_revocation_costs_one_join() -> None:
+    """The callback is not interrupted, and the join after it serves both."""
+    member = rejoining()
+    member.answer_join(generation=2)
+    member.answer_sync({"t": [0, 1, 2]})
+    member.poll()
+    member.beat(REBALANCE)
+    assert not member.requests(JoinGroupRequest)
+    member.finish_call("revoked", "t-3", "t-4", "t-5")
+    member.finish_call("assigned")
+    assert member.listed() == ["t-0", "t-1", "t-2"]
+
+
+def test_an_eager_member_that_owns_nothing_joins_again_without_poll() -> None:
+    """There is nothing to give up, so the group need not wait for the application."""
+    member = ClassicMemberHarness(assignors=("range",))
+    member.become_member({})
+    member.beat(REBALANCE)
+    assert member.joining().member_id == "m-1"
+    assert not member.calls
+
+
+@pytest.mark.parametrize("phase", [Phase.REJOIN_DUE, Phase.REJOINING], ids=lambda phase: phase.name)
+def test_who_does_not_poll_leaves_also_in_the_middle_of_a_rebalance(phase: Phase) -> None:
+    """The others would wait for it until the coordinator removes it."""
+    member = joined("range" if phase is Phase.REJOIN_DUE else "cooperative-sticky")
+    member.app_polled_ms = member.now_ms
+    member.beat(REBALANCE)
+    assert member.phase() is phase
+    for _ in range(MAX_POLL_MS // INTERVAL_MS - 1):
+        member.beat(REBALANCE)
+    member.advance(2)
+    (leave,) = [item for item in member.sent if isinstance(item.request, LeaveGroupRequest)]
+    assert leave.destination is Destination.COORDINATOR, "not behind the JoinGroup that waits"
+    member.finish_call("lost", *SIX)
+    member.sent.clear()
+    member.poll()
+    assert (member.joining().member_id, member.listed()) == ("", [])
+
+
+def test_a_static_member_that_does_not_poll_says_nothing_and_takes_its_place_back() -> None:
+    """It may be back before its session ends, and then nobody has to move."""
+    member = joined(instance_id="i-1")
+    member.app_polled_ms = member.now_ms
+    for _ in range(MAX_POLL_MS // INTERVAL_MS):
+        member.beat()
+    member.advance(2)
+    assert not member.requests(LeaveGroupRequest)
+    member.finish_call("lost", *SIX)
+    member.poll()
+    assert (member.joining().member_id, member.joining().group_instance_id) == ("", "i-1")
+
+
+def test_partitions_are_given_up_although_their_commit_is_refused() -> None:
+    """The group waits; the next owner reads the records since the last commit again."""
+    member = joined("range", auto_commit_interval_ms=60_000)
+    member.beat(REBALANCE)
+    member.poll(positions(t_0=5))
+    while not member.calls and member.now_ms < 3 * MAX_POLL_MS:
+        if member.requests(OffsetCommitRequest):
+            member.answer_commit(REBALANCE)
+        if member.requests(HeartbeatRequest):
+            member.answer_beat(REBALANCE)
+        member.app_polled_ms = member.now_ms
+        member.advance(100)
+    member.finish_call("revoked", *SIX)
+    assert member.listed() == []
+
+
+# Removal
+
+
+@pytest.mark.parametrize("api", ["heartbeat", "join", "sync"])
+def test_a_fenced_static_member_stops_and_leaves_the_place_to_its_successor(api: str) -> None:
+    """Its LeaveGroup would remove the process that took over."""
+    member = joined(instance_id="i-1")
+    if api == "heartbeat":
+        member.beat(ErrorCode.FENCED_INSTANCE_ID)
+    else:
+        member.beat(REBALANCE)
+        if api == "join":
+            member.answer_join(error=ErrorCode.FENCED_INSTANCE_ID)
+        else:
+            member.answer_join(generation=2)
+            member.answer_sync(error=ErrorCode.FENCED_INSTANCE_ID)
+    assert member.state() is MemberState.FATAL
+    member.finish_call("lost", *SIX)
+    member.sent.clear()
+    member.leave(mode=LeaveMode.LEAVE_GROUP, closing=True)
+    assert not member.sent
+
+
+def test_an_unknown_id_is_replaced_at_once_and_a_second_time_after_the_backoff() -> None:
+    """A coordinator that forgot the member knows it again soon; one that forgets each id is not to be flooded."""
+    member = joining()
+    member.answer_join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert member.joining().member_id == ""
+    member.answer_join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not member.requests(JoinGroupRequest)
+    member.advance(100)
+    assert member.joining().member_id == ""
+
+
+def test_a_member_that_is_removed_while_its_join_waits_joins_as_a_new_one() -> None:
+    """The JoinGroup that waits is answered for an id that is no longer known."""
+    member = rejoining()
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.finish_call("lost", *SIX)
+    assert [request.member_id for request in member.requests(JoinGroupRequest)][-1] == ""
+
+
+def test_a_sync_of_a_generation_that_is_over_loses_what_is_owned() -> None:
+    """The group has gone on without this member."""
+    member = rejoining()
+    member.answer_join(generation=2)
+    member.answer_sync(error=ErrorCode.ILLEGAL_GENERATION)
+    member.finish_call("lost", *SIX)
+    assert (member.joining().member_id, member.said().generation_id) == ("m-1", -1)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR]
+)
+def test_a_coordinator_that_moves_costs_a_member_nothing(code: int) -> None:
+    """The next one has the group in its log."""
+    member = joined()
+    member.beat(code)
+    member.advance(INTERVAL_MS)
+    member.answer_beat()
+    assert (member.owned, member.calls, member.requests(JoinGroupRequest)) == (SIX, [], [])
+
+
+def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:
+    """What waits at the old one is never answered."""
+    member = rejoining()
+    member.coordinator_found = False
+    member.advance(INTERVAL_MS)
+    member.fail(HeartbeatRequest)
+    member.take(JoinGroupRequest)
+    member.advance(200)
+    assert not member.requests(JoinGroupRequest)
+    assert member.requests(FindCoordinatorRequest)
+    member.find_coordinator(node_id=2)
+    member.advance(200)
+    assert (member.joining().member_id, member.listed()) == ("m-1", SIX)
+
+
+CODES: Final = sorted({*ErrorCode, *RETRIABLE, 9999, -2} - {ErrorCode.NONE})
+
+
+@pytest.mark.parametrize(
+    ("error_class", "rows", "unlisted"),
+    [
+        (join_error_class, JOIN_CODES, ClassicErrorClass.RETRY),
+        (sync_error_class, SYNC_CODES, ClassicErrorClass.LATER_ROUND),
+        (beat_error_class, BEAT_CODES, ClassicErrorClass.RETRY),
+    ],
+    ids=["JoinGroup", "SyncGroup", "Heartbeat"],
+)
+def test_every_code_has_a_class(
+    error_class: Callable[[int], ClassicErrorClass], rows: Mapping[int, ClassicErrorClass], unlisted: ClassicErrorClass
+) -> None:
+    """A code that nobody thought of must neither loop for ever nor stop a member that could go on."""
+    for code in CODES:
+        assert error_class(code) is rows.get(code, unlisted if code in RETRIABLE else ClassicErrorClass.FATAL)
+
+
+@pytest.mark.parametrize("api", ["heartbeat", "join", "sync"])
+def test_whatever_an_answer_says_a_member_owns_its_partitions_or_was_told_that_it_lost_them(api: str) -> None:
+    """No code may leave the application with partitions that the group gives to others, or silently without them."""
+    for code in CODES:
+        member = joined()
+        member.listeners_finish = True
+        member.beat(REBALANCE if api != "heartbeat" else code)
+        if api == "join":
+            member.answer_join(error=code)
+        elif api == "sync":
+            member.answer_join(generation=2)
+            member.answer_sync(error=code)
+        lost = f"lost({','.join(SIX)})" in member.history
+        stopped = member.state() is MemberState.FATAL
+        assert (lost, bool(member.emitted(Fail))) == (member.owned == [], stopped), code
+        assert lost or not stopped, code
+
+
+# Leaving
+
+
+def test_unsubscribing_gives_everything_back_and_leaves() -> None:
+    """The others need not wait for the session."""
+    member = joined()
+    member.leave()
+    member.finish_call("revoked", *SIX)
+    (leave,) = member.requests(LeaveGroupRequest)
+    assert [(each.member_id, each.reason) for each in leave.members] == [("m-1", "the consumer unsubscribed")]
+
+
+@pytest.mark.parametrize("has_id", [False, True])
+def test_a_member_that_never_joined_leaves_only_if_it_has_an_id(has_id: bool) -> None:
+    """An id that was handed out holds up the others' next join."""
+    member = joining()
+    if has_id:
+        member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
+    member.leave(closing=True)
+    left = [each.member_id for leave in member.requests(LeaveGroupRequest) for each in leave.members]
+    assert left == (["m-1"] if has_id else [])
+
+
+# The leader
+
+
+def test_an_assignor_that_hangs_keeps_everything_where_it_is_and_heartbeats_go_on() -> None:
+    """User code that never returns must not cost the leader its membership (librdkafka#4783)."""
+    other = a_member("z", {"t": range(2)}, generation=1, frame=SubscriptionFrame())
+    member = leading(Everything(), other, runs_assignors=False)
+    (run,) = member.emitted(RunAssignor)
+    beats = 0
+    while not member.requests(SyncGroupRequest):
+        member.poll()
+        member.advance(500)
+        if member.requests(HeartbeatRequest):
+            member.answer_beat()
+            beats += 1
+    assert beats > 0
+    assert member.dealt() == {"m-1": [], "z": ["t-0", "t-1"]}
+    member.step(AssignorDone(run.call_id))
+    assert len(member.requests(SyncGroupRequest)) == 1, "its late result is dropped"
+
+
+@pytest.mark.parametrize(("assignor", "runs"), [(Everything(), False), (ReadsStrangers(), True)])
+def test_members_of_other_libraries_are_for_assignors_that_say_so(assignor: PartitionAssignor, runs: bool) -> None:
+    """Their user data has another format."""
+    member = leading(assignor, a_member("z", user_data=b"?"))
+    assert bool(member.emitted(RunAssignor)) is runs
+
+
+def test_a_member_with_unreadable_bytes_gets_nothing_and_the_others_the_rest() -> None:
+    """One broken client must not stop the group; Java's leader raises here."""
+    member = leading("range", JoinGroupResponseMember("z", None, b"\x00"))
+    assert member.dealt() == {"m-1": SIX, "z": []}
+
+
+def test_an_assignment_that_the_coordinator_cannot_store_is_told_with_its_size() -> None:
+    """The usual cause is a record that is too large, which no code says."""
+    member = leading("range")
+    member.answer_sync(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    (surfaced,) = member.emitted(SurfaceError)
+    assert "bytes" in str(surfaced.error)
+    assert not member.requests(JoinGroupRequest)
+    member.advance(200)
+    assert member.joining().member_id == "m-1"
+
+
+def test_a_leader_that_is_replaced_stops_assigning() -> None:
+    """Its result is about a generation that is over."""
+    other = a_member("z", frame=SubscriptionFrame())
+    member = leading(Everything(), other, runs_assignors=False)
+    (run,) = member.emitted(RunAssignor)
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert [request.member_id for request in member.requests(JoinGroupRequest)] == [""]
+    member.answer_join(generation=3, leader="z", member_id="m-2")
+    member.step(AssignorDone(run.call_id))
+    (sync,) = member.requests(SyncGroupRequest)
+    assert (sync.member_id, sync.assignments) == ("m-2", ())
+
+
+def test_user_data_is_only_in_assignments_that_have_something_to_tell() -> None:
+    """A group with user data in an assignment cannot move to KIP-848."""
+    member = leading(Everything())
+    (sync,) = member.requests(SyncGroupRequest)
+    data = decode_assignment(sync.assignments[0].assignment).user_data
+    assert (data, read_assignment_frame(data).error) == (None, 0)
+
+
+# Topics
+
+
+@pytest.mark.parametrize(("leader", "grows"), [("m-1", True), ("other", False), ("", True)])
+def test_who_has_to_notice_that_a_topic_has_grown(leader: str, grows: bool) -> None:
+    """The leader does; in a group that its coordinator assigns every classic member does."""
+    member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000})
+    member.become_member({})
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader=leader, members=(a_member("m-1"),) if leader == "m-1" else ())
+    member.answer_sync({"t": range(6)})
+    member.listeners_finish = True
+    calm(member, 2_000)
+    member.partition_counts = {"t": 8}
+    calm(member, 7_000)
+    assert [request.reason for request in member.requests(JoinGroupRequest)] == ["metadata changed"] * grows
+
+
+def test_a_topic_that_a_stale_broker_forgets_once_moves_nobody() -> None:
+    """Otherwise one slow broker would cost two rebalances."""
+    member = leading("range")
+    member.answer_sync({"t": range(6)})
+    member.listeners_finish = True
+    member.partition_counts = {}
+    refresh_ms = member.config.topic_refresh_ms
+    assert refresh_ms is not None
+    calm(member, refresh_ms)
+    member.partition_counts = {"t": 6}
+    calm(member, 5_000)
+    assert not member.requests(JoinGroupRequest)
+
+
+def test_a_follower_joins_again_for_topics_that_its_pattern_matches() -> None:
+    """Nobody else knows its pattern. Without a match it is a member all the same."""
+    member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000})
+    member.partition_counts = {}
+    member.subscribe(pattern="[tu]")
+    member.poll()
+    assert member.said().topics == ()
+    member.answer_join(generation=1)
+    member.answer_sync({})
+    member.listeners_finish = True
+    member.partition_counts = {"t": 6}
+    calm(member, 7_000)
+    assert (member.joining().reason, member.said().topics) == ("pattern matches other topics", ("t",))
+
+
+def calm(member: ClassicMemberHarness, ms: int) -> None:
+    """Time passes; heartbeats are answered, and the application polls."""
+    for _ in range(ms // 500):
+        member.advance(500)
+        member.poll()
+        if member.requests(HeartbeatRequest):
+            member.answer_beat()
+
+
+# Migration
+
+
+def test_a_group_that_becomes_classic_again_is_assigned_by_its_leader() -> None:
+    """The assignor of one's own is back at work as soon as the last member of KIP-848 has gone."""
+    member = ClassicMemberHarness(assignors=(Everything(),))
+    member.become_member({})
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="")
+    assert not member.emitted(RunAssignor)
+    member.answer_sync({"t": range(3)})
+    member.listeners_finish = True
+    member.poll()
+    member.beat(REBALANCE)
+    said = decode_subscription(member.joining().protocols[0].metadata)
+    own = JoinGroupResponseMember("m-1", None, member.joining().protocols[0].metadata)
+    assert [owned.partitions for owned in said.owned_partitions] == [(0, 1, 2)]
+    member.answer_join(generation=3, leader="m-1", members=(own,))
+    assert member.dealt() == {"m-1": SIX}
