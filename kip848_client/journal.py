@@ -77,7 +77,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "commit_refused": "error, offsets",
     # The client's side.
     "state_changed": "old, new, trigger",
-    "assignment_received": "partitions: the target of the last answer",
+    "group_joined": "on the classic protocol: generation, protocol, leader (self, other; coordinator in a group with "
+    "members of KIP-848), members (how many the leader was told of), duration_ms of the JoinGroup",
+    "assignment_received": "partitions: the target of the last heartbeat, or the answer to SyncGroup",
     "partitions_assigned": "partitions, duration_ms: the listener returned",
     "partitions_revoked": "partitions, duration_ms: the listener returned",
     "partitions_lost": "partitions, duration_ms: the listener returned",

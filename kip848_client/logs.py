@@ -58,6 +58,8 @@ class LogEvent(enum.StrEnum):
     """group_id, error: a client-side assignor failed, or its result was refused."""
     ASSIGNORS_UNSUPPORTED = "member.assignors_unsupported"
     """group_id, missing: the server assigns, because the coordinator has no client-side assignment."""
+    ASSIGNORS_IDLE = "member.assignors_idle"
+    """group_id, assignors: while members of both protocols are in the group, its coordinator assigns."""
     HAND_OVER_FAILED = "member.hand_over_failed"
     """group_id, reason: partitions were given up before the other members were known to be ready."""
     HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"

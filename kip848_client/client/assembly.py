@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio.abc
 
+from kip848_client.assignors.classic import BUILT_IN
 from kip848_client.client.app_thread import AppThread, RecordSource
 from kip848_client.client.assignor_runner import AssignorRunner, LocalAssignment
 from kip848_client.client.commit_manager import CommitCallback, CommitManager
@@ -74,6 +75,7 @@ def build_group_member(
         clock=clock,
         journal=journal or NullJournal(),
         max_poll_interval_ms=config.max_poll_interval_ms,
+        own_assignors=[own.name for own in config.local_assignors.assignors if own.name not in BUILT_IN],
     )
     app_queue: AppQueue[AppEffect] = AppQueue()
     commits = CommitManager(on_commit)

@@ -40,7 +40,8 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
             thread has ended, or the application was outside poll() for longer than max.poll.interval.ms. A cluster
             that is away leaves it True.
         ready: live, and a member of its group, or assigned by hand.
-        heartbeat_answered_s: seconds since the coordinator accepted a heartbeat; None if it never did.
+        heartbeat_answered_s: seconds since the coordinator accepted a heartbeat, or a join on the classic protocol;
+            None if it never did.
         polled_s: seconds since the application was last known to be inside poll(); 0 while it is, None if it never was.
         assignment: what the consumer owns, sorted by topic and partition.
         lag_s: seconds since the lags of *assignment* were measured; None if they never were.

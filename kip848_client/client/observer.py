@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import msgspec
 
 from kip848_client.clock import Clock
-from kip848_client.errors import InvalidAssignmentError, Kip848Error
+from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import ConnectCoordinator, StateChanged
@@ -25,9 +25,15 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
+from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.heartbeat import HeartbeatResponse
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+from kip848_client.wire.messages.sync_group import SyncGroupResponse
+
+_SIGNS_OF_MEMBERSHIP = (ConsumerGroupHeartbeatResponse, HeartbeatResponse, JoinGroupResponse, SyncGroupResponse)
+"""Answers by which the coordinator says that it knows the member."""
 
 
 class MemberName(msgspec.Struct, frozen=True):
@@ -47,11 +53,22 @@ class MemberObserver:
         clock: wall-clock time of the event log.
         journal: the event log.
         max_poll_interval_ms: what a late poll() is late by.
+        own_assignors: names of client-side assignors that are the application's own.
     """
 
     def __init__(
-        self, *, group_id: str, client_id: str, clock: Clock, journal: Journal, max_poll_interval_ms: int = 300_000
+        self,
+        *,
+        group_id: str,
+        client_id: str,
+        clock: Clock,
+        journal: Journal,
+        max_poll_interval_ms: int = 300_000,
+        own_assignors: Sequence[str] = (),
     ) -> None:
+        self._own_assignors = own_assignors
+        self._run_by_coordinator = False
+        """On the classic protocol: the last join was to a group that its coordinator assigns."""
         self._max_poll_interval_ms = max_poll_interval_ms
         self._name = MemberName(group_id, client_id)
         self._clock = clock
@@ -64,7 +81,7 @@ class MemberObserver:
         self.lookup_failure: Exception | None = None
         """Why the group's coordinator is not known, since that could be said."""
         self.heartbeat_accepted_ms: int | None = None
-        """When the coordinator answered a heartbeat without an error code."""
+        """When the coordinator answered a heartbeat, or a join on the classic protocol, without an error code."""
         self.last_error: tuple[str, int] | None = None
         """The last error of any kind, and when it came."""
         self._heartbeats = 0
@@ -156,20 +173,57 @@ class MemberObserver:
 
     def answered(self, response: object, *, ms: float) -> None:
         """A request was answered after *ms*, with whatever code."""
-        if isinstance(response, (ConsumerGroupHeartbeatResponse, HeartbeatResponse)) and not response.error_code:
+        if isinstance(response, _SIGNS_OF_MEMBERSHIP) and not response.error_code:
             self.heartbeat_accepted_ms = self._clock.now_ms()
         match response:
             case ConsumerGroupHeartbeatResponse(assignment=assignment):
-                self._metrics.count("kafka.consumer.heartbeat.total")
-                self._metrics.measure("kafka.consumer.heartbeat.response.time", ms)
+                self._heartbeat_answered(ms)
                 if assignment is not None:
                     # By topic id: a name may not be known yet, and is not needed to see what moved.
                     listed = [f"{t.topic_id}-{p}" for t in assignment.topic_partitions for p in t.partitions]
                     self._write("assignment_received", partitions=list(listed))
+            case HeartbeatResponse():
+                self._heartbeat_answered(ms)
+            case JoinGroupResponse():
+                self._metrics.count("kafka.consumer.join.total")
+                self._metrics.measure("kafka.consumer.join.time", ms)
+                if not response.error_code:
+                    self._joined(response, ms=ms)
+            case SyncGroupResponse():
+                self._metrics.count("kafka.consumer.sync.total")
+                self._metrics.measure("kafka.consumer.sync.time", ms)
+                if not response.error_code:
+                    self._synced(response)
             case OffsetCommitResponse():
                 self._metrics.count("kafka.consumer.commit.total")
                 self._metrics.measure("kafka.consumer.commit.latency", ms)
                 self._commit_written_ns = time.time_ns() - int(ms * 1e6)
+
+    def _heartbeat_answered(self, ms: float) -> None:
+        self._metrics.count("kafka.consumer.heartbeat.total")
+        self._metrics.measure("kafka.consumer.heartbeat.response.time", ms)
+
+    def _joined(self, response: JoinGroupResponse, *, ms: float) -> None:
+        by_coordinator = not response.leader
+        if by_coordinator and not self._run_by_coordinator and self._own_assignors:
+            names = ", ".join(self._own_assignors)
+            log_event(logging.WARNING, LogEvent.ASSIGNORS_IDLE, group_id=self._name.group_id, assignors=names)
+        self._run_by_coordinator = by_coordinator
+        self._write(
+            "group_joined",
+            generation=response.generation_id,
+            protocol=response.protocol_name,
+            leader="coordinator" if by_coordinator else "self" if response.leader == response.member_id else "other",
+            members=len(response.members),
+            duration_ms=round(ms, 3),
+        )
+
+    def _synced(self, response: SyncGroupResponse) -> None:
+        try:
+            topics = decode_assignment(response.assignment).assigned_partitions if response.assignment else ()
+        except ProtocolError:
+            return  # the member tells of it
+        self._write("assignment_received", partitions=[f"{t.topic}-{p}" for t in topics for p in t.partitions])
 
     def request_failed(self, what: object, *, kind: str, error: Exception) -> None:
         """A request ended without an answer."""
@@ -182,7 +236,7 @@ class MemberObserver:
         log_event(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
         if lookup:
             self._write("coordinator_not_found", api=api, error=str(error))
-        if isinstance(what, ConsumerGroupHeartbeatRequest):
+        if isinstance(what, (ConsumerGroupHeartbeatRequest, HeartbeatRequest)):
             self._write("heartbeat_failed", error=str(error))
 
     def coordinator_connected(self, *, node_id: int, host: str, port: int) -> None:

@@ -6,11 +6,12 @@ import logging
 import re
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from kip848_client.client.observer import MemberObserver
 from kip848_client.clock import ManualClock
-from kip848_client.errors import Kip848Error
+from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.journal import MemoryJournal
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import ConnectCoordinator
@@ -24,8 +25,13 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
+from kip848_client.wire.messages.consumer_protocol import TopicPartition as Partitions
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+from kip848_client.wire.messages.sync_group import SyncGroupResponse
 from tests.support.observability_document import log_fields
 
 P0 = TopicIdPartition("orders", 0, UUID(int=1))
@@ -120,6 +126,45 @@ def test_answers_are_counted_with_their_latency(
     assert [value for name, value in metrics.seen if name.endswith(("time", "latency"))] == [7.0, 8.0, 9.0]
     [event] = journal.named("assignment_received")
     assert event.fields == {"partitions": [f"{UUID(int=1)}-0", f"{UUID(int=1)}-2"]}
+
+
+def test_a_classic_member_is_seen_as_well(
+    observer: MemberObserver, metrics: CountingMetrics, journal: MemoryJournal, clock: ManualClock
+) -> None:
+    """An operator sees why a group rebalances, which member leads, and whether heartbeats are answered."""
+    observer.answered(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="m"), ms=1.0)
+    accepted_ms = [observer.heartbeat_accepted_ms]
+    joined = JoinGroupResponse(generation_id=3, protocol_name="range", leader="m", member_id="m")
+    observer.answered(joined, ms=2.0)
+    observer.answered(msgspec.structs.replace(joined, leader="x"), ms=2.0)
+    assignment = ConsumerProtocolAssignment((Partitions("orders", (0, 2)),))
+    observer.answered(SyncGroupResponse(assignment=encode_assignment(assignment)), ms=3.0)
+    observer.answered(SyncGroupResponse(), ms=3.0)
+    observer.answered(SyncGroupResponse(assignment=b"?"), ms=3.0)
+    accepted_ms.append(observer.heartbeat_accepted_ms)
+    observer.answered(HeartbeatResponse(), ms=4.0)
+    observer.request_failed(HeartbeatRequest("g", 3, "m"), kind="timed out", error=Kip848Error("silence"))
+
+    assert accepted_ms == [None, clock.now_ms()], "a join is a sign of life as well"
+    assert [value for name, value in metrics.seen if name.endswith("time")] == [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0]
+    assert [line.fields["leader"] for line in journal.named("group_joined")] == ["self", "other"]
+    assert [line.fields for line in journal.named("assignment_received")] == [
+        {"partitions": ["orders-0", "orders-2"]},
+        {"partitions": []},
+    ]
+    assert len(journal.named("heartbeat_failed")) == 1
+
+
+def test_assignors_of_the_application_that_do_not_run_are_told_once(
+    clock: ManualClock, journal: MemoryJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the middle of a migration the coordinator assigns, and weights or zones of the application are ignored."""
+    observer = MemberObserver(group_id="g", client_id="c", clock=clock, journal=journal, own_assignors=["by-cpus"])
+    with caplog.at_level(logging.WARNING, logger="kip848_client"):
+        for leader in ("m", "", "", "m", ""):
+            observer.answered(JoinGroupResponse(generation_id=1, leader=leader, member_id="m"), ms=1.0)
+
+    assert caplog.text.count("member.assignors_idle group_id=g assignors=by-cpus") == 2
 
 
 def test_a_listener_that_raises_is_in_the_log_with_its_error(

@@ -210,6 +210,22 @@ def test_a_rebalance_that_a_removal_ends_is_marked_as_failed(broker: EmbeddedBro
     assert bool(lost) == bool(seen.spans(CLIENT + "partitions_lost"))
 
 
+CLASSIC = {CLIENT + name for name in ("join.total", "join.time", "sync.total", "sync.time")}
+
+
+def test_a_classic_member_has_the_metrics_of_its_protocol(broker: EmbeddedBroker, seen: Seen) -> None:
+    """A dashboard of Java's classic consumer goes on working."""
+    with Consumer(settings(broker, group_protocol="classic", heartbeat_interval_ms=20)) as consumer:
+        consumer.subscribe(["orders"])
+        poll_until(consumer, consumer.assignment, "the assignment")
+        answered_s = consumer.health().heartbeat_answered_s
+        assert answered_s is not None, "the join counts"
+        assert answered_s < 30
+        poll_until(consumer, lambda: CLIENT + "heartbeat.response.time" in seen.figures(), "a heartbeat")
+        assert (seen.value("join.total"), seen.value("sync.total")) == (2, 1), "one join is for the member id"
+        assert (seen.value("join.time"), seen.value("rebalance.total")) == (2, 1)
+
+
 def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBroker, seen: Seen) -> None:
     """Dashboards are built on these names."""
     with Consumer(settings(broker)) as consumer:
@@ -227,7 +243,8 @@ def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBro
         poll_until(consumer, consumer.assignment, "the assignment again")
         figures = seen.figures()
         removed_in_peace = {CLIENT + "failed.rebalance.total"}
-        assert set(figures) | removed_in_peace == set(METRICS) | set(GAUGES)
+        assert not figures.keys() & CLASSIC
+        assert set(figures) | removed_in_peace | CLASSIC == set(METRICS) | set(GAUGES)
         assert seen.value("assigned.partitions") == 2
         assert seen.value("heartbeat.total") >= 6
         assert seen.value("commit.total") >= 1
